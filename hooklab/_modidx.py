@@ -5909,6 +5909,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                                           'hooklab/stats/losses/comparing_losses.py'),
                                                        'hooklab.stats.losses.comparing_losses.LossComparison.lightning': ( 'lib/stats/losses/comparing-losses.html#losscomparison.lightning',
                                                                                                                            'hooklab/stats/losses/comparing_losses.py'),
+                                                       'hooklab.stats.losses.comparing_losses.LossComparison.plot': ( 'lib/stats/losses/comparing-losses.html#losscomparison.plot',
+                                                                                                                      'hooklab/stats/losses/comparing_losses.py'),
                                                        'hooklab.stats.losses.comparing_losses.LossComparison.rows': ( 'lib/stats/losses/comparing-losses.html#losscomparison.rows',
                                                                                                                       'hooklab/stats/losses/comparing_losses.py'),
                                                        'hooklab.stats.losses.comparing_losses.LossComparison.steps': ( 'lib/stats/losses/comparing-losses.html#losscomparison.steps',

@@ -242,15 +242,17 @@ class Navigation:
         )
 
     def sidebar(self, name: str, top: str) -> str:
-        "The section that a page is in: its own group open, the others as links to the page that lists them."
+        """The section that a page is in: its own group open, the others as links to the page that lists them. Where no
+        group has a page of its own, as in the lessons, all are open."""
         section, group = self.place.get(self.home(name), (None, None))
         if section is None: return ""
         current = self.home(name)
         lines = []
+        all_open = all("#" in entry.index for entry in section.entries if isinstance(entry, Part))
         for entry in section.entries:
             if isinstance(entry, Page):
                 lines.append(f'<li class="sidebar-item">{self.link(entry, name, current, top)}</li>')
-            else: lines.append(self.group(entry, entry is group, name, current, top))
+            else: lines.append(self.group(entry, all_open or entry is group, name, current, top))
         for part in (p for p in self.sections if BELONGS.get(p.folder) == section.folder):
             lines.append(
                 f'<li class="sidebar-item sidebar-apart"><a class="sidebar-link" href="{top}{part.index}.html">'

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...hooks.names import class_name
+from ...hooks.names import class_name, printable
 from .batch import BatchPart, SampleBatch, batch_of, is_batch, order_kept
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #05f7174d
@@ -69,13 +69,14 @@ def batches_in(given: Any, name: str) -> Iterable:
     "The batches of what was given as data: a loader, a list of batches, or one batch."
     if not isinstance(given, nn.Module): given = getattr(given, name, given)
     if isinstance(given, Iterator):
-        raise TypeError(f"{name} can be looped over only once, and preflight would read it; give the loader itself")
+        raise TypeError(printable(f"{name} can be looped over only once, and preflight would read it; give the loader "
+                                  "itself"))
     if isinstance(given, Tensor | Mapping): return [given]
     if isinstance(given, list | tuple):
-        if not given: raise ValueError(f"{name} has no batch")
+        if not given: raise ValueError(printable(f"{name} has no batch"))
         return [given] if any(isinstance(part, Tensor) for part in given) else given
     if not isinstance(given, Iterable) or isinstance(given, str | nn.Module):
-        raise TypeError(f"{name} is a loader or a list of batches, not a {class_name(given)}")
+        raise TypeError(printable(f"{name} is a loader or a list of batches, not a {class_name(given)}"))
     return given
 
 
@@ -85,7 +86,7 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float) -> DataSe
     loader = batches_in(given, name)
     with order_kept(loader):
         for raw in loader:
-            if not is_batch(raw): raise TypeError(f"{name} gives {class_name(raw)}, which is no batch")
+            if not is_batch(raw): raise TypeError(printable(f"{name} gives {class_name(raw)}, which is no batch"))
             batch = batch_of(raw, forward)
             if not batch.n: break
             batches.append(kept_of(batch))

@@ -60,7 +60,9 @@ class Finding:
         return in_lines([f"  {self.helps}: {self.advice}", *([f"  More: {self.page}"] if self.page else [])])
 
     @property
-    def helps(self) -> str: return "Look next" if self.only_that else "What helps"
+    def helps(self) -> str:
+        "What its advice is: `What helps`, or `Look next` if the cause is not known."
+        return "Look next" if self.only_that else "What helps"
 
     @property
     def seen(self) -> str:

@@ -7,7 +7,6 @@ __all__ = ['LossComparison', 'compare_losses']
 
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #95da1686
 import warnings
-from collections.abc import Callable
 from functools import reduce
 from operator import add
 from typing import Any
@@ -40,6 +39,9 @@ def check_losses(losses: dict[str, Any], unnamed: tuple):
             shape = tuple(loss.shape)
             raise ValueError(printable(f"{name} has the shape {shape}, and a loss is one number: give its mean() or "
                                        "sum()"))
+SHRINKING = 8  # measured steps that show whether a loss only pulls parameters to zero
+
+
 class ComparedRun:
     "Stands in for a run when only its losses are known."
     def __init__(self, losses: LossHistory): self.losses = losses
@@ -129,7 +131,8 @@ class LossComparison(UntilRemoved):
         records, history = records_of(self.model), self.history
         step = records[0].next_step if records else self.step
         scale = 1. if self.scaler is None else self.scaler.get_scale()
-        pulls = pulls_of(losses, self.model, history.names, scale) if history.wants_next else None
+        pulls = None
+        if history.wants_next: pulls = pulls_of(losses, self.model, history.names, scale, len(history) < SHRINKING)
         history.add(pulls, self.calls if step is None else step)
         for stats in records: stats.losses = history
 
@@ -162,7 +165,12 @@ class LossComparison(UntilRemoved):
         "Losses that fight, outweigh others, or have no gradient; and notes on what may be meant."
         return findings_in(self.history)
 
-    plot: Callable = plot_losses
+    def plot(
+        self,
+        axes: Any = None, # Three axes to draw on
+    ) -> list: # The axes
+        "How hard each loss pulls at each layer, the cosines between each two, and the pulls over the steps."
+        return plot_losses(self.history, axes)
 
     def lightning(self) -> Any: # A `lightning.pytorch.Callback`
         "A callback that measures while a Lightning `Trainer` trains; `training_step` calls this object."

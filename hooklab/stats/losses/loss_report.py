@@ -54,11 +54,10 @@ MARKERS = "osD^v"
 
 
 def plot_losses(
-    parts: Any, # A `LossComparison`
-    axes: Any = None, # Three axes to draw on
+    history: LossHistory, # What was measured
+    axes: Any, # Three axes to draw on, or None
 ) -> list: # The axes
-    "How hard each loss pulls at each layer, the cosines between them, and the pull at the whole model over the steps."
-    history = parts.history
+    "The picture of `LossComparison.plot`."
     height = min(1.6 + .22*len(history.names), 11)
     axes = axes_for(axes, (12, max(height, 3.2)), 3)
     if not len(history):

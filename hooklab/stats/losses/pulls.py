@@ -46,18 +46,19 @@ def flat(layers: list[list[Tensor]]) -> list[Tensor]: return [p for params in la
 
 def in_a_row(gradients: list[Tensor | None], params: list[Tensor]) -> Tensor:
     "A copy of gradients as one row; zeros where there is none."
-    row = []
+    row, device = [], params[0].device
     for g, p in zip(gradients, params):
         if g is None: g = p.new_zeros(1).expand(p.numel())
         elif g.layout != torch.strided: g = g.to_dense()
-        row.append(g.detach().reshape(-1).to(params[0].device))
+        row.append(g.reshape(-1) if g.device == device else g.reshape(-1).to(device))
     return torch.cat(row)
 
 
 def products_of(rows: list[Tensor], layers: list[list[Tensor]]) -> Tensor: # layer, row, row
     "The products of these rows with each other, layer by layer."
-    m = torch.stack(rows)
-    if m.device.type != "mps": m = m.double()  # it has no 64 bits
+    dtype = torch.float32 if rows[0].device.type == "mps" else torch.double  # it has no 64 bits
+    m = torch.empty(len(rows), len(rows[0]), dtype=dtype, device=rows[0].device)
+    for i, row in enumerate(rows): m[i] = row
     sizes = [sum(p.numel() for p in params) for params in layers]
     return torch.stack([part @ part.T for part in m.split(sizes, 1)])
 
@@ -113,6 +114,7 @@ def pulls_of(
     model: nn.Module, # The model
     names: list[str], # The layers to look at
     scale: float | Tensor = 1., # Losses are multiplied by it, so that gradients in 16 bits do not become zero
+    shrinking: bool = True, # Compare gradients with the parameters, too
 ) -> Pulls:
     "Compute the gradient of each loss, and leave everything as it was."
     known = own_parameters(model)
@@ -123,7 +125,10 @@ def pulls_of(
     if any(map(is_dtensor, params)): raise RuntimeError(NEEDS + SHARDED)
     if any(p.is_meta for p in params): raise RuntimeError(NEEDS + META)
     parts = [layers[part] for part in parts_of(layers)]
-    rows = [[in_a_row(flat(part), flat(part))] for part in parts]  # parameters first: fully_shard frees them in a pass
+    of_params = []  # before the gradients: fully_shard frees parameters in a backward pass
+    if shrinking:
+        with torch.no_grad(): of_params = [in_a_row(flat(part), flat(part)) for part in parts]
+    rows: list[list[Tensor]] = [[] for _ in parts]
     reached = torch.zeros(len(names), len(losses), dtype=torch.bool)
     on_cpu, on_gpu = as_in_backward()
     with apart(model) as reruns, on_cpu, on_gpu:
@@ -141,12 +146,14 @@ def pulls_of(
                 place += len(of_part)
             del found  # one loss at a time has its gradients twice
     n = len(losses)
-    products, shrinks = (torch.zeros(len(names), *shape, dtype=torch.double) for shape in ((n, n), (n,)))
+    products = torch.zeros(len(names), n, n, dtype=torch.double)
+    shrinks = products.new_full((len(names), n), torch.nan)
+    for of, row in zip(rows, of_params): of.append(row)
     if params:
         found = torch.cat([products_of(of, part).to(products) for of, part in zip(rows, parts)])
-        products[trained] = found[:, 1:, 1:]/float(scale)**2
+        products[trained] = found[:, :n, :n]/float(scale)**2
         lengths = found.diagonal(dim1=1, dim2=2).sqrt()
-        shrinks[trained] = found[:, 0, 1:]/(lengths[:, :1]*lengths[:, 1:])
+        if shrinking: shrinks[trained] = found[:, n, :n]/(lengths[:, n:]*lengths[:, :n])
     without = tuple(name for name, loss in losses.items() if not getattr(loss, "requires_grad", False))
     return Pulls((*losses,), products, reached, shrinks, values_of(losses.values()), without, reruns.seen)
 

@@ -26,7 +26,7 @@ class Pulls:
     losses: tuple[str, ...] # Their names
     products: Tensor # layer, loss, loss: the products of the gradients; on the diagonal the squares of their norms
     reached: Tensor # layer, loss: is the loss connected with a parameter of the layer?
-    shrinks: Tensor # layer, loss: the cosine between the gradient and the parameters, about 1 for weight decay
+    shrinks: Tensor # layer, loss: the cosine between the gradient and the parameters, about 1 for weight decay; or NaN
     values: Tensor # Of the losses, one number each
     without_graph: tuple[str, ...] = () # The losses that require no gradient
     reran: bool = False # Did layers run again, as they do under checkpointing?
@@ -108,7 +108,8 @@ class LossHistory(KeptSteps):
         return (products[..., i, j]/both).clamp(-1, 1)
 
     @property
-    def pairs(self) -> list[tuple[str, str]]: # Each two losses
+    def pairs(self) -> list[tuple[str, str]]:
+        "Each two losses."
         losses = self.losses
         return [(one, other) for i, one in enumerate(losses) for other in losses[i + 1:]]
 
