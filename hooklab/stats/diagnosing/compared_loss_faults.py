@@ -97,7 +97,7 @@ def outweighs(run) -> Iterator[Seen]:
         times, begins = min(times for times, _ in found.values()), max(begins for _, begins in found.values())
         yield Seen([], span(history, begins), "note" if is_small else "likely",
                    f"{' and '.join(strong)} {pull} at least {in_digits(times)} times as hard as {one}, in every layer "
-                   "that both reach: it has no say there.", losses=(*strong, one))
+                   f"that both reach: {one} has no say there.", losses=(*strong, one))
 
 # %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #65fb27f8
 AGAINST = -.5  # the median cosine of two losses that fight; each step is below `BELOW`
