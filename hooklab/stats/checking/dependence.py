@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooks.copies import HookWarning
+from ...hooks.distributed import is_dtensor
 from ...hooks.hook import Hooks
 from ...hooks.names import class_name
 from ...hooks.putting_back import putting_back
@@ -51,6 +52,7 @@ def moved(flight: TestFlight, by: Mapping[str, Tensor], far: float) -> Iterator[
 def change_loss(flight: TestFlight, names: list[str], mode: str) -> list[str]:
     "Those of these parameters with which the loss changes."
     def loss_of(): return flight.asked(flight.batch.raw, mode).loss
+    if any(map(is_dtensor, flight.trained.values())): return []
     base, found = loss_of(), []
     if not torch.equal(base, loss_of()): return []
     for name in names:
@@ -174,6 +176,7 @@ def gradient_is_whole(flight: TestFlight) -> Check:
     "Does the loss change as its gradient says?"
     if not flight.trained: raise NotLookedAt("no parameter is trained")
     if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
+    if any(map(is_dtensor, flight.trained.values())): raise NotLookedAt("parameters are split between processes")
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in flight.trained.values()):
         raise NotLookedAt("in 16 bits a small step does not show")
     flight.afford(12, 1.)

@@ -999,10 +999,13 @@ def test_hugging_face_bert_with_and_without_its_mask():
     assert not (found := hl.preflight(m, None, [batch(), batch()], torch.optim.AdamW(m.parameters(), 5e-4),
             call=call)) or [f.what for f in found] == ["mask ignored"], f"{found!r}"
     tagger = transformers.BertForTokenClassification(config)
-    found = hl.preflight(tagger, lambda out, y: F.cross_entropy(out.logits.transpose(1, 2), y),
-            [{**(b := batch()), "labels": b["input_ids"] % 3} for _ in range(2)],
+    def tags(at_padding):
+        given = [batch() for _ in range(2)]
+        return [{**b, "labels": torch.where(b["attention_mask"] > 0, b["input_ids"] % 3, at_padding)} for b in given]
+    def tagged(data): return hl.preflight(tagger, lambda out, y: F.cross_entropy(out.logits.transpose(1, 2), y), data,
             torch.optim.AdamW(tagger.parameters(), 5e-4))
-    assert not found, f"{found!r}"
+    assert not (found := tagged(tags(-100))), f"{found!r}"
+    assert [f.what for f in tagged(tags(0)) if f.sure != "note"] == ["padding counts"]
     plain = transformers.BertModel(config)  # its pooler is not used
     loss = hl.preflight(plain, lambda out, y: out.last_hidden_state.mean((1, 2)).sub(y).square().mean(),
             [{**batch(), "labels": torch.randn(16)} for _ in range(2)], torch.optim.AdamW(plain.parameters(),

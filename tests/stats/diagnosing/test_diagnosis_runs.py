@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.stats.diagnosing.fault_table import FAULTS, ROOMS
+from support.loss_histories import findings as findings_about_losses
 from support.portions import may_be_wrong, sample, sweep
 from support.runs import broken, full, usual
 from tests.bench.bench_diagnose import judge
@@ -202,6 +203,7 @@ TELLING = {
 def findings_of_runs():
     "What is found in the runs above, those of the tests, and those of the bench, one run after the other."
     yield runs_of_their_own()
+    yield findings_about_losses()
     for name in broken:
         for look in full, usual: yield hl.diagnose(look(name, 0))
     for case in sorted((*faults, *healthy), key=lambda case: f"{case.kind}: {case.name}" not in TELLING):
