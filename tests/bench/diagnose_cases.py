@@ -609,8 +609,8 @@ plant("clipping too tight", "digits CNN, values 1e-6, momentum", "clipping too t
 plant("clipping too tight", "waves LSTM, norm 1e-9, Adam", "clipping too tight", tight, lstm, clip=clipped(1e-9))
 plant("clipping too tight", "regression, norm 1e-3, SGD", "clipping too tight", tight, regression_sgd,
     clip=clipped(1e-3))
-plant("clipping too tight", "digits MLP, norm 1 before the scale is taken out", "clipping too tight", tight, mlp,
-    loop=runs.scaled, scale={"init_scale": 65536.}, clip=clipped(1.))
+plant("clipping too tight", "digits MLP, norm 1 before the scale is taken out", "clipping before unscaling", tight,
+    mlp, loop=runs.scaled, scale={"init_scale": 65536.}, clip=clipped(1.))
 
 
 # Learning rates over time

@@ -212,7 +212,6 @@ def spike(run: Run) -> Iterator[Seen]:
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #60d06272
 TIGHT = .1  # share of a gradient that clipping leaves
-SHORT = .01  # length of all gradients: clipping at 1 and a scale of 128 or more leave less
 LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were at 1e-3 and above
 
 
@@ -223,9 +222,7 @@ LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were a
               "shortened: 1 is a common limit for the whole model.",
        brings=(WEAK,))
 def clipping_too_tight(run: Run) -> Iterator[Seen]:
-    scaled = [*clipped_while_scaled(run)]
-    yield from scaled
-    if scaled: return
+    if run.once(scaled_length_of_clipped) is not None: return
     length = without_nan(run.logged("grad_norm"))
     clipped = without_nan(run.logged("grad_norm")/run.logged("grad_norm_unclipped"))
     if len(clipped) < LASTS or run.updates is None: return
@@ -240,19 +237,31 @@ def clipping_too_tight(run: Run) -> Iterator[Seen]:
                f"Gradients are clipped {to}to {left:.2g} of what they were, and a step moves parameters by "
                f"{in_digits(ratio.median())} of their length.")
 
+# %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #c11bbef1
+SHORT = .01  # length of all gradients: clipping at 1 and a scale of 128 or more leave less
 
-def clipped_while_scaled(run: Run) -> Iterator[Seen]:
-    "Is the length of the gradients always the same short one, but for powers of two, by which the scale changes?"
+
+def scaled_length_of_clipped(run: Run) -> float | None:
+    "The length of the gradients if it is always the same short one, but for powers of two, by which the scale changes."
     length = run.logged("grad_norm")
     length = length[length > 0]
-    if not run.scaled or len(length) < LASTS or length.median() > SHORT: return
+    if not run.scaled or len(length) < LASTS or length.median() > SHORT: return None
     doubled = (length/length.median()).log2()
     is_whole = (doubled - doubled.round()).abs() < 1e-3
-    if is_whole.double().mean() < MOSTLY: return
+    return length.median().item() if is_whole.double().mean() >= MOSTLY else None
+
+
+@fault("clipping before unscaling", page="steps", rank=149, lesson="09-update-ratio",
+       symptom="With a `GradScaler`, the loss falls steadily, and far too slowly.",
+       look_first="the order of the calls: `unscale_`, clip, `step`",
+       advice="Call scaler.unscale_(optimizer) after backward() and before clipping.",
+       brings=(WEAK,))
+def clipping_before_unscaling(run: Run) -> Iterator[Seen]:
+    length = run.once(scaled_length_of_clipped)
+    if length is None: return
     yield Seen([], run.log_span(0), "likely",
-               f"In nearly every step, the length of the gradients is {length.median():.2g}, or a power of two times "
-               "that: they are clipped while the scaler has them multiplied, and divided afterwards.",
-               "Call scaler.unscale_(optimizer) after backward() and before clipping.")
+               f"In nearly every step, the length of the gradients is {length:.2g}, or a power of two times that: "
+               "they are clipped while the scaler has them multiplied, and divided afterwards.")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #9a3d43aa
 DECAYED = 1.  # sum of rate times decay over a run: weights without a gradient would shrink to a third

@@ -92,7 +92,7 @@ CAUSES = {
     # precision
     "NaN or Inf": {"NaN or Inf"},          # a logarithm, root, division or exponent without a guard: with its place
     "float16 limit": {"float16 limit"},
-    "clipping before unscaling": {"skipped steps"},
+    "clipping before unscaling": {"clipping before unscaling", "skipped steps"},
     "epsilon": set(),                      # too large, too small, or lost in the dtype
     "rounded": set(),                      # to whole numbers, or to few bits
     # initialisation

@@ -328,6 +328,7 @@ def test_no_false_alarm_about_the_loop(make):
         "wrong sign",
         "activation before the loss",
         "clipping too tight",
+        "clipping before unscaling",
         "scheduler each batch",
     }
     assert not wrong & {f.what for f in hl.diagnose(stats)}
