@@ -6,19 +6,17 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #c2744ac7
-import warnings
 from typing import Any
 
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ...hooks.copies import HookWarning
 from ...hooks.hook import Hooks
-from ...hooks.select import first_few, leaves, runs
+from ...hooks.select import first_few
 from ...hooks.tree import tensors
 from .batch import BatchPart
 from .checks import ONE_PASS, Check, Known, NotLookedAt, Suspect, claims
-from .trial import TestFlight
+from .trial import TestFlight, heard, running_leaves
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a5
@@ -76,21 +74,15 @@ def inputs_fine(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a6
 def taken_first(flight: TestFlight) -> tuple[str, Tensor] | None:
     "The first layer with parameters, and the numbers it gets; None if that is normalization or gets no numbers."
-    named = {name: m for name, m in leaves(flight.model).items() if runs(m)}
-    if not named: return None
-    names = {id(m): name for name, m in named.items()}
     found = []
-    def note(m, inputs, output):
+    def note(name, m, inputs, output):
         has_parameters = next(m.parameters(recurse=False), None) is not None
-        if has_parameters: found.append((m, [t.clone() for t in tensors(inputs)]))
-        elif "Norm" in type(m).__name__: found.append((m, []))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HookWarning)
-        with Hooks(named, note): flight.asked(flight.batch.raw, "train")
+        if "Norm" in type(m).__name__: found.append((name, []))
+        elif has_parameters: found.append((name, [t.clone() for t in tensors(inputs)]))
+    with heard(running_leaves(flight.model), note): flight.asked(flight.batch.raw, "train")
     if not found: return None
-    m, given = found[0]
-    if "Norm" in type(m).__name__ or not given or not given[0].is_floating_point(): return None
-    return names[id(m)], given[0]
+    name, given = found[0]
+    return (name, given[0]) if given and given[0].is_floating_point() else None
 
 
 def scaled(flight: TestFlight) -> Check:

@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #39714d8e
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -14,16 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...hooks.copies import HookWarning
 from ...hooks.distributed import is_dtensor
-from ...hooks.hook import Hooks
 from ...hooks.names import class_name
 from ...hooks.putting_back import putting_back
 from ...hooks.select import layers, runs, unwrap
 from ...hooks.tree import tensors
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss import nodes_before, op
-from .trial import TestFlight, differs, same
+from .trial import TestFlight, differs, heard, same
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #1b8f7b0d
@@ -81,22 +78,15 @@ def running_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 def passed_on(flight: TestFlight, mode: str) -> list[Given]:
     "Each call of a layer in one pass, in the order in which they end."
-    named = running_layers(flight.model)
-    if not named: return []
-    names = {id(m): name for name, m in reversed(named.items())}
     found = []
-
-    def note(m, inputs, output):
+    def note(name, m, inputs, output):
         numbers = [t for t in tensors(inputs) if t.is_floating_point()]
         made = [t for t in tensors(output) if t.is_floating_point()]
         trains = any(p.requires_grad for p in m.parameters())
         copies = [t.detach().clone() for t in numbers]
-        found.append(Given(names[id(m)], class_name(m), torch.is_grad_enabled(), copies, trains,
+        found.append(Given(name, class_name(m), torch.is_grad_enabled(), copies, trains,
                            any(t.requires_grad for t in numbers), any(t.requires_grad for t in made), bool(made)))
-    unique = {names[id(m)]: m for m in named.values()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HookWarning)
-        with Hooks(unique, note, detach=False): flight.run(flight.batch.raw, mode)
+    with heard(running_layers(flight.model), note, detach=False): flight.run(flight.batch.raw, mode)
     return found
 
 
@@ -203,12 +193,9 @@ def gradient_is_whole(flight: TestFlight) -> Check:
 def cut_off(flight: TestFlight) -> Iterator[Suspect]:
     "Is a part of the loss, behind all layers, zero for every sample?"
     ends = []
-    def note(m, inputs, output): ends.extend(t.grad_fn for t in tensors(output))
-    named = running_layers(flight.model)
-    if not named: return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HookWarning)
-        with Hooks(named, note, detach=False): loss = flight.run(flight.batch.raw).loss
+    def note(name, m, inputs, output): ends.extend(t.grad_fn for t in tensors(output))
+    with heard(running_layers(flight.model), note, detach=False): loss = flight.run(flight.batch.raw).loss
+    if not ends: return
     for node in nodes_before(loss.grad_fn, ends, 200):
         if op(node) != "Relu": continue
         result = node._saved_result

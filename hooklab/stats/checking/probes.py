@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #e4076390
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from ...debug.comparing.losses import seeded
-from ...hooks.select import first_few
+from ...hooks.select import first_few, outermost, runs, unwrap
 from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
     BatchPart, SampleBatch, given_by, looks_like_mask, masked_by, other_label, other_sample, swapped, with_sample)
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
-from .trial import (
-    Flown, TestFlight, base_of, differs, finer, first_layer_where, layer_outputs, roused, same, samples_of_a_label)
+from hooklab.stats.checking.trial import (
+    Flown, TestFlight, base_of, differs, finer, first_layer_where, heard, layer_outputs, roused, same,
+    samples_of_a_label)
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6738
 def partner(flight: TestFlight, part: BatchPart) -> Tensor | None:
@@ -239,6 +241,16 @@ def leaks(flight: TestFlight, batch: SampleBatch, base: Flown) -> Iterator[tuple
             if others: yield i, others, new
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #6fab0ef3
+def given_in_calls(flight: TestFlight) -> list[Tensor]:
+    "The tensors that the model, or the models in it, get from whoever calls them, also those that no batch holds."
+    found = []
+    def note(name, m, inputs, kwargs, output): found.extend(tensors((inputs, kwargs)))
+    model = flight.model
+    with heard({"": model} if runs(unwrap(model)) else outermost(model), note, with_kwargs=True):
+        with suppress(NotLookedAt): flight.asked(flight.batch.raw)
+    return found
+
+
 def is_graph(flight: TestFlight) -> bool:
     "Are samples the nodes of a graph, as an adjacency matrix or a list of edges shows?"
     n = flight.batch.n
@@ -251,6 +263,7 @@ def is_graph(flight: TestFlight) -> bool:
         return are_pairs and n != 2 and not t.is_floating_point()
 
     if any(joins(p.tensor) for p in flight.batch.inputs[1:]): return True
+    if flight.call and any(map(joins, given_in_calls(flight))): return True
     for m in flight.model.modules():
         held = [*m.buffers(recurse=False), *vars(m).values()]
         if any(joins(t) for t in held if isinstance(t, Tensor)): return True

@@ -6,19 +6,17 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #f9e2e843
-import warnings
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from ...hooks.copies import HookWarning
 from ...hooks.hook import Hooks
 from ...hooks.names import class_name
 from ...hooks.select import first_few, leaves, named_layers, unwrap
 from ...hooks.tree import tensors
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss import ONLY_TURNED, nodes_before, op
-from .trial import TestFlight
+from .trial import TestFlight, heard
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #55a0e718
@@ -44,15 +42,11 @@ def linear_calls(flight: TestFlight) -> tuple[list[Linear], set]:
     "The calls of linear layers in one pass, and the operations that have made loss and outputs."
     named = {name: m for name, m in leaves(flight.model).items() if is_linear(m)}
     if len(named) < 2: return [], set()
-    names = {id(m): name for name, m in named.items()}
     found = []
-
-    def note(m, inputs, output):
+    def note(name, m, inputs, output):
         if not inputs or not isinstance(output, Tensor): return
-        found.append(Linear(names[id(m)], m, inputs[0].grad_fn, output.grad_fn))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HookWarning)
-        with Hooks(named, note, detach=False): flown = flight.run(flight.batch.raw, flight.quiet)
+        found.append(Linear(name, m, inputs[0].grad_fn, output.grad_fn))
+    with heard(named, note, detach=False): flown = flight.run(flight.batch.raw, flight.quiet)
     return found, {flown.loss.grad_fn, *(t.grad_fn for t in tensors(flown.output))} - {None}
 
 

@@ -6,14 +6,11 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #c8426db9
-import warnings
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
-from ...hooks.copies import HookWarning
-from ...hooks.hook import Hooks
 from ...hooks.select import leaves
 from .batch import looks_like_mask
 from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
@@ -21,7 +18,7 @@ from .loss import op
 from .loss_calls import (
     DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, SeenLoss, are_logarithms, are_probabilities, class_dim, first_calls,
     seen_after_the_model, seen_in, terms_of)
-from .trial import TestFlight
+from .trial import TestFlight, heard
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #30bb8eb2
@@ -223,16 +220,11 @@ def axis_right(flight: TestFlight) -> Check:
 def made_by_layers(flight: TestFlight) -> tuple[SeenLoss, list[tuple[str, Tensor, int]]]:
     "A pass with its graph; the name, output and dimension of the units of each layer that has units."
     found = []
-    def note(m, inputs, output):
+    def note(name, m, inputs, output):
         if not isinstance(output, Tensor) or output.grad_fn is None: return
-        if isinstance(m, nn.Linear): found.append((names[id(m)], output, output.dim() - 1))
-        elif isinstance(m, nn.modules.conv._ConvNd):
-            found.append((names[id(m)], output, output.dim() - m.weight.dim() + 1))
-    named = leaves(flight.model)
-    names = {id(m): name for name, m in named.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HookWarning)
-        with Hooks(named, note, detach=False): seen = seen_in(flight, flight.batch.raw)
+        if isinstance(m, nn.Linear): found.append((name, output, output.dim() - 1))
+        elif isinstance(m, nn.modules.conv._ConvNd): found.append((name, output, output.dim() - m.weight.dim() + 1))
+    with heard(leaves(flight.model), note, detach=False): seen = seen_in(flight, flight.batch.raw)
     return seen, found
 
 

@@ -195,17 +195,27 @@ def base_of(flight: TestFlight) -> Flown:
     return flight.asked(flight.batch.raw)
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #04a69823
+def running_leaves(model: nn.Module) -> dict[str, nn.Module]:
+    return {name: m for name, m in leaves(model).items() if runs(m)}
+
+
+@contextmanager
+def heard(named: dict[str, nn.Module], note: Callable, **options: Any) -> Iterator[None]:
+    "Call `note(name, layer, inputs, output)` whenever one of these layers runs. Nothing warns of those that do not."
+    names = {id(m): name for name, m in reversed(named.items())}  # a layer with two names is called by the first
+    def of_call(m, *given): note(names[id(m)], m, *given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HookWarning)
+        unique = {names[id(m)]: m for m in named.values()}
+        with hooks_for_now(unique, of_call, **options) if unique else nullcontext(): yield
+
+
 def layer_outputs(flight: TestFlight, raw: Any) -> list[tuple[str, list[Tensor]]]:
     "What every layer returns, in the order in which they run."
     found = []
-    def note(m, inputs, output):
-        copies = [t.clone() for t in tensors(output) if t.is_floating_point()]
-        found.append((names[id(m)], copies))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HookWarning)
-        named = {name: m for name, m in leaves(flight.model).items() if runs(m)}
-        names = {id(m): name for name, m in named.items()}
-        with hooks_for_now(named, note) if named else nullcontext(): flight.asked(raw)
+    def note(name, m, inputs, output):
+        found.append((name, [t.clone() for t in tensors(output) if t.is_floating_point()]))
+    with heard(running_leaves(flight.model), note): flight.asked(raw)
     return found
 
 
@@ -227,14 +237,10 @@ def layer_that_grows(flight: TestFlight) -> tuple[str, float, float] | None: # I
     def size(x):
         xs = [t.detach().double().square().mean().sqrt().item() for t in tensors(x) if t.is_floating_point()]
         return max(xs, default=0)
-    def note(m, inputs, output):
+    def note(name, m, inputs, output):
         given, made = size(inputs), size(output)
-        if given and made > GROWS*given: found.append((made/given, names[id(m)], given, made))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HookWarning)
-        named = {name: m for name, m in leaves(flight.model).items() if runs(m)}
-        names = {id(m): name for name, m in named.items()}
-        with hooks_for_now(named, note) if named else nullcontext(): flight.asked(flight.batch.raw, "train")
+        if given and made > GROWS*given: found.append((made/given, name, given, made))
+    with heard(running_leaves(flight.model), note): flight.asked(flight.batch.raw, "train")
     return max(found)[1:] if found else None
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #04a69824

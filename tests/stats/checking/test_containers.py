@@ -110,3 +110,22 @@ def test_nodes_of_two_kinds_are_a_graph(mixes):
     found = hl.preflight(model, None, data, adams(model), call=lambda m, batch: F.mse_loss(m(*batch[:3]), batch[3]))
     why = found.not_looked_at["No sample changes the output of another."]
     assert "samples leak" not in found and why == "the samples seem to be nodes of a graph"
+
+
+@pytest.mark.parametrize("leaks", [True, False])
+def test_edges_that_only_the_call_knows(leaks):
+    "Samples are nodes too if the matrix between them comes from `call`, and no batch holds it."
+    class Nodes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.own, self.last = layers(4, 8), nn.Linear(8, 1)
+
+        def forward(self, x, edges=None):
+            h = self.own(x)
+            return self.last(h + h.mean(0) if edges is None else edges @ h)
+    torch.manual_seed(0)
+    model, edges = Nodes(), torch.rand(12, 12)
+    given = () if leaks else (edges,)
+    found = hl.preflight(model, None, (torch.randn(12, 4), torch.randn(12, 1)), adams(model),
+                         call=lambda m, batch: F.mse_loss(m(batch[0], *given), batch[1]))
+    assert ("samples leak" in found) == leaks
