@@ -164,6 +164,9 @@ def eval_from(step: int, validate: bool = False):
 
 # Ways to train: the first set
 
+def in_full(model, x, y): return F.cross_entropy(model(x).float(), y)
+
+
 mlp = recipe(nets.digits, lambda: stack(64, 64, 32, 10), sgd(.1))
 mlp_momentum = recipe(nets.digits, lambda: stack(64, 64, 32, 10), sgd(.05, momentum=.9), steps=80)
 mlp_adam = recipe(nets.digits, lambda: stack(64, 64, 32, 10), adam())
@@ -428,7 +431,7 @@ plant("step before backward", "zero_grad between backward and step, text GPT", "
     zero="between")
 plant("step before backward", "zero_grad in place between backward and step, digits CNN", "step before backward",
     nothing, cnn, zero="between", in_place=True)
-plant("step or backward missing", "no step, digits CNN", "not trained", nothing, cnn, order="no step")
+plant("step or backward missing", "no step, digits CNN", "no step", nothing, cnn, order="no step")
 plant("step or backward missing", "no backward, tables", "not trained, step before backward", nothing, tabular,
     order="no backward")
 
@@ -611,6 +614,11 @@ plant("clipping too tight", "regression, norm 1e-3, SGD", "clipping too tight", 
     clip=clipped(1e-3))
 plant("clipping too tight", "digits MLP, norm 1 before the scale is taken out", "clipping before unscaling", tight,
     mlp, loop=runs.scaled, scale={"init_scale": 65536.}, clip=clipped(1.))
+
+plant("lost in rounding", "digits MLP with norms, all of it in bfloat16", "lost in rounding",
+    "learning rate too small, not trained, loss does not fall",
+    recipe(nets.digits, lambda: stack(64, 64, 64, 10, norm=nn.LayerNorm), adam(1e-3), loss=in_full, steps=150),
+    change=nn.Module.bfloat16, prepare=lambda x, y: (x.bfloat16(), y))
 
 
 # Learning rates over time
@@ -1238,8 +1246,8 @@ plant("no zero_grad", "flow, Adam", "no zero_grad", diverged + ", learning rate 
 plant("step before backward", "ViT", "step before backward", "not trained, loss does not fall", vit, order="step first")
 plant("step before backward", "seq2seq, zero_grad between backward and step", "step before backward, not trained",
     "loss does not fall", seq2seq, zero="between")
-plant("step or backward missing", "siamese net, no step", "not trained",
-    "step before backward, no zero_grad, loss does not fall", siamese, order="no step")
+plant("step or backward missing", "siamese net, no step", "no step",
+    "not trained, step before backward, no zero_grad, loss does not fall", siamese, order="no step")
 often = "scheduler each batch"
 plant(often, "MNIST CNN, gamma 0.7", often, "learning rate too small, loss does not fall", mnist,
     scheduler=lambda o: sched.StepLR(o, 1, .7))

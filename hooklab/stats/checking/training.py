@@ -66,17 +66,18 @@ def owners(flight: TestFlight, names: list[str]) -> list[str]:
               symptom="Some layers keep their first weights, though the loss changes with them.",
               look_first="the layer that is named: what its forward does, and what is around it",
               advice="Look there for no_grad, detach, `.data`, `.item()`, numpy, argmax, rounding, or a new tensor "
-                     "made of numbers. What shall not be trained needs requires_grad_(False)."),
+                     "made of numbers. What shall not be trained needs requires_grad_(False).",
+              brings=("not trained",)),
         Known("stuck at zero", rank=155, page="dependence", lesson="07-init",
               symptom="Some parameters stay exactly zero, whatever the learning rate is.",
               look_first="how the parameters that are named begin",
               advice="Let one factor of a product begin with random numbers, and only the other one with zeros. A "
-                     "layer before the last one never begins with zeros."),
+                     "layer before the last one never begins with zeros.", brings=("not trained",)),
         Known("state is lost", rank=157, page="dependence", lesson="05-stats",
               symptom="A recurrent model is no better than one without memory.",
               look_first="the state that the layer is given and returns",
               advice="Hand the state that a call returns to the next one. For a layer that takes sequences, give it "
-                     "whole ones: look at batch_first and at the dimension of length 1."),
+                     "whole ones: look at batch_first and at the dimension of length 1.", brings=("not trained",)),
         Known("never ran", rank=150,
               advice="Look at `forward`: is the layer called there? Remove it, or call it."),
         Known("not trained", rank=160,
@@ -208,9 +209,10 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
         yield Suspect("gradient is cut", sure, f"The loss changes with {first_few(depends, 4)}, but no gradient "
                       f"reaches them{after}.", [layer] if layer else owners(flight, depends))
     cut = [n for n in cut if n not in depends]
-    if cut:
-        yield Suspect("not trained", sure, f"{first_few(cut, 4)} got no gradient, though the layer runs: nothing that "
-                      "leads to the loss is computed from it.", owners(flight, cut))
+    if not cut: return
+    if 2*len(cut) < len(flight.trained): sure = "possible"  # a graph's last layer has parts that no output needs
+    yield Suspect("not trained", sure, f"{first_few(cut, 4)} got no gradient, though the layer runs: nothing that "
+                  "leads to the loss is computed from it.", owners(flight, cut))
 
 
 def is_library(m: nn.Module) -> bool:
@@ -303,8 +305,11 @@ def all_registered(flight: TestFlight) -> Check:
         yield Suspect("not registered", "likely", f"{len(anew)} parameters are made anew in each call of the model, "
                       f"one of shape {tuple(anew[0].shape)}: a layer that is made in forward never learns.")
     elif others:
-        yield Suspect("not registered", "note", f"The loss depends on {len(others)} more parameters. Neither the model "
-                      "nor an optimizer has them; another model may.")
+        of_which = "of which one has" if len(others) > 1 else "which has"
+        yield Suspect("not in the optimizer", "note", f"The loss depends on {len(others)} more parameter"
+                      f"{'s' if len(others) > 1 else ''}, {of_which} the shape {tuple(others[0].shape)}. Neither the "
+                      "model nor an optimizer has them. If they belong to the loss function, give them to an "
+                      "optimizer; if another model trains them, nothing is wrong.")
     return ""
 
 

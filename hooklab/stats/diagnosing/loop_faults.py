@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.select import first_few
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, RATIO_SMALL, SOON, Run, Seen, lasting, without_nan
+from hooklab.stats.diagnosing.evidence import (
+    LASTS, MOSTLY, RATIO_SMALL, SOON, Run, Seen, falls_well, lasting, without_nan)
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
 from hooklab.stats.diagnosing.loss_faults import loss_does_not_fall
+from hooklab.stats.diagnosing.step_faults import lost_in_rounding
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #9855c9fe
 LEAST = 3  # optimizer steps: a pattern in fewer may be chance
@@ -251,14 +253,29 @@ def never_ran(run: Run) -> Iterator[Seen]:
                    f"No output in any of {len(run.steps)} recorded steps.")
 
 
+@fault("no step", page="loop", rank=45, lesson="09-update-ratio",
+       symptom="The loss stays where it was, and no parameter moves.",
+       look_first="whether `optimizer.step()` is reached",
+       advice="Call optimizer.step() after backward(). Look whether its line is inside a condition, below a `continue` "
+              "or `break`, or without its parentheses; and whether it is called on the optimizer that was given here.",
+       brings=(WEAK,))
+def never_stepped(run: Run) -> Iterator[Seen]:
+    "The optimizer is known, and was never called, and nothing else moves the parameters."
+    if not run.optimizers or run.scaled or run.moves: return
+    n_trained = int((run.logged("trained") > 0).sum())
+    if n_trained < LASTS: return
+    if run.logged("updates").nan_to_num().any(): return
+    yield Seen([], run.log_span(0), "certain",
+               f"The model ran in train mode in {n_trained} steps, and the optimizer made no step.")
+
+
 @fault("not trained", page="loop", rank=330, lesson="08-gradients",
        symptom="Some layers get no gradient, or their parameters never move.",
        look_first="the last layer that has a gradient, and what stands behind it",
        advice="Look for `detach`, `no_grad`, `.data`, `.item()` or a result that the loss does not use; for "
               "requires_grad=False; and for an optimizer that is not called.",
-       follows=(WEAK, NOTHING_LEFT, "learning rate too small"))
+       follows=(WEAK, NOTHING_LEFT, "learning rate too small", "no step"))
 def not_trained(run: Run) -> Iterator[Seen]:
-    yield from never_stepped(run)
     yield from no_gradient_at_all(run)
     reported = set()
     for seen in run.once(never_ran): reported.update(seen.layers)
@@ -266,17 +283,6 @@ def not_trained(run: Run) -> Iterator[Seen]:
         reported.update(seen.layers)
         yield seen
     yield from not_moved(run, reported)
-
-
-def never_stepped(run: Run) -> Iterator[Seen]:
-    "The optimizer is known, and was never called, and nothing else moves the parameters."
-    if not run.optimizers or run.scaled or run.moves: return
-    n_trained = int((run.logged("trained") > 0).sum())
-    if n_trained < LASTS: return
-    updates = run.logged("updates").nan_to_num()
-    if updates.any(): return
-    yield Seen([], run.log_span(0), "certain",
-               f"The model ran in train mode in {n_trained} steps, and the optimizer made no step.")
 
 
 def no_gradient_at_all(run: Run) -> Iterator[Seen]:
@@ -304,7 +310,8 @@ def without_gradient(run: Run) -> Iterator[Seen]:
     in_a_library = torch.tensor([of_a_library(run, name) for name in grads.names])
     none = ran & ~got & (trained | (inner & ~on_purpose))
     theirs = none & inner & in_a_library
-    sure = "certain" if (none & trained).any() else "likely"
+    may_be_unused = run.once(falls_well) and 2*int((none & trained).sum()) < int(trained.sum())
+    sure = "certain" if (none & trained).any() and not may_be_unused else "likely"
     for which, how_sure in (none & ~theirs, sure), (theirs, "note"):
         if which.any():
             yield Seen(grads.named(which), grads.span(0), how_sure,
@@ -344,6 +351,7 @@ def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
     if not rests.all() and run.ratio.nanmedian() < RATIO_SMALL: return  # small steps are lost in rounding
     known = {name for name, p in run.params.items() if p.get("moved")}  # somebody else moves them
     for layer in reported: known.update(parameters_of(layer, moved))
+    known.update(run.once(lost_in_rounding))
     resting = [name for name, rest in zip(moved, rests.tolist()) if rest and name not in known]
     idle_biases = [name for name in resting if is_bias(name) and weight_moves(name, moved, resting)]
     resting = [name for name in resting if name not in idle_biases]

@@ -263,6 +263,38 @@ def clipping_before_unscaling(run: Run) -> Iterator[Seen]:
                f"In nearly every step, the length of the gradients is {length:.2g}, or a power of two times that: "
                "they are clipped while the scaler has them multiplied, and divided afterwards.")
 
+# %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #a0ded002
+APART = {"bfloat16": "0.4 to 0.8 %", "float16": "0.05 to 0.1 %"}  # of a number, to the next one
+
+
+def lost_in_rounding(run: Run) -> list[str]:
+    "Parameters in 16 bits that the optimizer writes to, in layers with gradients, without any effect."
+    if run.updates is None or run.update.shape[1] < LASTS or not (run.rates > 0).any(): return []
+    rests = (run.update == 0).all(1)
+    names = [name for name, rest in zip(run.updates.names, rests.tolist()) if rest]
+    layers = {name: (norm.nan_to_num() > 0).any().item() for name, norm in zip(run.grads.names, run.grads.norm)}
+    def should_move(name):
+        p = run.params.get(name, {})
+        writes = p.get("has") and p["written"] and not p.get("moved")
+        return writes and p.get("dtype") in APART and layers.get(name.rpartition(".")[0])
+    return [name for name in names if should_move(name)]
+
+
+@fault("lost in rounding", page="steps", rank=155, lesson="09-update-ratio",
+       symptom="Some or all parameters stay exactly as they are, although they get gradients.",
+       look_first="the `dtype` of the parameters, beside the learning rate",
+       advice="Keep the parameters in float32, and compute in 16 bits with torch.autocast; or use an optimizer that "
+              "keeps a copy of them in float32.",
+       brings=(WEAK,))
+def rounding_takes_steps(run: Run) -> Iterator[Seen]:
+    lost = run.once(lost_in_rounding)
+    if not lost: return
+    kinds = sorted({run.params[name]["dtype"] for name in lost})
+    apart = ", ".join(f"numbers in {kind} are {APART[kind]} apart" for kind in kinds)
+    yield Seen(lost, run.outputs.span(0), "likely",
+               f"These parameters get gradients, the optimizer writes to them, and all {run.update.shape[1]} updates "
+               f"are exactly zero: {apart}, and smaller steps are rounded away.")
+
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #9a3d43aa
 DECAYED = 1.  # sum of rate times decay over a run: weights without a gradient would shrink to a third
 OF_A_STEP = .3  # share of a step that decay makes up

@@ -118,6 +118,7 @@ class MemberFacts:
             params[name] = {
                 "n": p.numel(),
                 "shape": list(p.shape),
+                "dtype": str(p.dtype).removeprefix("torch."),
                 "trainable": name not in self.frozen,
                 "has": name in self.ever if self.known else None,
                 "got": name in self.got,

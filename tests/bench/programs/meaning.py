@@ -35,7 +35,8 @@ CAUSES = {
     "inputs not scaled": {"inputs not scaled"},
     "targets not scaled": {"targets not scaled"},
     "constant targets": {"constant targets"},
-    "labels do not belong to inputs": {"labels not used", "target too far ahead"},  # shuffled apart, shifted, of others
+    # shuffled apart, shifted, of others
+    "labels do not belong to inputs": {"labels not used", "target too far ahead", "labels look random"},
     "labels wrongly encoded": set(),
     # another scale, order of channels or encoding
     "validation differs from training": {"validation differs from training"},
@@ -76,7 +77,7 @@ CAUSES = {
     # loop
     "gradients not cleared": {"no zero_grad"},
     "step before backward": {"step before backward"},  # or gradients cleared between backward and step
-    "no step": set(),                      # the optimizer's step is never called, or seldom
+    "no step": {"no step"},                # the optimizer's step is never called, or seldom
     "accumulation": set(),                 # the loss is not divided, or the wrong steps count
     "state goes on": set(),                # a hidden state or memory that should be reset or detached
     "state is lost": {"state is lost"},  # a hidden state or memory that should go on
@@ -94,7 +95,7 @@ CAUSES = {
     "float16 limit": {"float16 limit"},
     "clipping before unscaling": {"clipping before unscaling", "skipped steps"},
     "epsilon": set(),                      # too large, too small, or lost in the dtype
-    "rounded": set(),                      # to whole numbers, or to few bits
+    "rounded": {"lost in rounding"},       # to whole numbers, or to few bits
     # initialisation
     "units alike": {"units alike", "stuck at zero"},
     "weights too large": {"first loss too high", "activations explode"},

@@ -73,12 +73,21 @@ def frozen(f, w):
     return n == len(own) and n_frozen == sum(not p.requires_grad for p in own)
 
 
+@claims("no step")
+def no_step(f, w): return not w.gradients and not w.moved
+
+
+@claims("lost in rounding")
+def rounded(f, w):
+    own = dict(w.model.named_parameters())
+    return not w.moved & {*f.layers} and all(own[name].dtype == torch.bfloat16 for name in f.layers)
+
+
 @claims("not trained")
 def rests(f, w):
     if "No parameter moves" in f.evidence: return not w.moved
     if "These parameters do not move" in f.evidence: return not w.moved & {*f.layers} and bool(w.moved)
     if "biases" in f.evidence: return not w.moved & {*f.layers}
-    if "made no step" in f.evidence: return not w.gradients
     if "never had" in f.evidence or "ever had" in f.evidence: return not w.came
     inside = [name for name in w.first if name.startswith(tuple(f"{layer}." for layer in f.layers))]
     return not w.moved & {*inside} or "zero" in f.evidence
@@ -221,7 +230,7 @@ def false_claims(what) -> list[str]:
 
 
 PLANTED = [what for what in CHECKS if case_of(what)]
-QUICK = ["not in the optimizer", "step before backward", "activation before the loss", "not trained", "no zero_grad",
+QUICK = ["not in the optimizer", "step before backward", "activation before the loss", "no step", "no zero_grad",
          "inputs not scaled", "scheduler each batch", "constant inputs"]
 
 
@@ -237,8 +246,8 @@ def test_what_is_said_of_other_runs_is_so(what): assert not false_claims(what)
 def test_a_false_sentence_is_noticed():
     "Each of these findings is true of its run; of the run of another fault it is not."
     def own(what): return next(f for f in looked_at(what)[0] if f.what == what)
-    rest, moved = own("not trained"), own("scheduler each batch")
+    rest, moved = own("no step"), own("scheduler each batch")
     assert not CHECKS["scheduler each batch"](moved, looked_at("not in the optimizer")[1])
     other = looked_at("inputs not scaled")[1]
-    assert not CHECKS["not trained"](rest, other) and not CHECKS["constant inputs"](rest, other)
+    assert not CHECKS["no step"](rest, other) and not CHECKS["constant inputs"](rest, other)
     assert not CHECKS["step before backward"](looked_at("step before backward")[0][0], other)

@@ -204,7 +204,7 @@ def without_backward(model, optimizer, ask):
 @pytest.mark.parametrize("step, make, what", [
     (cleared_too_early, lambda params: torch.optim.SGD(params, .1), "step before backward"),
     (cleared_too_early, lambda params: torch.optim.AdamW(params, 1e-3), "step before backward"),
-    (never, lambda params: torch.optim.SGD(params, .1), "not trained"), (never, Sam, "not trained"),
+    (never, lambda params: torch.optim.SGD(params, .1), "no step"), (never, Sam, "no step"),
     (without_backward, lambda params: torch.optim.LBFGS(params), "not trained")])
 def test_parameters_that_rest_are_not(step, make, what):
     model = net()
