@@ -5030,6 +5030,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                       'hooklab/stats/checking/dependence.py'),
                                                    'hooklab.stats.checking.dependence.cut_off': ( 'lib/stats/checking/dependence.html#cut_off',
                                                                                                   'hooklab/stats/checking/dependence.py'),
+                                                   'hooklab.stats.checking.dependence.goes_straight_through': ( 'lib/stats/checking/dependence.html#goes_straight_through',
+                                                                                                                'hooklab/stats/checking/dependence.py'),
                                                    'hooklab.stats.checking.dependence.gradient_is_whole': ( 'lib/stats/checking/dependence.html#gradient_is_whole',
                                                                                                             'hooklab/stats/checking/dependence.py'),
                                                    'hooklab.stats.checking.dependence.moved': ( 'lib/stats/checking/dependence.html#moved',

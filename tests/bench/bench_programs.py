@@ -2,6 +2,7 @@
 
     python -m tests.bench programs [--half open_half] [--only PART_OF_NAME …] [--show]
     python -m tests.bench.bench_programs --plain [--half …] [--only …]     the programs without hooklab
+    TORCH_AUDIT=FOLDER python -m tests.bench programs     beside torch-audit, see diagnose_peers.py
 
 The programs are in programs/, and what counts as right is fixed in programs/meaning.py. The whole is kept in
 results/programs.json; a part (--half, --only) is printed only. --show prints the findings in full.
@@ -12,7 +13,8 @@ left out. Of those that do harm, each tool alone, all three one after the other,
     true     if some finding names it, or is a true symptom or place
     first    if the first finding that is no note is the cause, among the programs that have one
     nothing  if there is no finding at all
-An alarm is a finding beyond a note on a repaired twin."""
+An alarm is a finding beyond a note on a repaired twin, or on one of ten kinds of healthy runs that look odd, each
+with three seeds (tests/support/odd_runs.py)."""
 import argparse
 import contextlib
 import time
@@ -24,10 +26,12 @@ import torch
 from torch.utils.data import DataLoader
 
 import hooklab as hl
+from tests.bench import diagnose_peers
 from tests.bench.bench_diagnose import harm_seeds, harmed
 from tests.bench.diagnose_runs import Nothing
 from tests.bench.measure import share
 from tests.bench.programs import HALVES, half_of, meaning, programs
+from tests.support.odd_runs import RUNS, learns, looked_at
 
 TOOLS = "preflight", "diagnose", "find_nan"
 VERDICT = "one verdict"
@@ -123,9 +127,11 @@ def as_rows(findings) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 def checked(parts) -> hl.Preflight:
-    data = parts.data  # of a list, preflight would not know whether it is a batch
-    if isinstance(data, list): data = DataLoader(data, batch_size=None)
-    return hl.preflight(parts.model, parts.loss, data, parts.optimizer, call=parts.call, train=data)
+    def loader(given):  # of a list, preflight would not know whether it is a batch
+        return DataLoader(given, batch_size=None) if isinstance(given, list) else given
+    data = loader(parts.data)
+    return hl.preflight(parts.model, parts.loss, data, parts.optimizer, call=parts.call, train=data,
+                        valid=loader(parts.valid))
 
 
 def ask_preflight(program: ModuleType, repaired: bool): return as_rows(checked(program.build(repaired)))
@@ -150,7 +156,15 @@ def ask_for_verdict(program: ModuleType, repaired: bool):
     return as_rows(hl.diagnose(record.stats, preflight=before))
 
 
+def ask_audit(program: ModuleType, repaired: bool):
+    record = diagnose_peers.Audit()
+    program.train(program.build(repaired), record)
+    return [(what, "likely", ()) for what in record.said]
+
+
 ASK = {"preflight": ask_preflight, "diagnose": ask_diagnose, "find_nan": ask_find_nan, VERDICT: ask_for_verdict}
+PEER = "torch-audit"
+if diagnose_peers.installed(): ASK[PEER] = ask_audit
 
 # Figures
 
@@ -174,7 +188,7 @@ def measure(*arguments: str) -> dict | None:
     options = parser.parse_args(arguments)
     figures = {}
     for half in options.half: figures |= figures_of(half, options.only, options.show)
-    if {*options.half} == {*HALVES} and not options.only: return figures
+    if {*options.half} == {*HALVES} and not options.only: return figures | healthy()
     for title, rows in figures.items(): print(title, rows)
     return None
 
@@ -194,6 +208,7 @@ def figures_of(half: str, only: list[str], show: bool) -> dict:
     took = time.perf_counter() - start
     print(f"{half}: {len(harmful)} programs that do harm, {len(harmless)} that do none, {took:.0f} s")
     tools = {tool: (tool,) for tool in TOOLS} | {"all three": TOOLS, VERDICT: (VERDICT,)}
+    if PEER in ASK: tools[PEER] = PEER,
     figures = {f"{half}: {name}, percent": rates(said, twins, which) for name, which in tools.items()}
     areas = {area: [one for one in said if one.program.AREA == area] for area in meaning.AREAS}
     figures[f"{half}: by area"] = [by_area(area, found) for area, found in areas.items()]
@@ -203,6 +218,26 @@ def figures_of(half: str, only: list[str], show: bool) -> dict:
         figures["open_half: misses"] = [str(one) for one in said if not one.names_cause(TOOLS)]
         figures["open_half: alarms"] = [str(one) for one in twins if one.alarms(TOOLS)]
     return figures
+
+
+SEEDS_OF_HEALTHY = range(3)
+
+
+def healthy() -> dict:
+    "The alarms on ten kinds of healthy runs that look odd, before and behind the training."
+    alarms, left_out = [], []
+    for name in RUNS:
+        for seed in SEEDS_OF_HEALTHY:
+            with alone(seed): before, after, losses = looked_at(name, seed)
+            found = {f"{f.sure}: {f.what}" for f in (*before, *after) if f.sure != "note"}
+            if learns(name, losses): alarms.append((f"{name}, seed {seed}", found))
+            else: left_out.append(f"{name}, seed {seed}")
+    return {
+        "healthy: percent": {
+            "runs with an alarm": share([bool(found) for _, found in alarms]),
+            "runs with a certain alarm": share([any(a.startswith("certain") for a in found) for _, found in alarms])},
+        "healthy: runs": [{"kinds": len(RUNS), "runs": len(alarms), "did not learn": len(left_out)}],
+        "healthy: alarms": [f"{name}: {', '.join(sorted(found))}" for name, found in alarms if found]}
 
 
 def by_area(area: str, said: list[Said]) -> dict:

@@ -18,6 +18,7 @@ from ...hooks.names import class_name
 from ...hooks.putting_back import putting_back
 from ...hooks.select import layers, runs, unwrap
 from ...hooks.tree import tensors
+from ...debug.comparing.losses import seeded
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss import nodes_before, op
 from .trial import TestFlight, differs, heard, same
@@ -56,6 +57,19 @@ def change_loss(flight: TestFlight, names: list[str], mode: str) -> list[str]:
         with moved(flight, ways(flight, [name]), 1): loss = loss_of()
         if (loss - base).abs() > 1e-6*base.abs(): found.append(name)
     return found
+
+
+def goes_straight_through(flight: TestFlight) -> bool:
+    "Does the output have a gradient by the input, as behind a rounding whose gradient goes straight through?"
+    floats = [p for p in flight.batch.inputs if p.tensor.is_floating_point()]
+    raw = flight.batch.put({p.number: p.tensor.detach().requires_grad_() for p in floats})
+    outputs = [t for _, t in flight.run(raw, flight.quiet).floats if t.requires_grad]
+    leaves = {node.variable for t in outputs for node in nodes_before(t.grad_fn) if hasattr(node, "variable")}
+    inputs = [*leaves - {*flight.parameters.values()}]
+    if not inputs: return False
+    with seeded(): weighted = sum((t*torch.randn_like(t)).sum() for t in outputs)
+    grads = torch.autograd.grad(weighted, inputs, allow_unused=True)
+    return any(grad is not None and bool(grad.any()) for grad in grads)
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #7b56c5ce
 class Given(NamedTuple):

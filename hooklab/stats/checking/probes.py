@@ -20,6 +20,7 @@ from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
     BatchPart, SampleBatch, given_by, looks_like_mask, masked_by, other_label, other_sample, swapped, with_sample)
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from .dependence import goes_straight_through
 from hooklab.stats.checking.trial import (
     Flown, TestFlight, base_of, differs, finer, first_layer_where, heard, layer_outputs, roused, same,
     samples_of_a_label)
@@ -47,7 +48,10 @@ def input_used(flight: TestFlight) -> Check:
             in_training = same(flight.asked(batch.raw, "train"), flight.asked(raw, "train"))
             sure = "certain" if in_training else "likely"
             if flight.call and not base.floats: sure = "note"  # a generator is given noise by its loss
-            yield Suspect("input unused", sure, _where_lost(flight, raw))
+            evidence = _where_lost(flight, raw)
+            if goes_straight_through(flight):
+                sure, evidence = "note", f"{evidence} It has a gradient by the input, as behind a rounding."
+            yield Suspect("input unused", sure, evidence)
         return "once the layers that begin at zero have moved"
     if len(batch.inputs) == 1: return ""
     for p in moved:

@@ -129,3 +129,22 @@ def test_edges_that_only_the_call_knows(leaks):
     found = hl.preflight(model, None, (torch.randn(12, 4), torch.randn(12, 1)), adams(model),
                          call=lambda m, batch: F.mse_loss(m(batch[0], *given), batch[1]))
     assert ("samples leak" in found) == leaks
+
+
+@pytest.mark.parametrize("straight", [True, False])
+def test_a_code_that_is_the_same_for_all(straight):
+    "The output does not change with the input, and has a gradient by it where that goes straight through the code."
+    class Coded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.outer = layers(4, 2), layers(2, 1)
+
+        def forward(self, x):
+            z = self.inner(x)
+            code = torch.ones_like(z)
+            return self.outer(z + (code - z).detach() if straight else code + 0*z)
+    torch.manual_seed(0)
+    model = Coded()
+    found = hl.preflight(model, F.mse_loss, (torch.randn(12, 4), torch.randn(12, 1)), adams(model))
+    sure = next(f.sure for f in found if f.what == "input unused")
+    assert sure == ("note" if straight else "certain")
