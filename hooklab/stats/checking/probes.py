@@ -65,7 +65,7 @@ def input_used(flight: TestFlight) -> Check:
         yield Suspect("input unused", sure, f"With another batch's {p.name} the output is the same.", [p.name])
     return ""
 
-
+# %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6739
 def _same_when_roused(flight: TestFlight, raw: Any) -> bool:
     "Is the output the same also when layers that begin at zero have moved?"
     with roused(flight):
