@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .folder import lesson_files, read_lesson
-from .notebooks import Prediction, lesson_exercises, lesson_predictions, without_links
+from .notebooks import Prediction, lesson_exercises, lesson_predictions, lesson_readings, without_links
 from ..hooks.files import write_file
 
 # %% ../../nbs/lib/exercises/progress.ipynb #234d2874
@@ -55,13 +55,13 @@ class Lesson:
 def lesson_of(path: Path) -> Lesson | None:
     "What a notebook says of itself, if it is a lesson with exercises."
     nb = read_lesson(path)
-    found = lesson_exercises(nb)
-    if not found: return None
+    tasks = {id: "".join(parts["task"]["source"]) for id, parts in lesson_exercises(nb).items()}
+    tasks |= {reading.id: reading.task for reading in lesson_readings(nb).values()}
+    if not tasks: return None
     words = ["".join(cell["source"]) for cell in nb["cells"] if cell["cell_type"] == "markdown"]
     def said(pattern, text): return (re.search(pattern, text, re.M) or [""]*2)[1]
     exercises = []
-    for id, parts in found.items():
-        task = "".join(parts["task"]["source"])
+    for id, task in tasks.items():
         title = said(r"^### Exercise \w+: (.+)$", task)
         exercises.append(Exercise(id, title, int(said(r" · (\d+) minutes$", task) or 0)))
     question = said("^# (.+)$", words[0])
@@ -298,7 +298,7 @@ def guess(
 START = """# Where to begin
 
 The lessons are notebooks to run and to write in. Each has an experiment, questions to guess at before you see what
-happens, and three exercises that check themselves.
+happens, and exercises that check themselves.
 
 - **Begin** with 01 to 04, in this order: what a hook is, and how to use one.
 - Then **mend** networks that do not learn, **read** what a network knows, or look at the **engine**: how torch calls

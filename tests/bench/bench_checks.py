@@ -2,8 +2,8 @@
 
 A mutant has one change: a line dropped, a number one larger or smaller, another comparison, a call or a keyword left
 out, no `with`, no `finally`, the input in place of the output, a default that bound a loop's variable gone, a list
-around what is returned. A mutant that passes is either equivalent to the solution or a gap in the check: they are
-printed, to be read."""
+around what is returned. Where the answer is a letter, the mutants are the other letters. A mutant that passes is
+either equivalent to the solution or a gap in the check: they are printed, to be read."""
 import ast
 import contextlib
 import copy
@@ -22,7 +22,7 @@ import torch
 
 import hooklab
 from hooklab.exercises.checking import ADVICE, TRIES, NotYet, check
-from hooklab.exercises.notebooks import lesson_exercises
+from hooklab.exercises.notebooks import Reading, lesson_exercises, lesson_readings
 
 REPO = Path(__file__).resolve().parents[2]
 MOST = 24  # mutants of one solution; where there are more, a sample by its id
@@ -44,6 +44,13 @@ def solutions() -> dict[str, tuple[str, str]]:
             name = re.search(r'check\("\w+", (\w+)\)', "".join(parts["check"]["source"]))[1]
             found[id] = "".join(parts["solution"]["source"]), name
     return found
+
+
+def letters() -> dict[str, Reading]:
+    "The exercises whose answer is a letter."
+    files = sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))
+    found = (lesson_readings(json.loads(path.read_text(encoding="utf-8"))).values() for path in files)
+    return {each.id: each for listed in found for each in listed}
 
 
 def changes(node: ast.AST):
@@ -179,6 +186,14 @@ def measure(*lessons):
             of_odd.append(told(id, value))
             if not of_odd[-1].startswith("Not yet"): passed.append(f"{id} odd: {kind}: {of_odd[-1]}")
         print(id, len(of_mutants), len(of_odd), file=sys.stderr, flush=True)
+    values = {kind: odd() for kind, odd in ODD.items() if odd not in (_leaves, _never, _not_implemented)} | NOT_CALLABLE
+    for id, asked in letters().items():
+        if lessons and id[:2] not in lessons: continue
+        assert told(id, asked.right).startswith("ok"), f"{id}: the right letter"
+        wrong = {letter: letter for letter in asked.letters if letter != asked.right}
+        of_mutants += [told(id, letter) for letter in wrong]
+        of_odd += [told(id, value) for value in values.values()]
+        passed += [f"{id} {kind}: ok" for kind, value in (wrong | values).items() if told(id, value).startswith("ok")]
     return {"checks of the exercises, how many answers": [{"kind": "mutants of the solutions"} | outcome(of_mutants),
                                                           {"kind": "odd answers"} | outcome(of_odd)],
             "checks of the exercises, what was not refused": passed}

@@ -15,13 +15,14 @@ import torch
 import hooklab
 import hooklab.exercises
 from hooklab.exercises.checking import CHECKS, TRIES, NotYet, check
-from hooklab.exercises.notebooks import learner_notebook, lesson_exercises, lesson_predictions
+from hooklab.exercises.notebooks import learner_notebook, lesson_exercises, lesson_predictions, lesson_readings
 from support.checks import REPO
 
 lessons = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))}
 exercises = {id: parts for nb in lessons.values() for id, parts in lesson_exercises(nb).items()}
+readings = {each.id: each for nb in lessons.values() for each in lesson_readings(nb).values()}
 
-# For each exercise a list of mistakes: the solution with one piece replaced, or a whole answer, and a piece of what its author should be told.
+# For each exercise a list of mistakes: the solution with one piece replaced, a whole answer or a letter, and a piece of what its author should be told.
 mistakes = {id: wrong for file in (REPO/"tests"/"exercises"/"mistakes").glob("lesson_??.py") for id, wrong in runpy.run_path(file)["mistakes"].items()}
 
 
@@ -36,7 +37,8 @@ def answer(source, parts):
 def told(id, source):
     "What `check` tells the author of an answer."
     TRIES.clear()
-    with pytest.raises(NotYet) as raised, contextlib.redirect_stdout(io.StringIO()): check(id, answer(source, exercises[id]))
+    given = source if id in readings else answer(source, exercises[id])
+    with pytest.raises(NotYet) as raised, contextlib.redirect_stdout(io.StringIO()): check(id, given)
     assert raised.value._render_traceback_() == [f"Not yet. {raised.value}"]  # this is all that Jupyter shows
     return re.sub(r"stopped at `[^`]*` with", "stopped with", str(raised.value))
 
@@ -57,6 +59,59 @@ def test_what_was_stored_is_read_in_the_with_or_after_it(id, one, other, capsys)
     assert one in source(id, "solution")
     check(id, answer(source(id, "solution").replace(one, other), exercises[id]))
     assert capsys.readouterr().out.startswith(f"ok: {id}, ")
+
+
+@pytest.mark.parametrize("id", readings)
+def test_right_letter_passes_and_each_other_has_a_reason(id, capsys):
+    asked, asks = readings[id], CHECKS.get(id) or (told(id, ""), CHECKS[id])[1]
+    assert asks.right == asked.right and {asks.right, *asks.against} == {*asked.letters} and len(asked.letters) >= 4
+    for letter, reason in asks.against.items():
+        assert told(id, letter) == reason and len(reason.split()) >= 12, letter
+    assert len({*asks.against.values()}) == len(asks.against), "each letter has a reason of its own"
+    TRIES.clear()
+    for n, given in enumerate((asked.right, asked.right.lower(), f"  {asked.right}\n")):
+        check(id, given)
+        out = capsys.readouterr().out
+        assert out == f"ok: {id}, {asks.why} · try 1\n", n
+
+
+@pytest.mark.parametrize("id", readings)
+def test_what_is_no_letter_is_told_what_is_expected_and_is_no_try(id):
+    letters = f"{', '.join(readings[id].letters[:-1])} or {readings[id].letters[-1]}"
+    nothing = ("", " "), "Nothing is written here yet"
+    another = ("Z", "AB", "?", "B: this one", "the answer is A"), "is none of them"
+    no_text = (None, 3, True, ..., [readings[id].right], len, torch.ones(2), Odd()), "asks for a letter"
+    for given, expected in (nothing, another, no_text):
+        for each in given:
+            said = told(id, each)
+            assert expected in said and letters in said and TRIES[id] == 0, said
+
+
+def test_tries_of_a_letter_are_counted(capsys):
+    id, asked = next(iter(readings.items()))
+    TRIES.clear()
+    wrong = [letter for letter in asked.letters if letter != asked.right]
+    for n, letter in enumerate(wrong, 1):
+        with pytest.raises(NotYet) as raised: check(id, letter)
+        assert ("hooklab.solution" in str(raised.value)) == (n >= 3)
+    check(id, asked.right)
+    assert capsys.readouterr().out.endswith(f" · try {len(wrong) + 1}\n")
+    check(id, asked.right)
+    assert capsys.readouterr().out.endswith(" · try 1\n")
+
+
+@pytest.mark.parametrize("id", exercises)
+def test_exercise_that_asks_for_a_function_says_so_to_a_letter(id):
+    with pytest.raises(NotYet, match="asks for a function, and yours is 'C'"): check(id, "C")
+
+
+def test_not_enough_evidence_is_always_an_answer_and_sometimes_right():
+    pattern = r"^- \*\*([A-Z])\*\*: not enough evidence: .{20}"
+    worded = {id: re.search(pattern, each.question, re.M) for id, each in readings.items()}
+    assert all(worded.values()), worded
+    right = [id for id, found in worded.items() if found[1] == readings[id].right]
+    assert 2 <= len(right) <= len(readings)/2
+    assert len({each.right for each in readings.values()}) >= 4, "no letter is a good guess"
 
 
 @pytest.mark.parametrize("id", exercises)
@@ -123,6 +178,12 @@ def test_solution_is_printed(id, capsys):
     assert capsys.readouterr().out.strip() == re.sub(r"^#\|.*\n", "", source(id, "solution"), flags=re.M).strip()
 
 
+@pytest.mark.parametrize("id", readings)
+def test_letter_is_printed(id, capsys):
+    hooklab.solution(id)
+    assert capsys.readouterr().out == f"{readings[id].right}: {readings[id].why}\n"
+
+
 def test_solution_of_no_exercise_names_those_that_are():
     with pytest.raises(LookupError, match="no exercise '99z'; there are 01a, "): hooklab.solution("99z")
     with pytest.raises(LookupError, match="no exercise '05x'"): hooklab.solution("05x")
@@ -140,13 +201,18 @@ def test_any_error_of_an_answer_is_told(raised, expected):
 def test_lessons_checks_and_mistakes_belong_together():
     for module in pkgutil.iter_modules(hooklab.exercises.__path__):
         if re.fullmatch(r"lesson_\d\d", module.name): importlib.import_module(f"hooklab.exercises.{module.name}")
-    assert set(exercises) == set(CHECKS) == set(mistakes)
+    assert {*exercises, *readings} == set(CHECKS) == set(mistakes) and not {*exercises} & {*readings}
+
+
+READS = {"05", "07", "08", "09", "10", "18"}  # lessons with an exercise whose answer is a letter
 
 
 @pytest.mark.parametrize("name", lessons)
-def test_lesson_has_three_exercises_of_its_own(name):
+def test_lesson_has_three_exercises_of_its_own_and_perhaps_one_to_read(name):
     ids = list(lesson_exercises(lessons[name]))
     assert ids == [name[:2] + letter for letter in "abc"]
+    reads = [each.id for each in lesson_readings(lessons[name]).values()]
+    assert reads == ([name[:2] + "r"] if name[:2] in READS else [])
 
 
 @pytest.mark.parametrize("name", lessons)
@@ -163,8 +229,11 @@ def test_learner_gets_no_solution(name):
     assert not re.search(r"^- (?:order|skip_exec|toc-depth): ", text, re.M) and "](../" not in text, "what a learner's folder has not"
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in nb["cells"] if cell["cell_type"] == "code")
     captions = [caption for cell in cells for caption in re.findall(r'^#\| fig-cap: "(.+)"$', "".join(cell["source"]), re.M)]
-    asked = lesson_predictions(lessons[name]).values()
-    assert len(nb["cells"]) == len(cells) - 3 + len(captions) + len(asked)
+    asked, reads = lesson_predictions(lessons[name]).values(), lesson_readings(lessons[name]).values()
+    assert len(nb["cells"]) == len(cells) - 3 + len(captions) + len(asked) + len(reads)
+    for each in reads:
+        assert each.question in text and each.why not in text and f'check("{each.id}", "")  # A, B, ' in text
+        assert not re.search(rf'check\("{each.id}", "\w', text), "the letter"
     for each in asked: assert each.question in text and each.answer not in text and f'guess("{each.id}", "")' in text
     assert "import check, guess, lesson_style" in text
     for caption in captions: assert f"*{caption}*" in text

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from hooklab.exercises.notebooks import lesson_exercises, lesson_predictions
+from hooklab.exercises.notebooks import lesson_exercises, lesson_predictions, lesson_readings
 from support.checks import REPO
 from support.lesson_times import times
 
@@ -17,6 +17,7 @@ def text(cell): return "".join(cell["source"])
 def code(name): return [cell for cell in pages[name] if cell["cell_type"] == "code"]
 def prose(name): return [text(cell) for cell in pages[name] if cell["cell_type"] == "markdown"]
 def lines(source): return [line for line in source.splitlines() if line.strip() and not line.startswith("#|")]
+def exercises_begin(name): return next(i for i, cell in enumerate(pages[name]) if "## Exercises" in text(cell))
 def draws(cell): return any("image/svg+xml" in output.get("data", {}) for output in cell["outputs"])
 
 
@@ -104,6 +105,18 @@ def test_help_comes_in_three_steps(name):
 
 
 @each
+def test_reading_has_runs_a_figure_and_two_hints(name):
+    for at, asked in lesson_readings({"cells": pages[name]}).items():
+        start = next(i for i, cell in enumerate(pages[name]) if text(cell).startswith(f"### Exercise {asked.id}: "))
+        assert re.search(r"^Reading · difficulty [123] of 3 · \d+ minutes$", asked.task, re.M)
+        made = pages[name][start + 1:at]
+        assert made and all(cell["cell_type"] == "code" and "#| code-fold: true\n" in text(cell) for cell in made)
+        assert sum(map(draws, made)) == 1 and "assert " in text(made[-1]), "one figure, and what it must show"
+        titles = re.findall(r"<details><summary>(.+?)</summary>", text(pages[name][at]))
+        assert titles == ["Hint 1: the idea", "Hint 2: where to look", "Answer"] and len(asked.why.split()) >= 20
+
+
+@each
 def test_leads_on_and_back(name):
     whole = "\n".join(prose(name))
     assert "## On your own model" in prose(name)[-2], "a task on the reader's own model and data, before the end"
@@ -116,7 +129,8 @@ def test_leads_on_and_back(name):
 @each
 def test_figures_come_soon_and_tell_what_is_seen(name):
     figures = [cell for cell in code(name) if draws(cell)]
-    assert 3 <= len(figures) <= 6 and pages[name].index(figures[0]) <= 7
+    of_readings = [cell for cell in figures if pages[name].index(cell) > exercises_begin(name)]
+    assert 3 <= len(figures) - len(of_readings) <= 6 and pages[name].index(figures[0]) <= 7
     for cell in figures:
         caption, alternative = (re.search(rf'^#\| fig-{what}: "(.+)"$', text(cell), re.M) for what in ("cap", "alt"))
         assert caption and alternative and len(caption[1]) > 20 and len(alternative[1]) > 40 and caption[1] != alternative[1], text(cell)[:60]

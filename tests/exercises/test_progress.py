@@ -13,6 +13,8 @@ from hooklab.exercises.checking import TRIES, NotYet
 from hooklab.exercises.progress import FILE, TRACKS, Map, begin, course, note, reset, tries
 from support.checks import REPO
 
+WHOLE = sum(len(lesson.exercises) for lesson in course().values())
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -58,7 +60,19 @@ def test_tries_of_an_exercise(folder, capsys):
     assert [(row["right"], row["try"]) for row in found] == [(False, 1), (False, 2), (True, 3)]
     assert all(row["what"] == "01a" and 0 <= row["minutes"] < 5 for row in found)
     assert all(row.keys() == {"what", "right", "try", "minutes", "at"} for row in found)
-    assert capsys.readouterr().out.endswith("· lesson 01: 1 of 3 · course: 1 of 66 · next: 01b\n")
+    assert capsys.readouterr().out.endswith(f"· lesson 01: 1 of 3 · course: 1 of {WHOLE} · next: 01b\n")
+
+
+def test_letters_count_as_exercises(folder, capsys):
+    with pytest.raises(NotYet, match="asks for a letter"): check("05r", right)
+    with pytest.raises(NotYet, match="nearly every unit is positive"): check("05r", "A")
+    check("05r", "c")
+    assert [(row["right"], row["try"]) for row in rows(folder)] == [(False, 1), (True, 2)], "no letter is no try"
+    note("05a", True)
+    check("05r", "C")
+    assert capsys.readouterr().out.endswith(f" · try 1 · lesson 05: 2 of 4 · course: 2 of {WHOLE} · next: 05b\n")
+    progress = Map(tries(folder/FILE), course())
+    assert "05 Activation health          2 of 4   4 tries" in str(progress) and "2 of 4" in progress._repr_html_()
 
 
 def test_minutes_are_counted_from_the_first_try(folder):
@@ -74,7 +88,7 @@ def test_lesson_that_is_done(folder, capsys):
     guess("02.1", "only one")
     check("01a", right)
     told = capsys.readouterr().out.splitlines()[-1]
-    assert told.endswith("lesson 01: 3 of 3 · course: 4 of 66 · guesses: 1 of 2 right here, 2 of 3 in all · "
+    assert told.endswith(f"lesson 01: 3 of 3 · course: 4 of {WHOLE} · guesses: 1 of 2 right here, 2 of 3 in all · "
                          "next: lesson 02, When hooks fire")
 
 

@@ -732,10 +732,10 @@ def test_progress_is_printed_and_begins_again(originals, lessons, capsys, fails,
         monkeypatch.chdir(place or ".")
         cli.main(["lessons", "--progress"])
         out = capsys.readouterr().out
-        assert re.search("05 Activation health +1 of 3 +1 tries", out) and "exercise 05b" in out
+        assert re.search("05 Activation health +1 of 4 +1 tries", out) and "exercise 05b" in out
     cli.main(["lessons", "--reset", "--progress"])
     out = capsys.readouterr().out
-    assert re.search("05 Activation health +0 of 3$", out, re.M) and "01a" in out
+    assert re.search("05 Activation health +0 of 4$", out, re.M) and "01a" in out
     assert "05a" in Path("hooklab-lessons", PROGRESS.replace(".jsonl", "-old.jsonl")).read_text()
 
 

@@ -117,4 +117,10 @@ mistakes = {
         ("return mean, (m2 / (n - 1))**0.5", "return {'mean': mean, 'std': (m2 / (n - 1))**0.5}",
          "two numbers, `mean, std`"),
     ],
+    "05r": [
+        ("A", "nearly every unit is positive for many of the images"),
+        ("B", "zeros in the title are in other places of the same images"),
+        ("D", "each unit is positive somewhere in every image"),
+        ("E", "about units, and about all training images"),
+    ],
 }

@@ -88,4 +88,10 @@ mistakes = {
         ("    return model", "    return __import__('copy').deepcopy(model)", "another model"),
         ("    return model", "    return model.requires_grad_(False)", "frozen"),
     ],
+    "07r": [
+        ("A", "the images can still be told apart"),
+        ("C", "That is the healthy one"),
+        ("D", "its standard deviation is 0.00"),
+        ("E", "whatever the gradients are"),
+    ],
 }

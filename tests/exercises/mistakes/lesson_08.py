@@ -111,4 +111,10 @@ mistakes = {
         ("return layer.register_forward_hook(ask)", "layer.register_forward_hook(ask)\n    return None",
          "Is the `return` missing?"),
     ],
+    "08r": [
+        ("A", "the same is true of C"),
+        ("B", "the first layers hardly change"),
+        ("C", "the same is true of A"),
+        ("D", "that explodes"),
+    ],
 }

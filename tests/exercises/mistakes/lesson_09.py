@@ -97,4 +97,10 @@ mistakes = {
          "    return {n: 'gradient' if id(p) in known else 'optimizer' for n, p in model.named_parameters()\n"
          "            if p.requires_grad and torch.equal(old[n], p)}", "Your function moves the model"),
     ],
+    "09r": [
+        ("A", "what Adam does in a healthy run"),
+        ("B", "this rate is too small"),
+        ("C", "as in the run that works"),
+        ("E", "A ratio needs no rate beside it"),
+    ],
 }

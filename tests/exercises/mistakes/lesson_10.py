@@ -68,4 +68,10 @@ mistakes = {
         ("g.isfinite().all() for", "not g.isnan().any() for", "got was already bad"),
         ("g.isfinite().all() for", "not g.isinf().any() for", "makes a NaN, not an Inf"),
     ],
+    "10r": [
+        ("A", "`log` makes the first number that is not finite"),
+        ("B", "the NaN appears on the way back"),
+        ("C", "But so are those of D"),
+        ("D", "But so are those of C"),
+    ],
 }

@@ -161,4 +161,10 @@ mistakes = {
             "how much the error falls",
         ),
     ],
+    "18r": [
+        ("B", "does not say how many mistakes made it"),
+        ("C", "differs by rounding"),
+        ("D", "In the run it looks like A"),
+        ("E", "That is true of rings"),
+    ],
 }
