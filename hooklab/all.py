@@ -19,7 +19,7 @@ __all__ = ['layers', 'has_children', 'forward_source', 'Hook', 'Hooks', 'hook_ou
            'ByToken', 'StoredFeatures', 'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch',
            'Replicas', 'Drift', 'Comparison', 'ComparedRow', 'Summary', 'Costs', 'LayerCost', 'History',
            'WeightHistory', 'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight', 'RunComparison', 'RunRow',
-           'LossComparison', 'LossHistory', 'Patient', 'ExplainErrors', 'Explanation']
+           'LossComparison', 'LossHistory', 'Patient', 'Case', 'CaseLook', 'ExplainErrors', 'Explanation']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -146,6 +146,8 @@ from .stats.diagnosing.findings import *
 from .stats.checking.result import *
 from .stats.runs.run_verdict import *
 from .stats.records.loss_history import *
+from .exercises.looks import *
+from .exercises.ward import *
 
 _all_ = [
     "CallHooks", "FunctionCall", "TensorHook", "Attached",
@@ -154,5 +156,5 @@ _all_ = [
     "Summary", "Costs", "LayerCost",
     "History", "WeightHistory", "AttentionHistory", "Diagnosis", "Finding", "Preflight", "RunComparison", "RunRow",
     "LossComparison", "LossHistory",
-    "Patient", "ExplainErrors", "Explanation",
+    "Patient", "Case", "CaseLook", "ExplainErrors", "Explanation",
 ]

@@ -39,9 +39,9 @@ FOOTER = ('<div style="width: 100%; font: 8px sans-serif; color: #666; text-alig
 
 
 def chapters(docs: Path) -> list[Path]:
-    "The pages in their order: lessons by number, the clinic after the tenth, appendices, and what explains words."
+    "The pages in their order: lessons by number, clinic and ward after the tenth, appendices, and what explains words."
     lessons = [file for file in (docs/"lessons").glob("*.html") if file.stem != "index"]
-    lessons.sort(key=lambda file: "10-the-clinic" if file.stem == "clinic" else file.stem)
+    lessons.sort(key=lambda file: f"10-the-{file.stem}" if file.stem in ("clinic", "ward") else file.stem)
     return [*lessons, *(docs/name for name in LAST if (docs/name).exists())]
 
 

@@ -12,7 +12,11 @@ from difflib import get_close_matches
 from random import Random
 from typing import NamedTuple
 
+from torch import nn
+
+from hooklab.exercises.checking import NotYet, require
 from hooklab.exercises.twins import Training
+from hooklab.hooks.select import first_few
 from hooklab.stats.diagnosing.fault_table import FAULTS
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #3e4cb95c
@@ -98,3 +102,56 @@ def similar(name: str) -> list[str]:
     "Ids and aliases that are written much like this."
     by_plain = {plainly(text): text for d in DISEASES.values() for text in (*d.aliases, d.what)}
     return [by_plain[text] for text in get_close_matches(plainly(name), by_plain, cutoff=.5)]
+
+# %% ../../nbs/lib/exercises/diseases.ipynb #5e0a41d2
+def ended(text: str) -> str: return text if text.endswith("?") else f"{text}."
+
+
+def shown(look: str) -> str:
+    "What was to be looked at, without the question that the look has answered."
+    return re.sub(r"(: |[.] )[^:.]*[?]$", "", look) + "."
+
+
+def disease_named(name: str) -> str:
+    "The id of the disease with this name, or a `NotYet`."
+    what, close = named(name), similar(name)
+    require(what, f"No disease has the name {name!r}. " + (f"Did you mean {', '.join(close)}? " if close else "") +
+                  "`hl.Patient.diseases()` lists all.")
+    return what
+
+
+def layer_named(
+    model: nn.Module,
+    layer: str | nn.Module | None, # A layer, its name, or the name of one of its parameters
+    needed: bool, # Must it be one of the model's layers?
+) -> str | None:
+    "The name of a layer, or a `NotYet`."
+    layer = next((n for n, module in model.named_modules() if module is layer), layer)
+    if str(layer) in dict(model.named_parameters()): layer = str(layer).rpartition(".")[0]
+    known = [n for n, _ in model.named_modules() if n]
+    if needed and layer is not None and str(layer) not in known: raise NotYet(
+        f"This patient has no layer {str(layer)!r}. Its layers are {', '.join(known)}.")
+    return None if layer is None else str(layer)
+
+# %% ../../nbs/lib/exercises/diseases.ipynb #5e0a41d3
+def what_is_said(
+    disease: Disease, # The right one
+    layers: list[str], # That have it
+    tries: int, # How many names were wrong before
+    what: str, # The disease that was named, and in which layer
+    layer: str | None,
+    asked: str = "patient.check", # What was called
+) -> str:
+    "What is right about this name and this layer, or a `NotYet`."
+    looks = ended(f"Look at {disease.look}" if tries else f"A good doctor would have looked at {disease.area}")
+    if what not in (disease.what, *disease.also):
+        other = DISEASES.get(what)
+        differs = f" That would look like this: {other.symptom}" if other and other.symptom else ""
+        wrong = f"It is not “{what}”." if other else f"“{what}” is what one sees, but not the name of a disease."
+        raise NotYet(f"{wrong}{differs} {looks}")
+    if layer is None and layers and len(layers) < 4:
+        raise NotYet(f"That is the disease. In which layer? `{asked}({disease.what!r}, layer)`. {looks}")
+    if layer is not None and layers and layer not in layers:
+        raise NotYet(f"That is the disease, but it is not in {layer!r}. {looks}")
+    place = f" in {first_few(layers, 4)}" if layers else ", which affects the whole run, not one layer"
+    return f"{disease.what}{place}. What shows it: {shown(disease.look)}"

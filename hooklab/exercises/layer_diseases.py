@@ -25,7 +25,8 @@ def a_layer(p: Training, rng, first: int = 1) -> int:
 # %% ../../nbs/lib/exercises/layer-diseases.ipynb #456a6c27
 @disease("dead units", 1, NOT, "relu cnn", FORWARD,
          "the fraction of zeros after each ReLU, over a whole batch: `hl.ActivationStats(True, modules='act?')`",
-         "dead neurons, dead relu, dying relu, dead layer, bias too low, negative bias, relu always zero")
+         "dead neurons, dead relu, dying relu, dead layer, bias too low, negative bias, relu always zero, "
+         "dying neurons, dead activations, relu dead")
 def dead_units_in(p, rng):
     k = a_layer(p, rng)
     before = ["lin"] if p.kind == "relu" else ["norm", "conv"]
@@ -45,7 +46,8 @@ def saturated_in(p, rng):
 
 @disease("constant output", 1, NOT, "relu", FORWARD,
          "the standard deviation of each layer's output: in which layer is it exactly zero?",
-         "zero weights, zero init, zero initialization, weights are zero, all zeros, initialized with zeros",
+         "zero weights, zero init, zero initialization, weights are zero, all zeros, initialized with zeros, "
+         "weights initialized to zero, weights initialised to zero, weights set to zero",
          ("units alike",))
 def constant_output_in(p, rng):
     k = a_layer(p, rng)
@@ -55,8 +57,9 @@ def constant_output_in(p, rng):
 
 @disease("units alike", 2, NOT, "relu tanh", FORWARD,
          "whether two units of a layer ever return different numbers for a sample: the `std` along the units",
-         "symmetric weights, constant weights, constant init, constant initialization, symmetry, no symmetry breaking, "
-         "all units the same, equal weights", ("constant output",))
+         "symmetric weights, constant weights, constant init, constant initialization, symmetry, "
+         "no symmetry breaking, all units the same, equal weights, weights all equal, all weights equal",
+         ("constant output",))
 def units_alike_in(p, rng):
     for weight in weights(p): nn.init.constant_(weight, .04)
     return []
@@ -142,7 +145,8 @@ def nan_in(p, rng):
 # %% ../../nbs/lib/exercises/layer-diseases.ipynb #50707de1
 @disease("frozen part", 1, SLOW, "relu tanh", MODEL_AND_OPTIMIZER,
          "`requires_grad` of each parameter, and which parameters have moved after ten steps",
-         "frozen layers, frozen layer, frozen, frozen by mistake, frozen parameters, requires_grad false")
+         "frozen layers, frozen layer, frozen, frozen by mistake, frozen parameters, requires_grad false, "
+         "layers are frozen, weights are frozen, requires_grad is false")
 def frozen_part_in(p, rng):
     for name, parameter in p.model.named_parameters(): parameter.requires_grad_(name.startswith("head"))
     return [name for k in range(1, 5) for name in (f"lin{k}", f"act{k}")]
@@ -150,7 +154,8 @@ def frozen_part_in(p, rng):
 
 @disease("dropout too strong", 1, SLOW, "relu cnn", FORWARD,
          "the fraction of zeros before the last layer, in train mode and in eval mode",
-         "too much dropout, dropout too high, dropout, dropout rate too high, high dropout")
+         "too much dropout, dropout too high, dropout, dropout rate too high, high dropout, dropout too large, "
+         "dropout is too high")
 def dropout_too_strong_in(p, rng):
     p.model.drop.p = .96
     return ["drop"]
@@ -159,7 +164,9 @@ def dropout_too_strong_in(p, rng):
 @disease("batch norm", 2, NEW, "cnn", "the same batch in train mode and in eval mode",
          "`running_mean` and `running_var` of the batch norms, before and after the training",
          "batch norm momentum, wrong momentum, momentum of the norm, running statistics, running mean never changes, "
-         "batchnorm, norm momentum")
+         "batchnorm, norm momentum, running statistics not updated, running stats not updated, running stats, "
+         "running statistics never change, running mean not updated, running averages not updated, "
+         "batch norm not updated, bn momentum, momentum zero, batch norm momentum zero")
 def batch_norm_in(p, rng):
     norms = [name for name, layer in p.model.named_children() if isinstance(layer, nn.BatchNorm2d)]
     for name in norms: p.model.get_submodule(name).momentum = 0.

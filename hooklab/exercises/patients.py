@@ -8,6 +8,7 @@ __all__ = ['Patient', 'patient']
 # %% ../../nbs/lib/exercises/patients.ipynb #83b58537
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -15,12 +16,13 @@ from typing import NamedTuple
 from torch import nn
 
 from . import layer_diseases, run_diseases  # noqa: F401, as they enter their diseases
-from .checking import NotYet, own_settings, require
-from .diseases import DISEASES, Disease, named, one_of, similar
+from .checking import NotYet, own_settings
+from .diseases import DISEASES, Disease, disease_named, layer_named, one_of, shown, what_is_said
 from .patterns import NETWORKS
+from .progress import note
 from .treatment import treatment
 from .twins import BATCH, N_STEPS, Training, loss_of_twin
-from ..hooks.select import first_few
+from .ward import WRONG_NAME, WRONG_TREATMENT, Case, in_points
 from ..stats.activation_stats import ActivationStats
 from ..stats.diagnosing.diagnosis import diagnose
 from ..stats.diagnosing.findings import Diagnosis
@@ -55,6 +57,35 @@ def admitted(plan: Plan, seed: int) -> Training:
     plant(p, plan)
     return p
 
+# %% ../../nbs/lib/exercises/patients.ipynb #2e1b0c8f
+RUN, DIAGNOSIS = 1, 3  # points
+
+
+@dataclass
+class Chart:
+    "What was tried with a patient until it was cured."
+    runs: int = 0 # Trainings from the first step
+    wrong_names: int = 0
+    wrong_treatments: int = 0
+    diagnoses: int = 0
+    named: bool = False
+
+    @property
+    def points(self) -> int: # Fewer are better
+        return (RUN*self.runs + WRONG_NAME*self.wrong_names + WRONG_TREATMENT*self.wrong_treatments
+                + DIAGNOSIS*self.diagnoses)
+
+    def __str__(self):
+        counts = {"run": self.runs, "wrong name": self.wrong_names, "wrong treatment": self.wrong_treatments,
+                  "diagnosis": self.diagnoses}
+        plural = {"diagnosis": "diagnoses"}
+        parts = ", ".join(f"{n} {name if n == 1 else plural.get(name, name + 's')}" for name, n in counts.items() if n)
+        named = "" if self.named else " It was treated before it had a name."
+        return f"Score: {in_points(self.points)}{f' ({parts})' if parts else ''}.{named}"
+
+
+CHARTS: dict[str, Chart] = {}  # by what made the patient
+
 # %% ../../nbs/lib/exercises/patients.ipynb #2e0eb070
 class Patient(Training):
     """A model, its data and its training loop with one planted disease. Examine `model`, `optimizer`, `loss`, `x`, `y`,
@@ -64,6 +95,7 @@ class Patient(Training):
         self._plan, self._asked = plan_of(seed, difficulty, losses), difficulty
         super().__init__(self._plan.kind, seed)
         self._layers, self._tries = plant(self, self._plan), 0
+        self._chart = CHARTS.setdefault(self._known_as, Chart())
 
     @property
     def complaint(self) -> str: return self._plan.disease.complaint # The symptom that is known
@@ -79,6 +111,7 @@ class Patient(Training):
     def diagnose(self) -> Diagnosis: # It is not always right
         "What `hl.diagnose` says about this patient. A copy of it is trained, and the patient itself is left unchanged."
         p, stats = admitted(self._plan, self.seed), ActivationStats.for_diagnosis()
+        self._chart.diagnoses += 1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with stats.on(p.model, optimizer=p.optimizer) as s, compare_losses(p.model, every=10) as parts:
@@ -91,11 +124,24 @@ class Patient(Training):
         "All diseases that a patient may have, with their aliases."
         return {what: ", ".join(d.aliases) for what, d in sorted(DISEASES.items())}
 
-    def __repr__(self):
+    @property
+    def _known_as(self) -> str:
         difficulty = "" if self._asked is None else f", difficulty={self._asked}"
-        losses, two = (", losses=2", " with two losses") if self._plan.disease.losses == 2 else ("", "")
-        asked = f"{self.seed}{difficulty}{losses}"
-        return (f"patient({asked}), difficulty {self.difficulty} of 3: {NETWORKS[self.kind].about}, trained{two} "
+        losses = ", losses=2" if self._plan.disease.losses == 2 else ""
+        return f"patient({self.seed}{difficulty}{losses})"
+
+    def train(
+        self,
+        steps: int = N_STEPS, # How many; a second call goes on where the first has stopped
+        after_step: Callable | None = None, # Called with the loss after each step, as in `after_step=stats.step`
+    ) -> list[float]: # The losses of these steps
+        "Train the model, with hooks or without. In the score, each training from the first step is a run."
+        self._chart.runs += not self.losses
+        return super().train(steps, after_step)
+
+    def __repr__(self):
+        two = " with two losses" if self._plan.disease.losses == 2 else ""
+        return (f"{self._known_as}, difficulty {self.difficulty} of 3: {NETWORKS[self.kind].about}, trained{two} "
                 f"for {N_STEPS} steps on batches of {BATCH} patterns of 8 classes.\n{self.complaint}.\n"
                 "Examine it with hooks while train() runs, name it with check(disease, layer), and treat it with "
                 "treat(f).")
@@ -106,12 +152,14 @@ class Patient(Training):
         layer: str | nn.Module | None = None, # The layer that has it; None for a fault of the whole run
     ) -> None:
         "Check whether this is the disease and the right layer; if not, say what a good doctor would have looked at."
-        what, layer = disease_named(disease), self._layer_named(layer)  # a slip of the pen is no try
+        what, layer = disease_named(disease), layer_named(self.model, layer, bool(self._layers))  # no try, if unknown
         try: said = what_is_said(self._plan.disease, self._layers, self._tries, what, layer)
         except NotYet as error:
             self._tries += 1
+            self._chart.wrong_names += 1
             if self._tries < 3: raise
             raise NotYet(f"{error}\n\nTry {self._tries}. If you want to know: `patient.answer()`") from None
+        self._chart.named = True
         print(f"ok: {said}")
 
     def treat(
@@ -122,62 +170,36 @@ class Patient(Training):
         other weights and data. The loss on new data must be at most 1.2 times that of the healthy twins. `f` may refer
         to layers by name, and may swap layers without parameters. It must not replace the model: parameters keep their
         names and shapes. The patient itself is left unchanged."""
-        print(f"ok: {treatment(partial(admitted, self._plan), self.seed, f)}")
+        try: said = treatment(partial(admitted, self._plan), self.seed, f)
+        except NotYet:
+            self._chart.wrong_treatments += 1
+            raise
+        note(self._known_as, True, points=self._chart.points, **asdict(self._chart))
+        print(f"ok: {said}\n{self._chart}")
 
     def answer(self) -> None:
         "Print which disease it is, in which layer, and what shows it."
-        print(f"{self._what_and_where}. What shows it: {ended(self._plan.disease.look)}")
+        print(f"{self._what_and_where}. What shows it: {shown(self._plan.disease.look)}")
 
     @property
     def _what_and_where(self) -> str:
         return f"{self._plan.disease.what} in {self._layers[0]}" if self._layers else self._plan.disease.what
-
-    def _layer_named(self, layer) -> str | None:
-        layer = next((n for n, module in self.model.named_modules() if module is layer), layer)
-        if str(layer) in dict(self.model.named_parameters()): layer = str(layer).rpartition(".")[0]
-        known = [n for n, _ in self.model.named_modules() if n]
-        if self._layers and layer is not None and str(layer) not in known: raise NotYet(
-            f"This patient has no layer {str(layer)!r}. Its layers are {', '.join(known)}.")
-        return None if layer is None else str(layer)
-
-# %% ../../nbs/lib/exercises/patients.ipynb #725d6727
-def ended(text: str) -> str: return text if text.endswith("?") else f"{text}."
-
-
-def disease_named(name: str) -> str:
-    "The id of the disease with this name, or a `NotYet`."
-    what, close = named(name), similar(name)
-    require(what, f"No disease has the name {name!r}. " + (f"Did you mean {', '.join(close)}? " if close else "") +
-                  "`patient.diseases()` lists all.")
-    return what
-
-
-def what_is_said(disease: Disease, layers: list[str], tries: int, what: str, layer: str | None) -> str:
-    "What is right about this name and this layer, or a `NotYet`."
-    looks = ended(f"Look at {disease.look}" if tries else f"A good doctor would have looked at {disease.area}")
-    if what not in (disease.what, *disease.also):
-        other = DISEASES.get(what)
-        differs = f" That would look like this: {other.symptom}" if other and other.symptom else ""
-        wrong = f"It is not “{what}”." if other else f"“{what}” is what one sees, but not the name of a disease."
-        raise NotYet(f"{wrong}{differs} {looks}")
-    if layer is None and layers and len(layers) < 4:
-        raise NotYet(f"That is the disease. In which layer? `patient.check({disease.what!r}, layer)`. {looks}")
-    if layer is not None and layers and layer not in layers:
-        raise NotYet(f"That is the disease, but it is not in {layer!r}. {looks}")
-    place = f" in {first_few(layers, 4)}" if layers else ", which affects the whole run, not one layer"
-    return f"{disease.what}{place}. What shows it: {ended(disease.look)}"
 
 # %% ../../nbs/lib/exercises/patients.ipynb #25fb309c
 def patient(
     seed: int, # Which patient: any whole number from 0 on
     difficulty: int | None = None, # 1, 2 or 3: only patients of this difficulty
     losses: int = 1, # 2: a patient that is trained with two losses, which have difficulty 2 or 3
-) -> Patient: # Before its first step
-    "A training with one planted disease, to examine, to name and to treat."
+    faults: int = 1, # 2: a case, in which two things are wrong, or nothing
+) -> Patient | Case: # Before its first step
+    "A training with one planted disease, to examine, to name and to treat; or a `Case`, to solve."
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"a patient is known by a whole number from 0 on, and not by {seed!r}")
     if difficulty not in (None, 1, 2, 3): raise ValueError(f"difficulty={difficulty!r}: it is 1, 2, 3 or None")
     if losses not in (1, 2): raise ValueError(f"losses={losses!r}: a patient is trained with 1 or 2")
     if (losses, difficulty) == (2, 1):
         raise ValueError("no patient with two losses has difficulty 1: it is 2, 3 or None")
-    return Patient(seed, difficulty, losses)
+    if faults not in (1, 2): raise ValueError(f"faults={faults!r}: a patient has 1, and a case has 2")
+    if faults == 2 and (difficulty, losses) != (None, 1):
+        raise ValueError("faults=2 is a case: it has no difficulty to choose, and one loss")
+    return Patient(seed, difficulty, losses) if faults == 1 else Case(seed)

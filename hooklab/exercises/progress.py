@@ -187,7 +187,8 @@ class Progress:
     def now(self) -> str:
         "What to do in the next 25 minutes."
         upcoming = self.next()
-        if upcoming is None: return "All exercises are done. The clinic has as many patients as you like: clinic.ipynb"
+        if upcoming is None: return ("All exercises are done. The clinic and the ward have as many patients as you "
+                                     "like: clinic.ipynb, ward.ipynb")
         lesson, begun = self.lessons[upcoming.id[:2]], {what[:2] for what in self.tries}
         does = f'exercise {upcoming.id}, "{upcoming.title}" ({upcoming.minutes} minutes)'
         if lesson.number in begun: return f"The next 25 minutes: {does}, in {lesson.file}"
@@ -211,7 +212,14 @@ class Map(Progress):
         for title, lessons in self.tracks().items():
             lines += [title, *map(self.line, lessons), ""]
         guessed = f"; guesses: {self.guessed()} right" if self.guessed() else ""
-        return "\n".join([*lines, f"Exercises: {self.course_done()}{guessed}", self.now()])
+        return "\n".join([*lines, f"Exercises: {self.course_done()}{guessed}", *self.clinic(), self.now()])
+
+    def clinic(self) -> list[str]: # A line, if there is something to say
+        "How many patients were cured, and cases solved."
+        def n(kind, did): return sum(what.startswith(kind) for what in self.done), did
+        counts = {"patient": n("patient(", "cured"), "case": n("case ", "solved")}
+        found = [f"{n} {kind if n == 1 else kind + 's'} {did}" for kind, (n, did) in counts.items() if n]
+        return [f"Clinic: {', '.join(found)}"] if found else []
 
     def line(self, lesson: Lesson) -> str:
         tried = sum(self.tries[each.id] for each in lesson.exercises)
@@ -223,7 +231,8 @@ class Map(Progress):
         rows = "".join(f"<p><b>{escape(title)}</b></p><p>{''.join(map(self.box, lessons))}</p>"
                        for title, lessons in self.tracks().items())
         guessed = f" · guesses: {self.guessed()} right" if self.guessed() else ""
-        return f"{rows}<p>Exercises: {self.course_done()}{guessed}</p><p><b>{escape(self.now())}</b></p>"
+        clinic = "".join(f"<p>{line}</p>" for line in self.clinic())
+        return f"{rows}<p>Exercises: {self.course_done()}{guessed}</p>{clinic}<p><b>{escape(self.now())}</b></p>"
 
     def box(self, lesson: Lesson) -> str:
         "A link to the lesson. Its colour says whether it is done, begun or new; so do the numbers."
@@ -303,7 +312,8 @@ happens, and exercises that check themselves.
 - **Begin** with 01 to 04, in this order: what a hook is, and how to use one.
 - Then **mend** networks that do not learn, **read** what a network knows, or look at the **engine**: how torch calls
   hooks, and what it costs. You may stop after any of them.
-- At the end of *mend*, the [clinic](clinic.ipynb) has broken training runs, as many as you like.
+- At the end of *mend*, the [clinic](clinic.ipynb) has broken training runs, as many as you like, and the
+  [ward](ward.ipynb) has harder cases: two faults at once, or none.
 
 In each lesson, put your guess between the quotation marks of `guess` before you read on. The next cell shows what you
 have done, and what to do in the next 25 minutes. This is kept in a file in this folder and is sent nowhere."""

@@ -23,7 +23,8 @@ from hooklab.hooks.hook import Hook
 # %% ../../nbs/lib/exercises/run-diseases.ipynb #cb260c48
 @disease("constant inputs", 1, NOT, "relu tanh cnn rnn", INPUTS,
          "the standard deviation of a batch: are two inputs different at all?",
-         "constant input, inputs all the same, blank images, empty input, inputs clipped, inputs are constant")
+         "constant input, inputs all the same, blank images, empty input, inputs clipped, inputs are constant, "
+         "all inputs are the same, all inputs the same")
 def constant_inputs_in(p, rng):
     p.prepare = lambda x: x.clamp(0, 1)
     return []
@@ -32,7 +33,8 @@ def constant_inputs_in(p, rng):
 @disease("inputs not scaled", 1, NOT, "relu tanh rnn", INPUTS,
          "mean and standard deviation of a batch, and those of the first layer's output",
          "unscaled inputs, not normalized, not normalised, inputs not standardized, inputs not normalized, "
-         "inputs too large, raw inputs, scale of the inputs, no normalization", ("activations explode",))
+         "inputs too large, raw inputs, scale of the inputs, no normalization, unnormalized inputs, "
+         "unnormalised inputs", ("activations explode",))
 def inputs_not_scaled_in(p, rng):
     p.prepare = lambda x: x
     return []
@@ -41,8 +43,9 @@ def inputs_not_scaled_in(p, rng):
 @disease("labels shuffled", 3, NOT, "relu tanh cnn rnn", INPUTS,
          "whether input and label belong together: compare `patient.batch(patient, 0)` with `patient.x` and "
          "`patient.y`, and see whether the model can memorize a single batch while it learns nothing else",
-         "shuffled labels, wrong labels, labels do not match, random labels, labels and inputs do not belong together, "
-         "labels mixed up, labels permuted")
+         "shuffled labels, wrong labels, labels do not match, random labels, "
+         "labels and inputs do not belong together, labels mixed up, labels permuted, labels are wrong, "
+         "labels are shuffled, labels do not fit, mismatched labels")
 def labels_shuffled_in(p, rng):
     def batch(p, i):
         rows = p.rows[i]
@@ -55,7 +58,7 @@ def labels_shuffled_in(p, rng):
          "the loss on old data and that on new data, and how many different samples the batches hold: "
          "`patient.rows.unique()`",
          "overfitting, overfit, memorizes, too little data, few samples, small training set, not enough data, "
-         "training set too small")
+         "training set too small, too few training samples, same samples again and again")
 def too_few_samples_in(p, rng):
     p.rows = p.rows % 24
     return []
@@ -64,7 +67,8 @@ def too_few_samples_in(p, rng):
 @disease("label in the input", 3, NEW, "relu tanh cnn rnn", OLD_AND_NEW,
          "one batch next to the stored inputs of the same rows: is there something in it that new inputs lack?",
          "leak, label leak, leakage, data leak, target leakage, label leakage, leaked labels, labels leak, "
-         "data leakage, label leaks into the input, answer in the input, answer is in the input")
+         "data leakage, label leaks into the input, answer in the input, answer is in the input, "
+         "labels in the input, input has the label")
 def label_in_the_input_in(p, rng):
     def batch(p, i):
         x, y = usual_batch(p, i)
@@ -78,7 +82,8 @@ def label_in_the_input_in(p, rng):
 @disease("train and validation differ", 3, NEW, "relu tanh cnn rnn", OLD_AND_NEW,
          "one batch next to the prepared stored inputs of the same rows: both should be the same numbers",
          "inputs differ, different preprocessing, augmentation in training only, flipped inputs, mirrored inputs, "
-         "wrong augmentation, distribution shift, preprocessing differs, training inputs flipped")
+         "wrong augmentation, distribution shift, preprocessing differs, training inputs flipped, "
+         "train and test differ, train test mismatch, training and validation differ, different normalization")
 def train_and_validation_differ_in(p, rng):
     def batch(p, i):
         x, y = usual_batch(p, i)
@@ -99,8 +104,9 @@ def wrong_sign_in(p, rng):
 
 @disease("activation before the loss", 2, SLOW, "relu tanh cnn", OUTPUT,
          "smallest and largest output of the last layer: cross-entropy expects logits, which may be any numbers",
-         "softmax before cross entropy, softmax before the loss, double softmax, softmax twice, sigmoid before the "
-         "loss, activation at the end, softmax at the end, sigmoid at the end")
+         "softmax before cross entropy, softmax before the loss, double softmax, softmax twice, "
+         "sigmoid before the loss, activation at the end, softmax at the end, sigmoid at the end, "
+         "softmax in the model, softmax and cross entropy, logits are probabilities, extra softmax, extra sigmoid")
 def activation_before_the_loss_in(p, rng):
     last = nn.Sigmoid() if p.kind == "cnn" else one_of(rng, (nn.Sigmoid(), nn.Softmax(1)))
     p.model.add_module("last", last)
@@ -152,7 +158,7 @@ def groups(p, **settings):
 @disease("learning rate too large", 1, NOT, "relu tanh rnn", STEPS_OF,
          "the length of the steps relative to the parameters: 0.001 is typical",
          "lr too high, lr too large, lr too big, learning rate too high, learning rate too big, rate too large, "
-         "rate too high", ("outputs blow up",))
+         "rate too high, steps too large, updates too large, step size too large", ("outputs blow up",))
 def rate_too_large_in(p, rng):
     groups(p, lr=lambda lr: 100*lr)
     return []
@@ -160,7 +166,8 @@ def rate_too_large_in(p, rng):
 
 @disease("learning rate too small", 1, SLOW, "relu tanh cnn rnn", STEPS_OF,
          "the length of the steps relative to the parameters: 0.001 is typical",
-         "lr too low, lr too small, learning rate too low, rate too small, rate too low, learning rate too tiny")
+         "lr too low, lr too small, learning rate too low, rate too small, rate too low, learning rate too tiny, "
+         "steps too small, updates too small, step size too small")
 def rate_too_small_in(p, rng):
     groups(p, lr=lambda lr: lr/100)
     return []
@@ -177,9 +184,10 @@ def decay_too_strong_in(p, rng):
 
 @disease("not in the optimizer", 2, SLOW, "relu tanh rnn", MODEL_AND_OPTIMIZER,
          "which parameters get a gradient and do not move: compare them before and after ten steps",
-         "optimizer lacks parameters, parameters missing in the optimizer, missing parameters, optimizer has only the "
-         "head, only the head is trained, forgotten parameters, optimizer without some parameters, "
-         "parameters not in the optimizer")
+         "optimizer lacks parameters, parameters missing in the optimizer, missing parameters, "
+         "optimizer has only the head, only the head is trained, forgotten parameters, "
+         "optimizer without some parameters, parameters not in the optimizer, parameters missing from the optimizer, "
+         "layers missing in the optimizer, layers not in the optimizer")
 def not_in_the_optimizer_in(p, rng):
     p.optimizer = NETWORKS[p.kind].optimizer(p.model.head.parameters())
     hidden = [name for name, layer in p.model.named_children() if name != "head"]
@@ -189,7 +197,8 @@ def not_in_the_optimizer_in(p, rng):
 @disease("other parameters in the optimizer", 3, NOT, "relu tanh cnn rnn", MODEL_AND_OPTIMIZER,
          "whether a parameter of the model is one of the optimizer's: `p is q`, not `p == q`",
          "optimizer of another model, wrong optimizer, optimizer of a copy, optimizer has other parameters, "
-         "optimizer has the wrong parameters", ("not trained", "not in the optimizer"))
+         "optimizer has the wrong parameters, optimizer has old parameters, optimizer points to other parameters",
+         ("not trained", "not in the optimizer"))
 def other_parameters_in(p, rng):
     p.optimizer = NETWORKS[p.kind].optimizer(deepcopy(p.model).parameters())
     return []
@@ -198,7 +207,8 @@ def other_parameters_in(p, rng):
 @disease("no zero_grad", 2, NOT, "relu tanh", GRADIENTS,
          "`grad` of a parameter before backward: is it still that of the previous step?",
          "forgot zero_grad, missing zero_grad, zero_grad missing, zero grad, zero_grad, gradients add up, "
-         "gradients accumulate, accumulated gradients, gradients not cleared, gradients are not zeroed")
+         "gradients accumulate, accumulated gradients, gradients not cleared, gradients are not zeroed, "
+         "zero_grad not called, zero_grad forgotten, optimizer zero_grad missing, gradients not reset")
 def no_zero_grad_in(p, rng):
     def step(p, x, y):
         p.model.train()
@@ -212,8 +222,9 @@ def no_zero_grad_in(p, rng):
 
 @disease("step before backward", 2, NOT, "relu tanh cnn rnn", GRADIENTS,
          "`grad` of a parameter when the optimizer makes its step: a step hook, `hl.step_hook`, sees it",
-         "step without gradients, zero_grad before step, zero_grad after backward, wrong order, wrong order in the "
-         "loop, gradients cleared before the step, order of the calls", ("not trained",))
+         "step without gradients, zero_grad before step, zero_grad after backward, wrong order, "
+         "wrong order in the loop, gradients cleared before the step, order of the calls, "
+         "optimizer step before backward, zero_grad between backward and step", ("not trained",))
 def step_before_backward_in(p, rng):
     early = rng.random() < .5
     def step(p, x, y):
@@ -234,7 +245,8 @@ def step_before_backward_in(p, rng):
 
 @disease("eval mode", 2, SLOW, "cnn", "what each layer does in the training loop, and in which mode",
          "`model.training` inside a step, with a forward hook",
-         "forgot train mode, model.eval, no train mode, forgot model.train, trained in eval mode, missing model.train")
+         "forgot train mode, model.eval, no train mode, forgot model.train, trained in eval mode, "
+         "missing model.train, model in eval mode, always in eval mode, not in train mode, never in train mode")
 def eval_mode_in(p, rng):
     def step(p, x, y):
         p.model.eval()
@@ -260,7 +272,10 @@ def scheduled(p, scheduler):
          "the learning rate, `patient.optimizer.param_groups[0]['lr']`, step after step",
          "scheduler every batch, scheduler, scheduler too fast, learning rate decays too fast, schedule too short, "
          "scheduler kills the rate, rate falls too fast, learning rate falls too fast, learning rate falls, "
-         "learning rate decay, learning rate decays, rate decays, learning rate schedule, learning rate goes to zero")
+         "learning rate decay, learning rate decays, rate decays, learning rate schedule, "
+         "learning rate goes to zero, scheduler decays too fast, scheduler decays, schedule decays too fast, "
+         "schedule too fast, scheduler steps each batch, scheduler steps every batch, scheduler called each batch, "
+         "learning rate decays each batch")
 def scheduler_each_batch_in(p, rng):
     scheduled(p, torch.optim.lr_scheduler.ExponentialLR(p.optimizer, .8))
     return []
@@ -282,7 +297,8 @@ def rate_jumps_in(p, rng):
 @disease("clipping too tight", 3, SLOW, "relu tanh", STEPS_OF,
          "the length of all gradients after backward, and again when the optimizer makes its step",
          "gradient clipping too tight, clipping, gradients clipped, clip too small, clipping too strong, "
-         "clip norm too small", ("learning rate too small",))
+         "clip norm too small, gradient clipping too strong, clip value too small, gradients clipped too much",
+         ("learning rate too small",))
 def clipping_too_tight_in(p, rng):
     def step(p, x, y):
         p.model.train()

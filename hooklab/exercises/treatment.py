@@ -7,11 +7,13 @@ __all__ = []
 
 # %% ../../nbs/lib/exercises/treatment.ipynb #f872a9ba
 import math
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import nn
+from tqdm import tqdm
 
 from hooklab.exercises.checking import NotYet, explained, own_settings, require, what_it_is
 from hooklab.exercises.patterns import patterns
@@ -139,10 +141,13 @@ def treatment(
 ) -> str: # What is right about it
     "Judge a treatment on this patient, and where it helps, on two others; or stop with a sentence."
     require(callable(f), f"`treat` needs a function that changes a patient, and got {what_it_is(f)}.")
-    with own_settings():
-        own = outcome_of(admit(seed), f)
-        if own.ratio > CURED: raise not_cured(admit, seed, f, own)
-        all_three = [own, *(outcome_of(admit(seed + k*APART), f) for k in (1, 2))]
+    unseen = not sys.stderr.isatty() and "ipykernel" not in sys.modules
+    with own_settings(), tqdm(total=3, desc="treated patients", leave=False, disable=unseen) as bar:
+        all_three = []
+        for k in range(3):
+            all_three.append(own := outcome_of(admit(seed + k*APART), f))
+            bar.update()
+            if k == 0 and own.ratio > CURED: raise not_cured(admit, seed, f, own)
     losses, twins = written(r.loss for r in all_three), written(r.twin for r in all_three)
     said = f"Loss on new data, of this patient and two others: {losses}; of their healthy twins: {twins}."
     worst = max(r.ratio for r in all_three)

@@ -12,8 +12,10 @@ from torch.nn import functional as F
 import hooklab as hl
 from hooklab.exercises import patients, treatment, twins
 from hooklab.exercises.checking import NotYet
-from hooklab.exercises.diseases import DISEASES, LOST, NEW, NOT, named
+from hooklab.exercises.diseases import DISEASES, LOST, NEW, NOT, named, shown
+from hooklab.exercises.progress import FILE, begin, how_far, tries
 from hooklab.stats.diagnosing.fault_table import FAULTS
+from support.clinic_cures import CURES, fresh_weights, nothing, plus, unfreeze
 from support.portions import sample, sweep
 
 patients.patient(0)  # the diseases are entered
@@ -25,88 +27,6 @@ OWN_NAMES = {"labels shuffled", "too few samples", "label in the input", "train 
 
 
 def not_yet(told): return pytest.raises(NotYet, match=told)
-
-
-# ---- what a learner could write against each disease
-
-def usual_step(p, x, y):
-    p.model.train()
-    loss = p.loss(p.model(x), y)
-    p.optimizer.zero_grad()
-    loss.backward()
-    p.optimizer.step()
-    return loss
-
-
-def fresh_weights(p):
-    for layer in p.model.modules():
-        if not isinstance(layer, nn.Linear): continue
-        init = nn.init.xavier_normal_ if p.kind == "tanh" else nn.init.kaiming_normal_
-        init(layer.weight)
-        nn.init.zeros_(layer.bias)
-
-
-def zero_biases(p):
-    for layer in p.model.modules():
-        if isinstance(layer, (nn.Linear, nn.BatchNorm2d)): nn.init.zeros_(layer.bias)
-
-
-def relu_everywhere(p):
-    for name, _ in list(p.model.named_children()):
-        if name.startswith("act"): setattr(p.model, name, nn.ReLU())
-
-
-def plus(p):
-    p.loss = F.cross_entropy
-    p.optimizer.param_groups[0]["maximize"] = False
-
-
-def own_optimizer(p):
-    p.optimizer = type(p.optimizer)(p.model.parameters(), **p.optimizer.defaults)
-
-
-def new_optimizer(p):
-    ps = p.model.parameters()
-    p.optimizer = torch.optim.Adam(ps, 2e-3) if p.kind in ("cnn", "rnn") else torch.optim.SGD(ps, .03, momentum=.9)
-
-
-def standardize(p):
-    mean, std = p.x.mean(), p.x.std()
-    p.prepare = lambda x: (x - mean)/std
-
-
-def usual_batches(p): p.batch = lambda p, i: (p.prepare(p.x[p.rows[i]]), p.y[p.rows[i]])
-def all_samples(p): p.rows = torch.randint(len(p.x), p.rows.shape)
-def usual_loop(p): p.step = usual_step
-def task_only(p): p.parts = lambda task, **others: task
-def nothing(p): pass
-
-
-def no_last(p): p.model.last = nn.Identity()
-def no_decay(p): p.optimizer.param_groups[0]["weight_decay"] = 0
-def unfreeze(p): p.model.requires_grad_(True)
-def less_dropout(p): p.model.drop.p = .1
-def identity(p): nn.init.eye_(p.model.rnn.weight_hh_l0)
-
-
-def momentum(p):
-    for layer in p.model.modules():
-        if isinstance(layer, nn.BatchNorm2d): layer.momentum = .1
-
-
-CURES = {
-    "dead units": zero_biases, "saturated": zero_biases, "constant output": fresh_weights, "units alike": fresh_weights,
-    "activations vanish": fresh_weights, "activations explode": fresh_weights, "gradients explode": identity,
-    "gradients vanish": relu_everywhere, "not trained": relu_everywhere, "samples alike": relu_everywhere,
-    "NaN or Inf": relu_everywhere, "frozen part": unfreeze, "dropout too strong": less_dropout, "batch norm": momentum,
-    "constant inputs": standardize, "inputs not scaled": standardize, "labels shuffled": usual_batches,
-    "label in the input": usual_batches, "train and validation differ": usual_batches, "too few samples": all_samples,
-    "wrong sign": plus, "activation before the loss": no_last, "learning rate too large": new_optimizer,
-    "learning rate too small": new_optimizer, "weight decay too strong": no_decay,
-    "not in the optimizer": own_optimizer, "other parameters in the optimizer": own_optimizer,
-    "no zero_grad": usual_loop, "step before backward": usual_loop,
-    "eval mode": usual_loop, "scheduler each batch": usual_loop, "clipping too tight": usual_loop,
-    "learning rate jumps": usual_loop, "losses fight": task_only, "loss outweighs": usual_loop}
 
 
 # ---- patients of a disease and a kind of network
@@ -347,8 +267,9 @@ def test_the_two_losses_are_added_as_they_are():
 
 
 @pytest.mark.parametrize(("asked", "told"), [
-    ({"losses": 3}, "1 or 2"), ({"losses": 2, "difficulty": 1}, "difficulty 1")])
-def test_odd_numbers_of_losses(asked, told):
+    ({"losses": 3}, "1 or 2"), ({"losses": 2, "difficulty": 1}, "difficulty 1"), ({"faults": 3}, "a case has 2"),
+    ({"faults": 2, "difficulty": 1}, "no difficulty"), ({"faults": 2, "losses": 2}, "one loss")])
+def test_odd_numbers_of_losses_and_faults(asked, told):
     with pytest.raises(ValueError, match=told): hl.patient(0, **asked)
 
 
@@ -402,7 +323,10 @@ def test_every_alias_leads_to_its_disease():
     ("LR too high", "learning rate too large"), ("lr decays too fast", "scheduler each batch"),
     ("LR spike", "learning rate jumps"), ("Gradient conflict", "losses fight"), ("forgotten weight", "loss outweighs"),
     ("NaN in the backward pass", "NaN or Inf"), ("data leakage", "label in the input"),
-    ("parameters not in the optimizer", "not in the optimizer")])
+    ("parameters not in the optimizer", "not in the optimizer"),
+    ("scheduler decays too fast", "scheduler each batch"), ("running statistics not updated", "batch norm"),
+    ("model in eval mode", "eval mode"), ("zero_grad not called", "no zero_grad"),
+    ("labels are wrong", "labels shuffled"), ("train/test mismatch", "train and validation differ")])
 def test_what_people_write(name, what): assert named(name) == what
 
 
@@ -416,6 +340,43 @@ def test_right_answers(capsys):
     assert "whole run" in capsys.readouterr().out
     of("no zero_grad").check("no zero_grad", "lin1")
     assert "whole run" in capsys.readouterr().out
+
+
+def test_what_shows_it_is_told_without_a_question():
+    for d in DISEASES.values():
+        told = shown(d.look)
+        assert told[-1] == "." and told[-2] not in "?." and len(told) > 20 and told[:-1] in d.look, told
+
+
+def test_the_score_counts_what_was_tried(monkeypatch, capsys):
+    monkeypatch.setattr(patients, "CHARTS", {})
+    p = patients.patient(of("learning rate too small").seed)
+    p.train(2)
+    p.train(2)
+    with not_yet("It is not"): p.check("wrong sign")
+    with not_yet("No disease has the name"): p.check("flu")
+    again = patients.patient(p.seed)
+    again.train(1)
+    with pytest.raises(NotYet): again.treat(called)
+    again.treat(CURES["learning rate too small"])
+    assert "Score: 6 points (2 runs, 1 wrong name, 1 wrong treatment). It was treated" in capsys.readouterr().out
+    again.check("learning rate too small")
+    again.treat(CURES["learning rate too small"])
+    assert "Score: 6 points (2 runs, 1 wrong name, 1 wrong treatment).\n" in capsys.readouterr().out
+    assert patients.patient(p.seed + 1)._chart.points == 0
+
+
+def test_a_cure_is_noted_in_a_learners_folder(tmp_path, monkeypatch):
+    begin(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(patients, "CHARTS", {})
+    monkeypatch.setattr(patients, "treatment", lambda *given: "cured.")
+    p = hl.patient(of("dead units").seed)
+    p.check("dead units", p._layers[0])
+    p.treat(nothing)
+    (row,) = tries(tmp_path/FILE)
+    assert (row["what"], row["right"], row["points"], row["named"]) == (f"patient({p.seed})", True, 0, True)
+    assert "Clinic: 1 patient cured" in str(how_far())
 
 
 def test_a_parameter_names_its_layer(capsys):

@@ -196,6 +196,7 @@ def test_the_book_has_every_lesson_and_its_links_lead_somewhere(site):
     numbers = [file.name[:2] for file in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))]
     assert [title[:2] for title in chapters if title[:2].isdigit()] == numbers and chapters[-1] == "References"
     assert chapters[9].startswith("10") and "patient" in chapters[10], "the clinic stands after lesson 10"
+    assert "or none" in chapters[11], "and the ward after it"
     ids = [tag["id"] for tag in soup.find_all(id=True)]
     assert len(ids) == len(set(ids))
     inner = {a["href"].removeprefix("#") for a in soup.find_all("a", href=re.compile("^#"))}
