@@ -209,17 +209,20 @@ def meant_otherwise(page: str) -> frozenset[str]:
 def test_the_page_of_the_diagnosis_begins_with_its_figures(site):
     "The first sentence follows the results, a chart comes next, and the long table is sorted."
     page = tree(site, "explain/how-right-is-the-diagnosis.html")
-    measured = json.loads((REPO/"tests/bench/results/diagnose.json").read_text(encoding="utf-8"))["figures"]
+    def figures(name): return json.loads((REPO/f"tests/bench/results/{name}.json").read_text(encoding="utf-8"))["figures"]
+    measured, real = figures("diagnose"), figures("programs")
     sets = [what.removesuffix("cases") for what in measured if what.endswith("cases")]
     def rate(percent): return f"{percent:.{0 if percent >= 9.95 else 1}f} %"
+    def of_all(key, n_of):
+        ns = [n_of({what: round(n[0]) for what, n in measured[f"{name}cases"].items()}) for name in sets]
+        hits = [round(measured[f"{name}hooklab, percent"][key][0]/100*n) for name, n in zip(sets, ns)]
+        return rate(100*sum(hits)/sum(ns)), sum(ns)
+    planted, n_planted = of_all("harmed: cause", lambda n: n["faults"] - n["harmless"])
+    alarms, n_healthy = of_all("false alarms, any", lambda n: n["healthy"])
     text = page.find("header").find_next("p").get_text()
-    of_ours = [measured[f"{name}hooklab, percent"] for name in sets]
-    audit = [measured[key] for key in ("torch-audit, percent",) if key in measured]
-    said = [rate(figures[what][0]) for what in ("harmed: cause or symptom", "false alarms, any") for figures in of_ours]
-    said += [rate(figures[what][0]) for figures in audit for what in ("harmed: cause or symptom", "false alarms, any")]
-    assert re.findall(r"\d[\d.]* %", text) == said
-    harmed = [round(measured[f"{name}cases"]["faults"][0] - measured[f"{name}cases"]["harmless"][0]) for name in sets]
-    assert [int(n) for n in re.findall(r"\b\d+\b(?!\.?\d* %|\.)", text)][:len(sets)] == harmed
+    assert re.findall(r"\d[\d.]* %", text) == [rate(real["kept_half: all three, percent"]["cause"][0]), planted, alarms]
+    assert [int(n) for n in re.findall(r"\b\d+\b(?!\.?\d* %|\.)", text)] == [
+        real["kept_half: programs"][0]["programs"], n_planted, n_healthy]
     typed = [cell for cell in cells("explain/how-right-is-the-diagnosis.ipynb")[:5] if cell["cell_type"] == "markdown"]
     assert not re.search(r"\d+ ?%", "".join("".join(cell["source"]) for cell in typed))
     assert page.find("svg").sourceline <= page.find("h2").sourceline
