@@ -157,7 +157,7 @@ def beside_time(flight: TestFlight):
               symptom="The weights of a sample depend on its batch: for a single sample all of them are 1.",
               look_first="the dimension of the softmax in the layer that is named",
               advice="Give the softmax the dimension of classes, heads or places: often `dim=-1`. If samples shall "
-                     "share weights among them, this is no fault."),
+                     "share weights among them, this is no fault.", brings=("samples leak",)),
         price=PASSES)
 def softmax_within_samples(flight: TestFlight) -> Check:
     "Does a softmax of the model go over samples?"

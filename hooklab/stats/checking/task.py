@@ -189,7 +189,8 @@ def rival_dim(t: Tensor, y: Tensor) -> int | None:
               symptom="The loss falls a little and stays, and a single sample gets another answer than a batch.",
               look_first="the shape of the output, and the dim= of the softmax",
               advice="Give the softmax the dimension of the classes. To move that dimension use permute or transpose: "
-                     "view and reshape only cut the same numbers in another way."),
+                     "view and reshape only cut the same numbers in another way.",
+              brings=("samples leak", "softmax over samples")),
         price=PASSES)
 def axis_right(flight: TestFlight) -> Check:
     "Do a softmax and the loss compare the classes of one place, and not places?"

@@ -225,3 +225,12 @@ def test_a_file_says_the_same(tmp_path):
     leak, = (r for r in log["results"] if r["ruleId"] == "samples leak")
     assert leak["properties"]["seen by"] == ["preflight"]
     assert log["tool"]["driver"]["rules"][leak["ruleIndex"]]["id"] == "samples leak"
+
+
+@pytest.mark.parametrize(("cause", "effect"), [
+    ("wrong axis", "samples leak"), ("wrong axis", "softmax over samples"), ("softmax over samples", "samples leak"),
+    ("gradient is cut", "not trained"), ("stuck at zero", "not trained"), ("state is lost", "not trained")])
+def test_a_consequence_comes_behind_its_cause(cause, effect):
+    "Also where the consequence is as sure, or surer."
+    found = verdict([], {"preflight": rows(finding(effect, sure="certain"), finding(cause, sure="likely"))})
+    assert [(f.what, f.follows) for f in found] == [(cause, ""), (effect, cause)]
