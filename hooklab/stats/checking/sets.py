@@ -79,7 +79,7 @@ def shuffled(flight: TestFlight) -> Check:
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #c36ad09e
 @claims("No class is nearly all of the training data.",
-        Known("one class is most of the data", rank=64, lesson="11-probes", page="data-sets",
+        Known("one class is most of the data", rank=64, lesson="22-batch", page="data-sets",
               symptom="Accuracy is high from the start, and the rare class is never found.",
               look_first="the number of samples of each class, and a score for each class",
               advice="Look at a score that counts classes alike. Weights in the loss, a WeightedRandomSampler or a "
@@ -200,7 +200,7 @@ def missing(one: DataSet, other: DataSet) -> list[int]:
 
 
 @claims("Validation has the classes and the scale of the training data.",
-        Known(DIFFERS, rank=62, lesson="05-stats", page="data-sets",
+        Known(DIFFERS, rank=62, lesson="22-batch", page="data-sets",
               symptom="Training goes well, and validation is as bad as a guess from the first epoch on.",
               look_first="mean, standard deviation and dtype of one batch of each",
               advice="Use the same preprocessing for both: scaling, order of channels, vocabulary, encoding of labels. "
@@ -252,7 +252,7 @@ def is_discrete(found: DataSet) -> bool:
 
 
 @claims("Validation has no sample of the training data.",
-        Known("validation repeats training", rank=63, lesson="11-probes", page="data-sets",
+        Known("validation repeats training", rank=63, lesson="22-batch", page="data-sets",
               symptom="Validation is as good as training, and new data is not.",
               look_first="how the data was split, and whether it was copied or augmented before",
               advice="Split before augmenting, by source: all that is made from one recording, patient or document "
@@ -273,7 +273,7 @@ def apart(flight: TestFlight) -> Check:
 
 
 @claims("No sample of the training data repeats.",
-        Known("samples repeat", rank=65, lesson="11-probes", page="data-sets",
+        Known("samples repeat", rank=65, lesson="22-batch", page="data-sets",
               symptom="The training loss falls faster than it should, and some samples count several times.",
               look_first="`__len__` and `__getitem__` of the dataset, and whether the sampler draws with replacement",
               advice="Right for a sampler with replacement or for rare classes that are repeated. If not, remove "
@@ -297,7 +297,7 @@ def seldom_twice(flight: TestFlight) -> Check:
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #ec51cffa
 @claims("No feature is the target.",
-        Known("target among the inputs", rank=46, lesson="11-probes", page="data-sets",
+        Known("target among the inputs", rank=46, lesson="22-batch", page="data-sets",
               symptom="The score is perfect within a few steps, and the model is of no use.",
               look_first="the columns of the table from which inputs are taken",
               advice="Take this column out of the inputs, and all that are computed from the target or known only "
@@ -334,7 +334,7 @@ def is_line(x: Tensor, y: Tensor) -> bool:
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #df875b43
 @claims("A small model can tell labels from inputs.",
-        Known("labels look random", rank=66, lesson="11-probes", page="data-sets",
+        Known("labels look random", rank=66, lesson="22-batch", page="data-sets",
               symptom="Training learns labels by heart, and validation stays at a guess.",
               look_first="single samples beside their labels, after all shuffling",
               advice="Look whether inputs and labels are sorted and shuffled together. Some tasks are too hard for so "
