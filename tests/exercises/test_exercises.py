@@ -143,7 +143,8 @@ ODD = {
     "function": lambda: len, "class": lambda: dict, "layer": lambda: torch.nn.ReLU(), "bytes": lambda: b"1",
     "empty": lambda: torch.ones(0), "tensor": lambda: torch.ones(2, 3, 4), "whole": lambda: torch.arange(6),
     "tensors": lambda: [torch.ones(2), torch.ones(3)], "names": lambda: {"0": torch.ones(2)},
-    "generator": lambda: (i for i in "ab"), "nested": lambda: ([1, (2,)], {3: None}), "object": Odd,
+    "meta": lambda: torch.ones(3, device="meta"), "generator": lambda: (i for i in "ab"),
+    "nested": lambda: ([1, (2,)], {3: None}), "object": Odd,
 }
 
 
@@ -153,9 +154,10 @@ def test_no_result_makes_a_check_stumble(id):
     names = re.search(r"def \w+\((.*)\)", source(id, "stub"))[1]
     for kind, odd in ODD.items():
         wrong = eval(f"lambda {names}: odd()", {"odd": odd})
-        with contextlib.suppress(NotYet), contextlib.redirect_stdout(io.StringIO()):
+        with pytest.raises(NotYet) as told, contextlib.redirect_stdout(io.StringIO()):
             check(id, wrong)
             raise AssertionError(f"{kind} passes, which does not depend on what the answer is given")
+        assert "The check cannot work with" not in str(told.value), f"{kind}: a sentence of its own"
 
 
 def test_after_three_tries_the_solution_is_offered(capsys):
