@@ -1949,6 +1949,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                      'hooklab/exercises/checking.py'),
                                             'hooklab.exercises.checking.explained': ( 'lib/exercises/checking.html#explained',
                                                                                       'hooklab/exercises/checking.py'),
+                                            'hooklab.exercises.checking.has': ( 'lib/exercises/checking.html#has',
+                                                                                'hooklab/exercises/checking.py'),
                                             'hooklab.exercises.checking.one_number': ( 'lib/exercises/checking.html#one_number',
                                                                                        'hooklab/exercises/checking.py'),
                                             'hooklab.exercises.checking.one_tensor': ( 'lib/exercises/checking.html#one_tensor',

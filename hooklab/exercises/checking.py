@@ -43,7 +43,9 @@ def require(
     otherwise: str, # The message to the learner if it is false
 ) -> None:
     "Stop with a helpful sentence unless `right`."
-    if not right: raise NotYet(otherwise)
+    try: holds = bool(right)
+    except Exception: holds = False  # several numbers where one was expected, or whatever an answer returned
+    if not holds: raise NotYet(otherwise)
 
 # %% ../../nbs/lib/exercises/checking.ipynb #298d630b
 ADVICE = {
@@ -188,9 +190,20 @@ def one_tensor(
 ) -> torch.Tensor:
     "`value`, if it is a tensor (of this `shape`), detached and on the CPU."
     require(isinstance(value, torch.Tensor), f"{what} should be a tensor, and yours is {what_it_is(value)}.")
+    require(not value.is_meta, f"{what} is on the device `meta`: it has a shape, and no numbers. Compute it from the "
+                               "tensors that your function is given.")
     require(shape is None or tuple(value.shape) == shape,
             f"{what} should have the shape {shape}; yours has {tuple(value.shape)}.")
     return value.detach().cpu()
+
+
+def has(
+    value: Any, # What the answer returned
+    name: str, # Of an attribute
+) -> bool:
+    "Whether `value` has the attribute, whatever happens when it is asked."
+    try: return hasattr(value, name)
+    except Exception: return False
 
 
 def unpacked(

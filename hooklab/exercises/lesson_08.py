@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .checking import NotYet, exercise, one_number, one_tensor, reading, require, what_it_is
+from .checking import NotYet, exercise, has, one_number, one_tensor, reading, require, what_it_is
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #ad3e541e
 def _loss(model, x, y): return F.cross_entropy(model(x), y)
@@ -73,7 +73,7 @@ def _output_gradient(answer):
             "the output is the third argument.")
     require(_close(got, right),
             f"The gradient should have shape {tuple(right.shape)} and norm {right.norm():.4f}; yours has shape "
-            f"{tuple(got.shape)} and norm {got.norm():.4f}.")
+            f"{tuple(got.shape)} and norm {got.float().norm():.4f}.")
     return "you can see the gradient of any layer's output"
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #4fee3a2b
@@ -219,7 +219,7 @@ def _clip_at(answer):
     require(not isinstance(handle, nn.Module),
             "You return a layer, not a handle. If it comes from `hl.gradient_clipper`: that clips the gradients of "
             "parameters, and here that of the layer's output should be clipped, with a forward hook.")
-    require(hasattr(handle, "remove") and not isinstance(handle, list),
+    require(has(handle, "remove") and not isinstance(handle, list),
             "Return the handle of the forward hook, with which the clipping can be removed.")
     try: same_output = torch.equal(model(x), out)
     except Exception as error:

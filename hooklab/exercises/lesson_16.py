@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..edit.changes import patch
 from ..edit.edits import edit_output
-from .checking import NotYet, Planted, exercise, one_tensor, require, survives, what_it_is
+from .checking import NotYet, Planted, exercise, one_number, one_tensor, require, survives, what_it_is
 from ..hooks.hook import hook_output
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #b1183ccd
@@ -164,7 +164,8 @@ def _which_heads(got, model, attention, inputs):
     parts = got if isinstance(got, (list, tuple)) else ()
     require(isinstance(got, Tensor) or parts and all(isinstance(n, (float, Tensor)) for n in parts),
             f"The answer should be a tensor with a number for each head, and yours is {what_it_is(got)}.")
-    got = torch.as_tensor([float(n) for n in parts]) if parts else one_tensor(got).float()
+    if parts: got = torch.as_tensor([one_number(n, "Each part of the answer") for n in parts])
+    else: got = one_tensor(got).float()
     require(got.shape != (len(mask), 2),
             "You return one number for each head of each sentence: take the mean over all sentences.")
     require(got.shape != (), "You return one number in all, but each head has its own. Are these the weights, `[1]` of "

@@ -11,7 +11,7 @@ from contextlib import suppress
 import torch
 from torch import nn
 
-from .checking import Answer, NotYet, Planted, exercise, require, what_it_is
+from .checking import Answer, NotYet, Planted, exercise, one_number, require, what_it_is
 from .patterns import Calls, Surrounded
 from ..hooks.attached import hooks_on
 
@@ -92,7 +92,7 @@ def _given(calls, name): return next(given for who, *given in calls.log if who =
 @exercise("17b")
 def _run(answer):
     calls = Calls()
-    require(answer(calls.forward, [], [], 1) == 11, "Without any hook, the answer should be `forward(x)`.")
+    require(one_number(answer(calls.forward, [], [], 1)) == 11, "Without any hook, the answer should be `forward(x)`.")
     _values(answer)
     _errors(answer)
     _fails_itself(answer)

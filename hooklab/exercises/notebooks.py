@@ -155,9 +155,10 @@ def _asks(cell: dict, question: str, call: str, headings: dict[str, str]) -> lis
     return [_words(cell | {"source": question}, headings), asks]
 
 
-def _code(cell: dict) -> list[dict]:
+def _code(cell: dict, of_reading: bool) -> list[dict]:
     "The cell without settings and outputs, and a cell with the caption of its figure where it has one."
     source = _text(cell)
+    if of_reading: source = re.sub(r"\n *assert .*", "", source)  # they say which letter is right
     folded = {"jupyter": {"source_hidden": True}} if re.search(r"^#\|\s*code-fold:\s*true", source, re.M) else {}
     cells = [cell | {"source": re.sub(r"^#\|.*\n?", "", source, flags=re.M), "metadata": cell["metadata"] | folded,
                      "outputs": [], "execution_count": None}]
@@ -176,13 +177,15 @@ def learner_notebook(
     words = "\n".join(_text(cell) for cell in nb["cells"] if cell["cell_type"] == "markdown")
     headings = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-"): title.replace(" ", "-")
                 for title in re.findall("^#+ (.+)$", words, re.M)}
-    asked, reads, cells = lesson_predictions(nb), lesson_readings(nb), []
+    asked, reads, cells, of_reading = lesson_predictions(nb), lesson_readings(nb), [], False
     for i, cell in enumerate(nb["cells"]):
         if id(cell) in solutions: continue
+        heading = _heading(cell)
+        if heading: of_reading = heading[1].endswith(READING)
         if i in asked: cells += _guess(cell, asked[i], headings)
         elif i in reads: cells += _letter(cell, reads[i], headings)
         elif cell["cell_type"] == "markdown": cells.append(_words(cell, headings))
-        else: cells += _code(cell)
+        else: cells += _code(cell, of_reading)
     imports = "from hooklab.exercises import check"
     for cell in cells if asked else []: cell["source"] = cell["source"].replace(f"{imports}, ", f"{imports}, guess, ")
     return nb | {"cells": cells}
