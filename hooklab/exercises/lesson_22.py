@@ -48,8 +48,8 @@ def _same_elsewhere(answer):
         batch = stored.clone()
         batch[1, 0] += change
         require(math.isclose(one_number(answer(batch, stored)), 1/8, rel_tol=1e-4),
-                f"Right for images. Here samples have 8 numbers, and one is {way} by 0.0003 in one sample: a fraction of "
-                "0.125. Take `abs()` of the difference, whatever the shape of a sample; up to 0.0001 is rounding.")
+                f"Right for images. Here samples have 8 numbers, and one is {way} by 0.0003 in one sample: a fraction "
+                "of 0.125. Take `abs()` of the difference, whatever the shape of a sample; up to 0.0001 is rounding.")
     require(one_number(answer(-stored, stored)) == 1,
             "Where each number has another sign, the fraction should be 1: compare the numbers, not their sizes.")
 

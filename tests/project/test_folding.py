@@ -209,7 +209,8 @@ def meant_otherwise(page: str) -> frozenset[str]:
 def test_the_page_of_the_diagnosis_begins_with_its_figures(site):
     "The first sentence follows the results, a chart comes next, and the long table is sorted."
     page = tree(site, "explain/how-right-is-the-diagnosis.html")
-    def figures(name): return json.loads((REPO/f"tests/bench/results/{name}.json").read_text(encoding="utf-8"))["figures"]
+    results = REPO/"tests/bench/results"
+    def figures(name): return json.loads((results/f"{name}.json").read_text(encoding="utf-8"))["figures"]
     measured, real = figures("diagnose"), figures("programs")
     sets = [what.removesuffix("cases") for what in measured if what.endswith("cases")]
     def rate(percent): return f"{percent:.{0 if percent >= 9.95 else 1}f} %"
