@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from .checking import NotYet, exercise, one_number, one_tensor, require
 
-# %% ../../nbs/lib/exercises/lesson-22.ipynb #0d713b45
+# %% ../../nbs/lib/exercises/lesson-22.ipynb #3a8aea49
 def _two_of_twelve() -> tuple[Tensor, Tensor]:
     "A batch and the stored samples, which differ at 2 of 12 places: in 2 of 5 samples, and at 3 of 60 numbers."
     stored = torch.randn(5, 1, 3, 4)
@@ -48,8 +48,8 @@ def _same_elsewhere(answer):
         batch = stored.clone()
         batch[1, 0] += change
         require(math.isclose(one_number(answer(batch, stored)), 1/8, rel_tol=1e-4),
-                f"Right for images. Here samples have 8 numbers, and one is {way} by 0.0003 in one sample: a fraction of "
-                "0.125. Take `abs()` of the difference, whatever the shape of a sample; up to 0.0001 is rounding.")
+                f"Right for images. Here samples have 8 numbers, and one is {way} by 0.0003 in one sample: a fraction "
+                "of 0.125. Take `abs()` of the difference, whatever the shape of a sample; up to 0.0001 is rounding.")
     require(one_number(answer(-stored, stored)) == 1,
             "Where each number has another sign, the fraction should be 1: compare the numbers, not their sizes.")
 
