@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from .checking import NotYet, exercise, one_number, one_tensor, require
 
-# %% ../../nbs/lib/exercises/lesson-22.ipynb #0d713b45
+# %% ../../nbs/lib/exercises/lesson-22.ipynb #3a8aea49
 def _two_of_twelve() -> tuple[Tensor, Tensor]:
     "A batch and the stored samples, which differ at 2 of 12 places: in 2 of 5 samples, and at 3 of 60 numbers."
     stored = torch.randn(5, 1, 3, 4)
