@@ -7,6 +7,7 @@ import pytest
 
 from hooklab.exercises.notebooks import lesson_exercises, lesson_predictions, lesson_readings
 from support.checks import REPO
+from support.lesson_claims import claimed, sentence, tried
 from support.lesson_times import times
 
 pages = {path.stem: json.loads(path.read_text(encoding="utf-8"))["cells"] for path in sorted((REPO/"nbs"/"lessons").glob("[0-9]*.ipynb"))}
@@ -48,6 +49,14 @@ def test_ends_with_what_can_be_done_now_and_the_next_question(name):
 
 
 @each
+def test_says_with_how_many_other_seeds_it_was_tried(name):
+    row = tried().get(name)
+    again = f"try it again: python -m tests.bench claims --only {name[:2]}"
+    assert row and row["asserts"] == claimed(pages[name]), again
+    assert sentence(row) in prose(name)[-1].splitlines(), "python tests/support/lesson_claims.py"
+
+
+@each
 def test_cells_are_short(name):
     assert 25 <= len(pages[name]) <= 64
     for cell in code(name):
@@ -55,6 +64,7 @@ def test_cells_are_short(name):
         most = 15 if re.search(r"^(class |import |from )", source, re.M) or "Solution" in source else 12
         assert len(lines(source)) <= most, f"{len(lines(source))} lines: {source[:60]}"
     for part in prose(name):
+        part = re.sub(r"^\*\*Tried with\*\* .+", "", part, flags=re.M)  # what each lesson says
         for piece in re.split(r"</?details>", re.sub(r"```.+?```", "", part, flags=re.S)):
             assert len(re.sub(r"<[^>]+>|[#*`|-]", "", piece).split()) <= 65, piece[:60]
     sizes = sorted(len(lines(text(cell))) for cell in code(name))
