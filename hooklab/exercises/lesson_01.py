@@ -159,6 +159,8 @@ def _require_gains(answer, model, x):
     require(not close(ratios(torch.norm)),
             "Those are ratios of lengths, `norm()`, to which a part that all numbers share contributes, too: use "
             "`std()`.")
+    require(not close([(b.std() - a.std()).item() for _, a, b in calls]),
+            "Those are differences. A gain is a factor: divide the output's `std` by the input's.")
     require(not close([gain**2 for gain in right]), "Those are ratios of variances: the standard deviation is `std`.")
     by_layer = [(b.std() / a.std()).item() for layer in model.children() for m, a, b in calls if m is layer]
     require(close(right) or not close(by_layer),

@@ -60,6 +60,8 @@ def _dead_fraction(answer):
     require(close(1/8), f"One of the 8 units is dead, a fraction of 0.125; your function returns {fraction:.3g}.")
     nothing = [torch.zeros(2, 3, 4, 4), torch.zeros(1, 3, 4, 4)]
     require(one_number(answer(nothing)) == 1, "If all units are dead, the fraction should be 1.")
+    require(one_number(answer([o[:, 5:6], o[:, 7:]])) == 0,
+            "If no unit is dead, the fraction should be 0: compare with 0, and not with the smallest of them.")
     return "a unit is dead only if it is zero everywhere, in every batch"
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #60ab80f7

@@ -64,6 +64,9 @@ def _saturated(answer):
             "You run the tanhs alone, one after the other, without the layers between them: run the whole "
             "model on `x`, and let hooks look.")
     right = fractions(lambda o: o.abs() > .97)
+    for limit in (.99, .95, .9, .97**2):
+        require(not close(fractions(lambda o, limit=limit: o.abs() > limit)),
+                f"You count outputs beyond ±{limit:g}: the limit is 0.97.")
     require(close(right),
             f"It should be about {[round(v, 3) for v in right]}; your function returns {[round(v, 3) for v in got]}.")
     other = _deep(nn.Hardtanh, (2., -2., 0.))

@@ -113,6 +113,7 @@ def _gradient_norms(answer):
     others = {"standard deviations, `std`": [g.std().item() for g in gradients[:3]],
               "squares of the norms: take the root": [norm**2 for norm in norms],
               "sums of the absolute values": [g.abs().sum().item() for g in gradients[:3]],
+              "means of the absolute values": [g.abs().mean().item() for g in gradients[:3]],
               "largest values": [g.abs().max().item() for g in gradients[:3]]}
     right = dict(zip(("block.linear", "block.act", "head"), norms))
     got = _answered(answer, model, partial(_loss, model, x, y))

@@ -36,18 +36,20 @@ def _step_ratio(answer):
         right = _ratio(new, old)
         if not math.isclose(got, right, rel_tol=1e-4):
             by_rule = lr*grad if name == "Adam" else None
-            raise NotYet(_wrong_ratio(got, old, new, by_rule)
+            raise NotYet(_wrong_ratio(got, old, new, by_rule, grad)
                          or f"With {name} it should be about {right:.4f}; your function returns {got:.4f}.")
     return "you can measure a step of any optimizer"
 
 
-def _wrong_ratio(got, old, new, by_rule):
+def _wrong_ratio(got, old, new, by_rule, grad):
     "What a wrong ratio is instead; `by_rule` is rate times gradient, where that is not the change."
     def close(value): return math.isclose(got, float(value), rel_tol=1e-4)
     change, right = new - old, _ratio(new, old)
     if got == 0:
         return ("The change is always zero: the copy that you kept is `p` itself, and changes with it. "
                 "Keep a copy, `p.detach().clone()`.")
+    if close(grad.norm()/old.norm()):
+        return "That is the gradient, relative to `p`. A step is not the gradient: compare `p` before and after it."
     if close(1/right): return "Upside down: divide the size of the change by the size of `p`."
     if close(change.norm()): return "That is the size of the change itself: divide it by the norm that `p` had before."
     if close(change.norm()/new.norm()): return "You divide by the norm of `p` after the step: take that from before it."

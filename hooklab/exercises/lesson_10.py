@@ -129,6 +129,8 @@ def _maker(answer):
     require(name != "first",
             "`first` is fine. In a loop, is `name` looked up when the hook is called? Then bind it "
             "with `name=name` in the arguments.")
+    require(name, "It is `middle.log`. An empty string is the answer if no layer is to blame, and the name of the "
+                  "model itself, which finishes last: keep all names, and return the first.")
     require(name == "middle.log", f"It is `middle.log`; your function returns {name!r}.")
     x[1, 2] = torch.inf
     name = _name(answer, _Bad(1.), x)

@@ -136,8 +136,10 @@ def _errors(answer):
     try: answer(calls.fails, [calls.tells("p", 2)], hooks, 1)
     except Planted: passed_on = True
     except NotYet as error:
-        if "returns nothing" not in str(error): raise
-    require(passed_on, "`forward` raised an error, and your function returns: a bare `raise` passes it on.")
+        if "UnboundLocalError" in str(error):
+            require(len(calls.names()) > 2, f"{error} When `forward` raised there is no output: hooks get `None`.")
+        elif "returns nothing" not in str(error): raise
+    require(passed_on, "`forward` raised an error, and your function returns or goes on: a bare `raise` passes it on.")
     names = calls.names()[2:]
     require("a" not in names, "When `forward` raises, hooks without `always` are not called.")
     require(names, "When `forward` raises, hooks with `always` should be called; yours are not.")

@@ -219,8 +219,12 @@ def _evenly(answer):
                  "1 values."),
             ]: require(not torch.allclose(got, run(name, [h], change), atol=1e-5), said)
         same = torch.allclose(got, right, atol=1e-5)
+        require(got.isfinite().all(),
+                "There is Inf or NaN in your output. Query i sees the keys 0 to i, which are i + 1: "
+                "divide by `torch.arange(1, n + 1)`, which does not begin with 0.")
         if not same: _computed_again(got, model, name, h, x)
-        require(same, f"That is not the output if only head {h} of {name!r} attends evenly.")
+        require(same, f"That is not the output if only head {h} of {name!r} attends evenly: it returns a mean of the "
+                      "values, `call.inputs[2]`, and all other heads what they returned, as in `call.output.clone()`.")
         require(torch.equal(model(x), plain), "Afterwards the model's output is not as before: an edit is still on.")
     model, before = _model(_Fails), F.scaled_dot_product_attention
     with suppress(Planted): answer(model, "0", 1, x)

@@ -29,6 +29,9 @@ mistakes = {
         ("hook.stored.shape", "hook.stored.numel()", "should be a shape, but yours is the number 768"),
         ("hook.stored.shape", "[float(n) for n in hook.stored.shape]", "whole numbers only"),
         ("hook.stored.shape", "str(hook.stored.shape)", "should be a shape"),
+        ("hook.stored.shape", "len(hook.stored.shape)", "The answer should be a shape, but yours is the number 4"),
+        ("return hook.stored.shape", "return list(layer.parameters())[0].shape",
+         "The output of `stem` has shape (3, 4, 8, 8); your function"),
     ],
     "01b": [
         (" if not list(m.children())", "", "only layers without layers inside"),
@@ -55,6 +58,9 @@ mistakes = {
          "The count of `stem.0` should be one number"),
         ("def count_calls(model, x):\n    return {'stem.0': 1, 'stem.1': 1, 'act': 2, 'spare': 0, 'head': 1}",
          "but wrong for another"),
+        ("if not list(m.children())", "", "Count only layers without layers inside: leave out those"),
+        ("    for handle in handles: handle.remove()\n", "    handles[0].remove()\n",
+         "The result is right, but a hook stays on the model when"),
     ],
     "01c": [
         ("(o.std() / i[0].std()).item()", "o.std() / i[0].std()", "keeps the graph of the whole pass in memory"),
@@ -90,5 +96,6 @@ mistakes = {
          "    with hl.Hooks(model.children(), look): pass\n    model(x)", "Your list is empty"),
         (".item())", ".repeat(2))", "Each entry should be one number"),
         ("return found", "return sorted(found)", "It should be about"),
+        ("(o.std() / i[0].std())", "(o.std() - i[0].std())", "Those are differences"),
     ],
 }

@@ -55,6 +55,9 @@ mistakes = {
          "        found.update(named)\n        return 2 * o\n"
          "    handle = layer.register_forward_hook(look, with_kwargs=True)\n    model(x)\n    handle.remove()\n"
          "    return found", "changes the model's output"),
+        ("found.update(named)", "found.update(enumerate(i))",
+         "`mask` and `scale` are passed by keyword; you return ['0']"),
+        ("return found", "return list(found)", "The answer should be the dict itself, but yours is a list"),
     ],
     "02c": [
         ("lambda name, m: not hl.has_children(m)", "'*'", "only layers without layers inside"),
@@ -93,5 +96,8 @@ mistakes = {
         ("return sorted(", "return len(", "a list of names"),
         ('names("forward") - names("backward pre")', '{"stem.0", "stem.1", "aside"} & names("forward")',
          "In a model without a cut"),
+        ("model(x).sum().backward()", "model(x.clone().requires_grad_()).sum().backward()",
+         "Without a cut, but with a frozen `stem.0`, no output of"),
+        ("lambda name, m: not hl.has_children(m)", "lambda name, m: True", "Name only layers without layers inside"),
     ],
 }

@@ -28,6 +28,12 @@ mistakes = {
          "    handle.remove()\n    return result", "is stopped with Ctrl-C"),
         ("    try: return run()\n", "    try: return run()\n    except BaseException: return 0\n",
          "your function hides the error"),
+        ("    try: return run()\n    finally: handle.remove()",
+         "    try: return run()\n    except Exception: pass\n    finally: handle.remove()",
+         "When `run` fails, your function hides the error: let it"),
+        ("    try: return run()\n    finally: handle.remove()",
+         "    try: return run()\n    except Exception:\n        handle.remove()\n        raise",
+         "Nothing fails, and yet your hook is still on after `run()`"),
     ],
     "03b": [
         ("self.after(m, i, o)", "self.after(m, i, i[0])", "the layer's input as `output`"),
@@ -68,6 +74,7 @@ mistakes = {
         ("self.after(m, i, o)", "self.after(m, i, (o,))", "a tuple of 1"),
         ("self.before(m, i)", "self.before(i, m)", "it should be the layer"),
         ("    def __exit__(self, *error):", "    def __exit__(self):", "Python calls it with three arguments"),
+        ("self.after(m, i, o)", "return self.after(m, i, o)", "What `before` or `after` returns changes the model's"),
     ],
     "03c": [
         ("    except Exception: pass", "    finally: pass", "your function failed with it"),

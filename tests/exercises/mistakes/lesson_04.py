@@ -60,6 +60,8 @@ mistakes = {
         ("def kth_call(model, layer, x, k):\n    outputs = []\n"
          "    with layer.register_forward_hook(lambda m, i, o: outputs.append(o.clone())): model(x)\n"
          "    return outputs[k - 1]", "the output of `layer` in another call"),
+        ('kind="forward_pre"', 'kind="forward"', "If this is a forward hook:"),
+        ("hook.calls[k]", "hook.calls[-1]", "You always return the last call: keep all of them, and pick"),
     ],
     "04c": [
         ("        raise Found\n", "", "LookupError: the layer did not run"),

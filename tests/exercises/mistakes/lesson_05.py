@@ -33,6 +33,8 @@ mistakes = {
         ("    largest", "    for t in o: t.clamp_(min=.5)\n    largest", "changes the outputs"),
         ("torch.stack([t.amax((0, 2, 3)) for t in o]).amax(0)", "torch.cat(o[:-1]).amax((0, 2, 3))",
          "in the last batch"),
+        ("largest <= 0", "largest == largest.min()", "If no unit is dead, the fraction should be 0: compare with"),
+        (".mean().item()", ".mean().item() * 8", "That counts the units"),
     ],
     "05b": [
         ("    return image", "    layer._forward_hooks.clear()\n    return image", "Remove only your own"),
@@ -67,6 +69,7 @@ mistakes = {
          "    layer.register_forward_hook(count)\n    for x in batches: model(x)\n"
          "    return sum(c[:, None] * c.new_tensor([k == j for j in range(3)]) for k, c in "
          "enumerate(columns)).log1p()", "a hook stays on the model when"),
+        ("image.log1p()", "image.log10()", "log(0) is minus infinity: take log(1 + count), `.log1p()`"),
     ],
     "05c": [
         ("x.var(correction=0).item() * k",

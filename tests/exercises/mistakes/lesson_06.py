@@ -89,6 +89,7 @@ mistakes = {
          "    learn.fit(3)\n    return [sum(stds[k:k+3]) / 3 for k in (0, 3, 6)]", "a hook stays on the model"),
         ("    learn.fit(3, cbs=per_epoch)",
          "    try: learn.fit(3, cbs=per_epoch)\n    except BaseException: pass", "goes on as if nothing"),
+        ("sum(self.stds) / len(self.stds)", "self.stds[-1]", "That is one batch of each validation"),
     ],
     "06c": [
         ("            if not self.training: return\n", "", "The fit stops in the first validation"),

@@ -26,6 +26,7 @@ mistakes = {
         ("return [(o.abs() > 0.97).float().mean().item() for o in hooks.stored]",
          "return hooks.stored[0].mean()", "one number for each layer"),
         ("(o.abs() > 0.97).float().mean().item()", "None", "Each entry of the list"),
+        ("> 0.97)", "> 0.99)", "You count outputs beyond ±0.99: the limit is 0.97"),
     ],
     "07b": [
         ("(low + high) / 2", "(low - high) / 2", "a gain is positive"),

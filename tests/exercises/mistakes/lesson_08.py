@@ -25,6 +25,7 @@ mistakes = {
         ("return hook.stored[0]", "return list(hook.stored)", "one tensor"),
         ("return hook.stored[0]", "return layer.weight.grad", "a parameter of a layer that has none"),
         ("return hook.stored[0]", "return hook.stored[0].norm()", "shape"),
+        ("grad=True", "grad=False", "That is the layer's output, not its gradient: `grad=True`"),
     ],
     "08b": [
         ("g[0].norm().item()", "g", "take `[0]`, then `norm()`"),
@@ -67,6 +68,9 @@ mistakes = {
         ("g[0].norm().item()", "g[0].abs().max().item()", "largest values"),
         ("g[0].norm().item()", "g[0].square().sum()", "take the root"),
         ("g[0].norm().item()", "'large'", "The value of `block.linear`"),
+        ("if not list(m.children())", "", "Use only layers without layers inside: leave out those for"),
+        (".norm().item()", ".pow(2).sum().item()", "These are squares of the norms: take the root"),
+        (".norm().item()", ".abs().mean().item()", "These are means of the absolute values"),
     ],
     "08c": [
         ("if o.requires_grad:", "if i[0].requires_grad:", "not for the first layer of a model"),
@@ -110,6 +114,8 @@ mistakes = {
         ("def clip_at(layer, limit):\n    return hl.clipped_gradients(layer, limit)", "on the layer's output"),
         ("return layer.register_forward_hook(ask)", "layer.register_forward_hook(ask)\n    return None",
          "Is the `return` missing?"),
+        ("g.clamp(-limit, limit)", "g * (limit / g.norm()).clamp(max=1)",
+         "The gradient is changed, but not as it should be: clamp"),
     ],
     "08r": [
         ("A", "the same is true of C"),

@@ -23,6 +23,9 @@ mistakes = {
         ("((p.detach() - old).norm() / old.norm()).item()", "opt.param_groups[0]['lr'] * p.grad.std() / old.std()",
          "You divide standard deviations"),
         ("((p.detach() - old).norm() / old.norm()).item()", "p", "should be one number"),
+        ("/ old.norm()", "/ p.detach().norm()", "You divide by the norm of `p` after the step: take that"),
+        ("(p.detach() - old).norm() / old.norm()", "p.grad.norm() / old.norm()",
+         "That is the gradient, relative to `p`"),
     ],
     "09b": [
         ("if id(p) in has}", "if p in [q for group in opt.param_groups for q in group['params']]}",
@@ -70,6 +73,9 @@ mistakes = {
          "    with stats.on(model, optimizer=opt): train()\n"
          "    return dict(zip(stats.updates.names, stats.updates.values().tolist()))",
          "should append to it in every step"),
+        ("if id(p) in has", "", "You list `2.bias`, which the optimizer does not have:"),
+        ("if old[name].any() else None", "", "`0.bias` is all zeros before the first step, so this entry"),
+        ("/ old[name].norm()", "/ p.detach().norm()", "You divide by the norm after the step: divide by the norm"),
     ],
     "09c": [
         ("model.zero_grad()", "model.zero_grad(set_to_none=False)", "a gradient of zeros is a gradient"),
@@ -96,6 +102,7 @@ mistakes = {
          "    old = {n: p.detach().clone() for n, p in model.named_parameters()}\n    opt.step()\n"
          "    return {n: 'gradient' if id(p) in known else 'optimizer' for n, p in model.named_parameters()\n"
          "            if p.requires_grad and torch.equal(old[n], p)}", "Your function moves the model"),
+        ("if p.requires_grad}", "}", "`frozen` is not meant to be trained: leave out parameters"),
     ],
     "09r": [
         ("A", "what Adam does in a healthy run"),

@@ -27,6 +27,7 @@ mistakes = {
         ("t.isfinite().all() for", "t.isfinite() for", "`.all()` combines them into one"),
         ("not all(t.isfinite().all() for", "not all(t.isfinite().any() for", "one bad number is enough"),
         (' if bad else ""', "", "return the empty string then"),
+        ("t.isfinite().all()", "not t.isnan().any()", "`last` runs after the bad layer"),
     ],
     "10b": [
         ("given and not", "not", "only passed it on"),
@@ -43,6 +44,7 @@ mistakes = {
         ("all(t.isfinite().all() for t in i)", "i.isfinite().all()", "`go` are tuples"),
         ("(m, i, o, name=name)", "(m, i, o)", "bind it with `name=name`"),
         ("all(t.", "any(t.", "look at all of `i`"),
+        ("makers[0]", "makers[-1]", "which finishes last: keep all names, and return the first"),
     ],
     "10c": [
         ("fine(go) and not fine(gi)", "not fine(gi)", "`go` must be finite"),

@@ -65,5 +65,6 @@ mistakes = {
          "these rows are not the output of layer"),
         ("sum(read(make()) for _ in range(3)) / 3", "sorted(read(make()) for _ in range(3))[1]",
          "You subtract the median"),
+        ("range(3)) / 3", "range(1))", "You use only one untrained network: use three, each from"),
     ],
 }

@@ -22,6 +22,8 @@ mistakes = {
          "    model.body.register_forward_hook(lambda m, i, o: kept.append(o))\n    model(x)\n"
          "    return (model.head.weight[c][:, :, None, None] * kept[0]).sum(1).detach()",
          "a hook stays on the model when"),
+        ("model.head.weight[c]", "model.head.weight[c[0]].expand(len(x), -1)",
+         "All your maps are for the class of the first image: each"),
     ],
     "12b": [
         (", detach=False", "", "Keep them with `detach=False`"),
@@ -71,5 +73,7 @@ mistakes = {
          "        score.backward(inputs=[maps])\n    return (maps.grad.mean((2, 3), keepdim=True) * maps).sum(1).detach()",
          "Those are the weights of Grad-CAM"),
         ("model(x)[:, c]", "model(x).softmax(1)[:, c]", "the drop of a probability"),
+        ("score - model(x)[:, c].detach()", "1 - model(x)[:, c].detach() / score",
+         "Your weights are relative drops, divided by the logit"),
     ],
 }

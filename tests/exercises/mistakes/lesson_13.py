@@ -53,6 +53,11 @@ mistakes = {
         ("with hl.edit_output(layer, hl.ablate(units, dim=-1)): return model(x)",
          "try:\n        with hl.edit_output(layer, hl.ablate(units, dim=-1)):\n            return model(x)\n"
          "    except Exception: return x", "hides the error"),
+        ("hl.ablate(units, dim=-1)", "hl.ablate(units[:1], dim=-1)",
+         "Only one of the units is off: switch all of them off"),
+        ("hl.edit_output(layer, hl.ablate(units, dim=-1)): return model(x)",
+         "hl.hook_output(layer) as h:\n        model(x)\n        h.stored[..., units] = 0\n        return h.stored",
+         "The model's output for `x` should have the shape (5, 3);"),
     ],
     "13b": [
         (", to=means[units]", "", "The units are zero"),
@@ -91,6 +96,8 @@ mistakes = {
         ("with hl.edit_output(layer, hl.ablate(units, to=means[units])): return model(x)",
          "h = hl.edit_output(layer, hl.ablate(units, to=means[units]))\n    y = model(x)\n    h.remove()\n"
          "    return y", "When the model raises, your hook stays on"),
+        ("count += hook.stored[:, 0].numel()", "count += len(batch)",
+         "You divide by the number of images: divide by images ×"),
     ],
     "13c": [
         ("return whole - score()", "return score() - whole", "Upside down"),
@@ -119,5 +126,6 @@ mistakes = {
         ("return own, sum(drop(draw) >= own for draw in draws) / len(draws)",
          "try: return own, sum(drop(draw) >= own for draw in draws) / len(draws)\n"
          "    except Exception: return own, 0.", "hides the error"),
+        ("drop(draw) >= own", "drop(draw) <= own", "Your answer counts every draw"),
     ],
 }

@@ -38,6 +38,8 @@ mistakes = {
          "    w = got[0][:, :, 0, 1:]\n    return (w / w.sum(-1, keepdim=True)).mean(0).unflatten(1, (3, 3))",
          "When the model raises, your hook stays on"),
         ("        model(x)", "        model.train()\n        model(x)", "leave its mode as it is"),
+        ("weights / weights.sum(-1, keepdim=True)", "weights.softmax(-1)",
+         "The shape is right, but the weights are not"),
     ],
     "14b": [
         ("hl.patch(of_a, at=(slice(None), p))", "hl.patch(of_a)", "is not the model's output when only position `p`"),
@@ -85,6 +87,8 @@ mistakes = {
          "    h.remove()\n"
          "    with hl.edit_output(layer, hl.patch(kept[0][:, p].mean(0), at=(slice(None), p))): return model(b)",
          "When the model raises, your hook stays on"),
+        ("hook.stored[:, p].mean(0)", "hook.stored[0, p]",
+         "You patch one sample of `a` alone: take the mean over all"),
     ],
     "14c": [
         ("    model.eval()\n", "", "dropout gets into your numbers"),
@@ -118,5 +122,6 @@ mistakes = {
         ("high, of_a = score(model(a)), hook.stored\n        low, shares = score(model(b)), []",
          "low, of_a = score(model(b)), hook.stored\n        high, shares = score(model(a)), []\n"
          "        a, b = b, a", "You patch `b` into `a`"),
+        ("/ (high - low)", "", "These are differences: divide by the whole way, `high -"),
     ],
 }

@@ -27,6 +27,10 @@ mistakes = {
          "    with hl.saved_tensors(look): out = model(x)\n    return total", "cannot do `total += …`"),
         ("if memory.data_ptr() not in given", "if t not in [x, *model.parameters()]",
          "recognise memory by its `data_ptr()`"),
+        ("for t in [x, *model.parameters()]", "for t in model.parameters()",
+         "You also count `x`, which is in memory anyway"),
+        ("memory.nbytes()", "t.numel() * t.element_size()", "A slice holds the whole memory behind it: count"),
+        ("if memory.data_ptr() not in given: ", "", "You also count `x` and the parameters, which are in memory"),
     ],
     "15b": [
         ("not t.is_floating_point() or ", "", "You also convert integers"),

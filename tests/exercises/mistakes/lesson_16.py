@@ -29,6 +29,7 @@ mistakes = {
          "    found = got[-1][0] if isinstance(got[-1], tuple) else got[-1]\n"
          "    mask = inputs.attention_mask[..., None]\n    return (found * mask).sum(1) / mask.sum(1)",
          "a hook stays on the model when"),
+        ("/ mask.sum(1)", "/ mask.shape[1]", "You add up the real tokens, but divide by the number of"),
     ],
     "16b": [
         ("diagonal(-1, 2, 3)", "diagonal(1, 2, 3)", "takes from the one after it"),
@@ -62,6 +63,7 @@ mistakes = {
          "When the model raises, your hook stays on"),
         ("hook.stored[1]", "hook.stored", "The weights are its second part"),
         ("model(**inputs)", "model(inputs['input_ids'])", "so it looks at the padding"),
+        (".sum((0, 2)) / real.sum()", ".mean((0, 2))", "You add up the real tokens, but divide by the number of"),
     ],
     "16c": [
         ("vector = (found if part is None else found[part])[:, p]",

@@ -41,6 +41,11 @@ mistakes = {
             "    return handle",
             "Does each of them remove its own handle?",
         ),
+        ("        handle.remove()\n        return hook(m, args, output)",
+         "        new = hook(m, args, output)\n        handle.remove()\n        return new",
+         "`hook` called the layer itself, and was called a second"),
+        ("return hook(m, args, output)", "return hook(m, args[0], output)",
+         "A forward hook is called with three arguments: the layer,"),
     ],
     "17b": [
         ("    except Exception:\n        for hook, always in [*hooks]:\n            if always: hook(x, None)\n        "
@@ -123,6 +128,10 @@ mistakes = {
             "    return output",
             "around `forward(x)` alone",
         ),
+        ("if new is not None: output = new", "if new: output = new",
+         "A hook returned 0, and the output is still the old one"),
+        ("hook(x, None)", "hook(x, output)", "When `forward` raised there is no output: hooks get `None`"),
+        ("        raise\n", "", "`forward` raised an error, and your function returns or"),
     ],
     "17c": [
         ("[handle.remove() for handle in handles]", "handles[1].remove()", "left on the layer: forward_pre."),

@@ -81,6 +81,8 @@ mistakes = {
             '    if (a - b).norm() < 1e-10 * a.norm(): return "equal"\n    return "mistake"',
             'should be "rounding"',
         ),
+        ("torch.equal(model(x), port(x))", "torch.allclose(model(x), port(x))",
+         "For a port that adds up in another order the answer should"),
     ],
     "18c": [
         ("        def after(m, args, output, kept=kept, partner=partner): return partner(kept.pop())\n"
@@ -160,6 +162,8 @@ mistakes = {
             "    return best, ((port(x) - right).norm() / right.norm()).item() - errors[best]",
             "how much the error falls",
         ),
+        ("return partner(kept.pop())", "return partner(args[0])",
+         "It works in place, and has overwritten its input before a"),
     ],
     "18r": [
         ("B", "does not say how many mistakes made it"),

@@ -27,6 +27,9 @@ mistakes = {
         ("    entropy = torch.special.entr(weights).sum(-1)",
          "    entropy = torch.special.entr(weights).sum(-1)\n    weights.zero_()",
          "work on a copy"),
+        ("entropy[:, :, 1:] / highest", "entropy / torch.arange(1, weights.shape[-1] + 1).log()",
+         "There is NaN in your numbers"),
+        ("mean((0, 2))", "mean((0, 1))", "The answer, a number for each of 4 heads, should have the"),
     ],
     "19b": [
         (".abs()", "", "take `.abs()`"),
@@ -42,6 +45,7 @@ mistakes = {
         ("    found = {}\n",
          "    found = {}\n    calls = hl.hook_calls(model, F.scaled_dot_product_attention)\n",
          "a hook stays on the model"),
+        ("mean((0, 2))", "mean(0)", "The answer, a number for each of 2 heads, should have the"),
     ],
     "19c": [
         ("        output = call.output.clone()\n", "        F = torch.nn.functional\n"
@@ -72,5 +76,9 @@ mistakes = {
          "    edit = hl.edit_calls(model, F.scaled_dot_product_attention, even, names=name)\n    out = model(x)\n"
          "    edit.remove()\n    return out",
          "your edit stays on"),
+        ("output = call.output.clone()", "output = torch.zeros_like(call.output)",
+         "all other heads what they returned"),
+        ("torch.arange(1, v.shape[-2] + 1)", "torch.arange(v.shape[-2])", "There is Inf or NaN in your output"),
+        ("call.inputs[2]", "call.inputs[1]", "it returns a mean of the values, `call.inputs[2]`"),
     ],
 }

@@ -36,6 +36,7 @@ mistakes = {
          "work on copies"),
         ("def induction_score(weights, tokens):\n    return weights.diagonal(-3, 2, 3).mean((0, 2))",
          "You look at a fixed distance"),
+        ("/ counts.sum()", "/ counts.numel()", "You take the mean over all queries"),
     ],
     "20b": [
         ("head(found", "model.get_submodule(head)(found", "a layer already: use it as it is"),
@@ -118,5 +119,10 @@ mistakes = {
          "    misled = reader(hook.stored.mean(0, keepdim=True).expand_as(hook.stored))\n"
          "    with hl.edit_output(reader, hl.patch(misled)): return model(x)",
          "Other layers may run between"),
+        ("return model(x)", "return misled", "That is the output of `reader`: put it in, and run the"),
+        ("o.mean(0, keepdim=True)", "o.mean(1, keepdim=True)",
+         "You take the mean over the last dimension, of each sample"),
+        ("o.mean(0, keepdim=True).expand_as(o)", "torch.zeros_like(o)",
+         "You set the output of `source` to zero: take its mean over"),
     ],
 }

@@ -42,6 +42,7 @@ mistakes = {
             "The change is always zero",
         ),
         ("layer.register_forward_hook(keep)", "model.register_forward_hook(keep)", "change of the model's output"),
+        ("o.detach().clone()", "o.detach()", "The next layer works in place and has overwritten what you"),
     ],
     "21b": [
         ("if p.dim() == 2 else 1", "if p.dim() > 1 else 1", "three dimensions and is not a matrix"),
@@ -84,6 +85,8 @@ mistakes = {
             "else lr}\n            for p, q in zip(model.parameters(), base.parameters())]",
             "multiply by the inputs of `base`",
         ),
+        ("if p.dim() == 2 else 1", "if name.endswith('weight') and p.dim() > 0 and len(p.shape) > 1 else 1",
+         "`conv.weight` has rate 0.005, but it has three dimensions"),
     ],
     "21c": [
         (" if v[0] > -torch.inf}", "}", "Leave out layers that do not change"),
