@@ -2255,6 +2255,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                               'hooklab/exercises/lesson_05.py'),
                                              'hooklab.exercises.lesson_05._late_gap': ( 'lib/exercises/lesson-05.html#_late_gap',
                                                                                         'hooklab/exercises/lesson_05.py'),
+                                             'hooklab.exercises.lesson_05._linear_gap': ( 'lib/exercises/lesson-05.html#_linear_gap',
+                                                                                          'hooklab/exercises/lesson_05.py'),
                                              'hooklab.exercises.lesson_05._mean_and_std': ( 'lib/exercises/lesson-05.html#_mean_and_std',
                                                                                             'hooklab/exercises/lesson_05.py'),
                                              'hooklab.exercises.lesson_05._when_it_fails': ( 'lib/exercises/lesson-05.html#_when_it_fails',

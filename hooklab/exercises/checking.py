@@ -49,6 +49,11 @@ def require(
 
 # %% ../../nbs/lib/exercises/checking.ipynb #298d630b
 ADVICE = {
+    r"no learner that could have it":
+        "Only `fit` makes a callback and its learner known to each other: `learn.fit(…, cbs=callback)`.",
+    r"expanded size of the tensor .* must match":
+        "What you write into a row or column has another length than that row or column. (`histc` takes the number of "
+        "bins first, then the lowest and the highest value.)",
     r"'tuple' object has no attribute": "A hook gets its layer's inputs in a tuple: the tensor is `i[0]`.",
     r"takes \d+ positional arguments? but 3 were given|missing \d+ required positional":
         "If this is a forward hook: PyTorch calls it with three arguments, the layer, its inputs and its output.",

@@ -131,6 +131,8 @@ def _colour_image(answer):
             "That is the input of `layer`. Its output is the third argument of the hook.")
     require(not close(counts.flip(0).log1p()),
             "Upside down: row 0 is the bin of the smallest numbers. (`origin=\"lower\"` draws it at the bottom.)")
+    wide = torch.stack([o.histc(40, -10, 10) for o in outputs], 1)
+    require(not close(wide.log1p()), "Your bins go from -10 to 10. They should go from 0 to 10: `histc(40, 0, 10)`.")
     require(close(counts.log1p()),
             "The shape is right, but the numbers are not: each entry is log(1 + count), with bins from 0 to 10 "
             "and one column for each batch.")
@@ -169,6 +171,16 @@ def _without_gaps(xs):
             for n in {sum(weights), sum(weights) - 1, sum(sizes) - 1, sum(sizes)}: yield math.sqrt(total/n)
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #a6d7452a
+def _linear_gap(xs):
+    "The standard deviation with a gap between means that is not squared; NaN where it would be the root of less than 0."
+    n, mean, m2 = 0, 0., 0.
+    for x in xs:
+        k, gap = x.numel(), x.mean().item() - mean
+        m2 += x.var(correction=0).item()*k + gap*n*k/(n + k)
+        mean, n = mean + gap*k/(n + k), n + k
+    return math.sqrt(m2/(n - 1)) if m2 > 0 else math.nan
+
+
 def _late_gap(xs):
     "The wrong result of taking the gap between the means after the mean has been updated."
     n, mean, m2 = 0, 0., 0.
@@ -247,6 +259,7 @@ def _mean_and_std(answer):
             "You take the gap after `mean` has moved, and then it is smaller. First the gap, `x.mean() - mean`, with "
             "the "
             "mean of what came before; then update `mean`.")
+    require(not near(my_std, _linear_gap(xs)), "The gap between the means counts squared: `gap**2 * n_old * n_new / n`.")
     require(math.isclose(my_std, std, rel_tol=1e-5),
             f"The standard deviation should be about {std:.4f}; your function returns {my_std:.4f}.")
     require(stream.alive <= 2,

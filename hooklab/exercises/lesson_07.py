@@ -111,6 +111,8 @@ def _gain_of(answer):
         require(not any(math.isclose(g, end, rel_tol=1e-3) for end in (.1, 10)),
                 f"For {name} your search ends at {g:.3g}, an end of the interval. While the output is too small, keep "
                 "the upper half, `low = middle`. And do you compare the size, or the mean of the squares?")
+        require(not (math.isclose(act(g*z).abs().mean().item(), 1, rel_tol=.005) and name == "ReLU"),
+                "You made the mean 1, or that of the absolute values. The size is the root of the mean of the squares.")
         require(math.isclose(size(act, g), 1, rel_tol=.02),
                 f"With your gain of {g:.3g}, {name} turns numbers of size 1 into numbers of size {size(act, g):.3g}.")
     return "that is the gain of ReLU, of GELU, and of any other"

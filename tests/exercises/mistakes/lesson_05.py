@@ -70,6 +70,8 @@ mistakes = {
          "    return sum(c[:, None] * c.new_tensor([k == j for j in range(3)]) for k, c in "
          "enumerate(columns)).log1p()", "a hook stays on the model when"),
         ("image.log1p()", "image.log10()", "log(0) is minus infinity: take log(1 + count), `.log1p()`"),
+        ("histc(40, 0, 10)", "histc(40, -10, 10)", "Your bins go from -10 to 10"),
+        ("histc(40, 0, 10)", "histc(10, 0, 40)", "`histc` takes the number of bins first"),
     ],
     "05c": [
         ("x.var(correction=0).item() * k",
@@ -119,6 +121,7 @@ mistakes = {
         ("return mean, (m2 / (n - 1))**0.5", "return None, None", "The mean should be one number"),
         ("return mean, (m2 / (n - 1))**0.5", "return {'mean': mean, 'std': (m2 / (n - 1))**0.5}",
          "two numbers, `mean, std`"),
+        ("gap**2 * n * k / (n + k)", "gap * n * k / (n + k)", "counts squared"),
     ],
     "05r": [
         ("A", "nearly every unit is positive for many of the images"),

@@ -32,6 +32,7 @@ mistakes = {
         ("return counter.trained, counter.validated", "return Count.seen, Count.seen", "You read from the class"),
         ("return counter.trained, counter.validated", "return [counter.trained], [counter.validated]",
          "Each of the two counts"),
+        ("learn.fit(2, cbs=counter)", "learn.cbs.append(counter)\n    learn.fit(2)", "Only `fit` makes a callback"),
     ],
     "06b": [
         ("def validation_stds(learn, name):\n    class PerEpoch(hl.HookCallback):\n        means = []\n"
