@@ -37,6 +37,7 @@ class Disease(NamedTuple):
     aliases: tuple[str, ...] # What people call it
     also: tuple[str, ...] # Ids of other findings that name the same fault
     losses: int = 1 # With how many losses the patient is trained
+    happened: str = "" # Where it was reported and when, and what had happened there; empty if it is made up
 
     @property
     def symptom(self) -> str:
@@ -67,11 +68,12 @@ def disease(
     aliases: str, # What people call it, with commas between
     also: tuple[str, ...] = (), # Other ids that name the same
     losses: int = 1, # With how many losses the patient is trained
+    happened: str = "", # The report of a real case, its year and its facts
 ) -> Callable[[Plant], Plant]:
     "Enter the function that plants it."
     def entered(plant):
-        names = tuple(re.split(", *", aliases))
-        DISEASES[what] = Disease(what, grade, complaint, tuple(kinds.split()), area, look, plant, names, also, losses)
+        names, networks = tuple(re.split(", *", aliases)), tuple(kinds.split())
+        DISEASES[what] = Disease(what, grade, complaint, networks, area, look, plant, names, also, losses, happened)
         return plant
     return entered
 

@@ -142,6 +142,23 @@ def nan_in(p, rng):
     p.model.set_submodule(f"act{k}", Root())
     return [f"act{k}"]
 
+# %% ../../nbs/lib/exercises/layer-diseases.ipynb #5b1e07d3
+@disease("no activation", 2, NOT, "relu tanh cnn", FORWARD,
+         "what goes into each activation and what comes out of it: does it change any number?",
+         "missing activation, activation missing, activations missing, missing relu, relu missing, no relu, "
+         "missing nonlinearity, no nonlinearity, no non-linearity, missing non-linearity, linear network, "
+         "network is linear, model is linear, two linear layers without activation, "
+         "linear layers without activation, identity, identity activation, activation is identity, "
+         "activation is the identity, forgot activation, forgot relu",
+         happened="nutonomy/nuscenes-devkit#728, 2022: a network that predicts the path of a car had no activation "
+                  "between its two last linear layers, so both could do no more than one")
+def no_activation_in(p, rng):
+    acts = [name for name, _ in p.model.named_children() if name.startswith("act")]
+    for name in acts:
+        act = type(p.model.get_submodule(name))
+        p.model.set_submodule(name, type(act.__name__, (act,), {"forward": lambda self, x: x})())
+    return [*acts, *(name for name, _ in p.model.named_children() if name.startswith(("lin", "conv", "norm")))]
+
 # %% ../../nbs/lib/exercises/layer-diseases.ipynb #50707de1
 @disease("frozen part", 1, SLOW, "relu tanh", MODEL_AND_OPTIMIZER,
          "`requires_grad` of each parameter, and which parameters have moved after ten steps",

@@ -36,9 +36,10 @@ class Plan(NamedTuple):
     code: str # Of the random choices of the disease, such as the layer
 
 
-def plan_of(seed: int, difficulty: int | None, losses: int = 1) -> Plan:
+def plan_of(seed: int, difficulty: int | None, losses: int = 1, real: bool = False) -> Plan:
     "The plan for a seed."
-    those = [d for d in DISEASES.values() if difficulty in (None, d.grade) and d.losses == losses]
+    those = [d for d in DISEASES.values()
+             if difficulty in (None, d.grade) and (d.losses, bool(d.happened)) == (losses, real)]
     again, place = divmod(seed, len(those))
     order = Random(f"round {again} of {difficulty}")
     found = sorted(those, key=lambda d: order.random())[place]  # random() alone is the same in each Python
@@ -91,8 +92,8 @@ class Patient(Training):
     """A model, its data and its training loop with one planted disease. Examine `model`, `optimizer`, `loss`, `x`, `y`,
     `prepare`, `rows`, `batch` and `step` with hooks, before, while and after `train()` runs; of two losses, `parts`
     adds them. `hl.patient(7)` always returns the same patient, before its first step."""
-    def __init__(self, seed: int, difficulty: int | None = None, losses: int = 1):
-        self._plan, self._asked = plan_of(seed, difficulty, losses), difficulty
+    def __init__(self, seed: int, difficulty: int | None = None, losses: int = 1, real: bool = False):
+        self._plan, self._asked = plan_of(seed, difficulty, losses, real), difficulty
         super().__init__(self._plan.kind, seed)
         self._layers, self._tries = plant(self, self._plan), 0
         self._chart = CHARTS.setdefault(self._known_as, Chart())
@@ -128,7 +129,8 @@ class Patient(Training):
     def _known_as(self) -> str:
         difficulty = "" if self._asked is None else f", difficulty={self._asked}"
         losses = ", losses=2" if self._plan.disease.losses == 2 else ""
-        return f"patient({self.seed}{difficulty}{losses})"
+        real = ", real=True" if self._plan.disease.happened else ""
+        return f"patient({self.seed}{difficulty}{losses}{real})"
 
     def train(
         self,
@@ -160,7 +162,7 @@ class Patient(Training):
             if self._tries < 3: raise
             raise NotYet(f"{error}\n\nTry {self._tries}. If you want to know: `patient.answer()`") from None
         self._chart.named = True
-        print(f"ok: {said}")
+        print(f"ok: {said}{self._report}")
 
     def treat(
         self,
@@ -178,8 +180,13 @@ class Patient(Training):
         print(f"ok: {said}\n{self._chart}")
 
     def answer(self) -> None:
-        "Print which disease it is, in which layer, and what shows it."
-        print(f"{self._what_and_where}. What shows it: {shown(self._plan.disease.look)}")
+        "Print which disease it is, in which layer, and what shows it; of a real case also where it happened."
+        print(f"{self._what_and_where}. What shows it: {shown(self._plan.disease.look)}{self._report}")
+
+    @property
+    def _report(self) -> str: # Of a real case
+        happened = self._plan.disease.happened
+        return f"\nThis happened: {happened}." if happened else ""
 
     @property
     def _what_and_where(self) -> str:
@@ -191,6 +198,7 @@ def patient(
     difficulty: int | None = None, # 1, 2 or 3: only patients of this difficulty
     losses: int = 1, # 2: a patient that is trained with two losses, which have difficulty 2 or 3
     faults: int = 1, # 2: a case, in which two things are wrong, or nothing
+    real: bool = False, # A fault that somebody has reported; `check` says where
 ) -> Patient | Case: # Before its first step
     "A training with one planted disease, to examine, to name and to treat; or a `Case`, to solve."
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
@@ -202,4 +210,6 @@ def patient(
     if faults not in (1, 2): raise ValueError(f"faults={faults!r}: a patient has 1, and a case has 2")
     if faults == 2 and (difficulty, losses) != (None, 1):
         raise ValueError("faults=2 is a case: it has no difficulty to choose, and one loss")
-    return Patient(seed, difficulty, losses) if faults == 1 else Case(seed)
+    if real and (difficulty, losses, faults) != (None, 1, 1):
+        raise ValueError("real=True is a real case: it has no difficulty to choose, one loss and one fault")
+    return Patient(seed, difficulty, losses, real) if faults == 1 else Case(seed)

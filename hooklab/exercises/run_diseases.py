@@ -310,3 +310,72 @@ def clipping_too_tight_in(p, rng):
         return loss
     p.step = step
     return []
+
+# %% ../../nbs/lib/exercises/run-diseases.ipynb #7e40a6b8
+@disease("samples not shuffled", 2, NOT, "relu tanh rnn", INPUTS,
+         "the labels of one batch, `patient.batch(patient, 0)[1]`, and those of the next: how many classes are there?",
+         "data not shuffled, not shuffled, no shuffle, no shuffling, missing shuffle, shuffle missing, shuffle false, "
+         "shuffle is false, forgot shuffle, forgot to shuffle, loader does not shuffle, batches not shuffled, "
+         "rows not shuffled, sorted data, data sorted, samples sorted, sorted samples, sorted by class, "
+         "data sorted by class, samples sorted by class, batches sorted by class, classes one after the other, "
+         "one class after the other, one class per batch, one class in each batch, batch has one class, "
+         "batches of one class, single class per batch, order of the samples, samples in order, classes in order",
+         happened="Deci-AI/super-gradients#416, 2022: the loader did not shuffle, so for a long time the network saw "
+                  "pictures of a single class; `shuffle=True` solved it")
+def not_shuffled_in(p, rng):
+    order = p.y.argsort(stable=True)
+    epochs = p.rows.numel()//len(order) + 1
+    p.rows = order.repeat(epochs)[:p.rows.numel()].view_as(p.rows)
+    return []
+
+
+@disease("clipping before unscaling", 3, NOT, "relu tanh", GRADIENTS,
+         "the length of all gradients when the optimizer makes its step, `hl.step_hook`, and the factor by which the "
+         "loss was multiplied before: were the gradients clipped before that factor was taken out?",
+         "clipping of scaled gradients, clipped before unscale, clip before unscale, clipping before unscale, "
+         "gradients clipped before unscaling, clipped before unscaling, scaled gradients clipped, "
+         "scaled gradients are clipped, clips scaled gradients, unscale missing, missing unscale, no unscale, "
+         "forgot unscale, unscale_ missing, unscale after clipping, clipping in the wrong place",
+         ("clipping too tight",),
+         happened="Lightning-AI/pytorch-lightning#9599, 2021: the library clipped the gradients before it unscaled "
+                  "them, so a large model in float16 learned very slowly; a release changed the order")
+def clipping_before_unscaling_in(p, rng):
+    scaler = torch.amp.GradScaler("cpu")
+    def step(p, x, y):
+        p.model.train()
+        loss = p.loss(p.model(x), y)
+        p.optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        nn.utils.clip_grad_norm_(p.model.parameters(), 1.)
+        scaler.step(p.optimizer)
+        scaler.update()
+        return loss
+    p.step = step
+    return []
+
+# %% ../../nbs/lib/exercises/run-diseases.ipynb #91c5e2f7
+@disease("wrong plateau mode", 3, SLOW, "relu cnn", STEPS_OF,
+         "the learning rate, `patient.optimizer.param_groups[0]['lr']`, step after step, and the accuracy of the "
+         "batches: does the rate fall when the accuracy has stopped rising, or while it rises?",
+         "plateau mode, mode of the plateau, wrong mode of the scheduler, scheduler mode, wrong scheduler mode, "
+         "mode min, mode should be max, min instead of max, reducelronplateau, reduce lr on plateau, "
+         "reduce on plateau, plateau, plateau scheduler, reducelronplateau mode, wrong reducelronplateau mode, "
+         "reducelronplateau with mode min, scheduler waits for lower accuracy, plateau waits for lower accuracy, "
+         "scheduler gets the accuracy, scheduler in the wrong direction, schedule in the wrong direction",
+         happened="md-mohaiminul/ViS4mer#4, 2022: ReduceLROnPlateau got the accuracy of a model for video clips and "
+                  "waited for it to fall, its default; the maintainer answered that its mode has to be 'max'")
+def plateau_mode_in(p, rng):
+    right = []
+    def step(p, x, y):
+        p.model.train()
+        output = p.model(x)
+        loss = p.loss(output, y)
+        p.optimizer.zero_grad()
+        loss.backward()
+        p.optimizer.step()
+        right.append((output.argmax(1) == y).float().mean().item())
+        if p.scheduler and len(right) % 4 == 0: p.scheduler.step(sum(right[-4:])/4)
+        return loss
+    p.scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(p.optimizer, patience=2, factor=.2)
+    p.step = step
+    return []

@@ -1,4 +1,5 @@
 "The clinic: each disease does harm, a treatment that fits cures it, and nothing else does."
+import hashlib
 import inspect
 import math
 import warnings
@@ -15,7 +16,8 @@ from hooklab.exercises.checking import NotYet
 from hooklab.exercises.diseases import DISEASES, LOST, NEW, NOT, named, shown
 from hooklab.exercises.progress import FILE, begin, how_far, tries
 from hooklab.stats.diagnosing.fault_table import FAULTS
-from support.clinic_cures import CURES, fresh_weights, nothing, plus, unfreeze
+from support.checks import REPO
+from support.clinic_cures import CURES, OTHER_CURES, fresh_weights, nothing, plus, unfreeze
 from support.portions import sample, sweep
 
 patients.patient(0)  # the diseases are entered
@@ -23,7 +25,7 @@ EACH = [(d.what, kind) for d in DISEASES.values() for kind in d.kinds]
 QUICK = [("dead units", "relu"), ("no zero_grad", "tanh"), ("too few samples", "relu"), ("gradients explode", "rnn"),
          ("learning rate jumps", "relu")]
 OWN_NAMES = {"labels shuffled", "too few samples", "label in the input", "train and validation differ",
-             "learning rate jumps"}
+             "learning rate jumps", "no activation", "samples not shuffled", "wrong plateau mode"}
 
 
 def not_yet(told): return pytest.raises(NotYet, match=told)
@@ -33,10 +35,10 @@ def not_yet(told): return pytest.raises(NotYet, match=told)
 
 @cache
 def one_with(what, kind):
-    losses = DISEASES[what].losses
+    losses, real = DISEASES[what].losses, bool(DISEASES[what].happened)
     for seed in range(10_000):
-        plan = patients.plan_of(seed, None, losses)
-        if (plan.disease.what, plan.kind) == (what, kind): return patients.patient(seed, losses=losses)
+        plan = patients.plan_of(seed, None, losses, real)
+        if (plan.disease.what, plan.kind) == (what, kind): return patients.patient(seed, losses=losses, real=real)
     raise LookupError(what)
 
 
@@ -186,6 +188,58 @@ def test_each_disease_has_a_cure_and_an_id():
     assert {d.grade for d in DISEASES.values()} == {1, 2, 3}
 
 
+# ---- real cases
+
+REAL = [what for what, d in DISEASES.items() if d.happened]
+
+
+def test_real_cases_are_counted_apart():
+    assert sorted(REAL) == sorted(hl.patient(seed, real=True)._plan.disease.what for seed in range(len(REAL)))
+    assert "real=True" in repr(hl.patient(0, real=True)) and "real=True" not in repr(hl.patient(0))
+    for more in {"difficulty": 2}, {"losses": 2}, {"faults": 2}:
+        with pytest.raises(ValueError, match="a real case: it has no difficulty"): hl.patient(0, real=True, **more)
+
+
+def test_a_number_stays_the_patient_that_it_was():
+    those = [(None, 1), (1, 1), (2, 1), (3, 1), (None, 2)]
+    plans = [patients.plan_of(seed, grade, losses) for grade, losses in those for seed in range(70)]
+    text = "; ".join(f"{plan.disease.what} in {plan.kind}, {plan.code}" for plan in plans)
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "d9e6d7f9f0565ab2"
+
+
+@pytest.mark.parametrize("what", REAL)
+def test_the_right_name_tells_the_report(what, capsys):
+    p, happened = of(what), DISEASES[what].happened
+    p.check(what, p._layers[0] if p._layers else None)
+    p.answer()
+    named, answered = capsys.readouterr().out.split(f"This happened: {happened}.\n")[:-1]
+    assert named.startswith(f"ok: {what}") and answered.startswith(what) and happened not in repr(p)
+
+
+@pytest.mark.parametrize("what", REAL)
+def test_the_report_is_that_of_a_program_of_the_bench(what):
+    report, told = DISEASES[what].happened.split(": ", 1)
+    source, year = report.split(", ")
+    programs = [path.read_text() for path in (REPO/"tests"/"bench"/"programs"/"open_half").glob("*.py")]
+    assert any(f'SOURCE, YEAR = "{source}", {year}\n' in program for program in programs) and len(told) > 60
+
+
+def test_made_up_patients_have_no_report(capsys):
+    of("no zero_grad").check("no zero_grad")
+    assert "This happened" not in capsys.readouterr().out
+
+
+OTHERS = [(what, f) for what, others in OTHER_CURES.items() for f in others]
+
+
+@sweep
+@pytest.mark.parametrize(("what", "f"), sample(2, OTHERS, name=lambda case: f"{case[0]}, {case[1].__name__}"))
+@pytest.mark.filterwarnings("ignore:Detected call of")  # of a scheduler that was left behind
+def test_another_right_treatment_cures_too(what, f):
+    plan = of(what)._plan
+    assert treatment.treatment(lambda seed: patients.admitted(plan, seed), SEED, f).startswith("cured")
+
+
 # ---- two losses
 
 TWO = [what for what, d in DISEASES.items() if d.losses == 2]
@@ -276,7 +330,7 @@ def test_odd_numbers_of_losses_and_faults(asked, told):
 # ---- patients
 
 def test_seeds_go_through_all_diseases_and_difficulties():
-    of_one, of_two = ({d.what for d in DISEASES.values() if d.losses == losses} for losses in (1, 2))
+    of_one, of_two = ({d.what for d in DISEASES.values() if d.losses == losses and not d.happened} for losses in (1, 2))
     assert {patients.plan_of(seed, None).disease.what for seed in range(len(of_one))} == of_one
     assert {hl.patient(seed, losses=2)._plan.disease.what for seed in range(len(of_two))} == of_two
     for difficulty in 1, 2, 3: assert {hl.patient(seed, difficulty).difficulty for seed in range(12)} == {difficulty}
@@ -326,6 +380,8 @@ def test_every_alias_leads_to_its_disease():
     ("parameters not in the optimizer", "not in the optimizer"),
     ("scheduler decays too fast", "scheduler each batch"), ("running statistics not updated", "batch norm"),
     ("model in eval mode", "eval mode"), ("zero_grad not called", "no zero_grad"),
+    ("Missing ReLU", "no activation"), ("forgot to shuffle", "samples not shuffled"),
+    ("Clipping before unscale_", "clipping before unscaling"), ("ReduceLROnPlateau", "wrong plateau mode"),
     ("labels are wrong", "labels shuffled"), ("train/test mismatch", "train and validation differ")])
 def test_what_people_write(name, what): assert named(name) == what
 

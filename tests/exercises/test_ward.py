@@ -229,7 +229,7 @@ def test_who_gives_up_has_not_solved_it(unseen, capsys, tmp_path, monkeypatch):
 # ---- the doctor
 
 def test_the_doctor_knows_each_disease_of_a_case():
-    assert {*SHOWS} == {what for what, d in DISEASES.items() if d.losses == 1}
+    assert {*SHOWS} == {what for what, d in DISEASES.items() if d.losses == 1 and not d.happened}
     for what in SHOWS:
         for look, claim, _ in claims_of(what, ["norm0", "lin1", "act1", "rnn", "drop", "head"]):
             assert look in LOOKS and claim[2] in ward.SIGNS

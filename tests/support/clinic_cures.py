@@ -36,6 +36,11 @@ def relu_everywhere(p):
         if name.startswith("act"): setattr(p.model, name, nn.ReLU())
 
 
+def activations(p):
+    for name, _ in list(p.model.named_children()):
+        if name.startswith("act"): setattr(p.model, name, nn.Tanh() if p.kind == "tanh" else nn.ReLU())
+
+
 def plus(p):
     p.loss = F.cross_entropy
     p.optimizer.param_groups[0]["maximize"] = False
@@ -57,9 +62,32 @@ def standardize(p):
 
 def usual_batches(p): p.batch = lambda p, i: (p.prepare(p.x[p.rows[i]]), p.y[p.rows[i]])
 def all_samples(p): p.rows = torch.randint(len(p.x), p.rows.shape)
+def same_samples_mixed(p): p.rows = p.rows.flatten()[torch.randperm(p.rows.numel())].view_as(p.rows)
 def usual_loop(p): p.step = usual_step
 def task_only(p): p.parts = lambda task, **others: task
 def nothing(p): pass
+
+
+def no_scheduler(p): p.scheduler = None
+
+
+def higher_is_better(p):
+    p.scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(p.optimizer, mode="max", patience=2, factor=.2)
+
+
+def unscaled(p):
+    scaler = torch.amp.GradScaler("cpu")
+    def step(p, x, y):
+        p.model.train()
+        loss = p.loss(p.model(x), y)
+        p.optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(p.optimizer)
+        nn.utils.clip_grad_norm_(p.model.parameters(), 1.)
+        scaler.step(p.optimizer)
+        scaler.update()
+        return loss
+    p.step = step
 
 
 def no_last(p): p.model.last = nn.Identity()
@@ -87,4 +115,8 @@ CURES = {
     "not in the optimizer": own_optimizer, "other parameters in the optimizer": own_optimizer,
     "no zero_grad": usual_loop, "step before backward": usual_loop,
     "eval mode": usual_loop, "scheduler each batch": usual_loop, "clipping too tight": usual_loop,
-    "learning rate jumps": usual_loop, "losses fight": task_only, "loss outweighs": usual_loop}
+    "learning rate jumps": usual_loop, "losses fight": task_only, "loss outweighs": usual_loop,
+    "no activation": activations, "samples not shuffled": same_samples_mixed, "clipping before unscaling": unscaled,
+    "wrong plateau mode": higher_is_better}
+OTHER_CURES = {"samples not shuffled": [all_samples], "clipping before unscaling": [usual_loop],
+               "wrong plateau mode": [no_scheduler, usual_loop]}

@@ -40,7 +40,7 @@ LOOK_ALIKE = {  # two that show the same: nobody could say that there are two
 
 def candidates() -> list[tuple[str, str, str]]:
     "Network, fault of a layer, fault of the run: in an order that mixes them."
-    single = [d for d in DISEASES.values() if d.losses == 1]
+    single = [d for d in DISEASES.values() if d.losses == 1 and not d.happened]
     of_layers = [d for d in single if d.plant.__module__.endswith("layer_diseases")]
     of_runs = [d for d in single if d not in of_layers]
     found = [(kind, a.what, b.what) for a in of_layers for b in of_runs for kind in a.kinds

@@ -17,8 +17,8 @@ SEEDS = range(int((sys.argv[1:] or ["1"])[0]))
 
 def with_disease(what):
     "The first patient with this disease."
-    losses = DISEASES[what].losses
-    each = (patients.patient(seed, losses=losses) for seed in range(2*len(DISEASES)))
+    losses, real = DISEASES[what].losses, bool(DISEASES[what].happened)
+    each = (patients.patient(seed, losses=losses, real=real) for seed in range(2*len(DISEASES)))
     return next(p for p in each if p._plan.disease.what == what)
 
 
