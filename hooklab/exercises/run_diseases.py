@@ -346,7 +346,7 @@ def clipping_before_unscaling_in(p, rng):
         loss = p.loss(p.model(x), y)
         p.optimizer.zero_grad()
         scaler.scale(loss).backward()
-        nn.utils.clip_grad_norm_(p.model.parameters(), 1.)
+        nn.utils.clip_grad_norm_(p.model.parameters(), 5.)
         scaler.step(p.optimizer)
         scaler.update()
         return loss

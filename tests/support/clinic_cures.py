@@ -83,7 +83,7 @@ def unscaled(p):
         p.optimizer.zero_grad()
         scaler.scale(loss).backward()
         scaler.unscale_(p.optimizer)
-        nn.utils.clip_grad_norm_(p.model.parameters(), 1.)
+        nn.utils.clip_grad_norm_(p.model.parameters(), 5.)
         scaler.step(p.optimizer)
         scaler.update()
         return loss
