@@ -119,11 +119,10 @@ def _colour_image(answer):
             "These are the counts. The image should have log(1 + count), or the zeros "
             "outshine everything else: `.log1p()`")
     require(not image.isinf().any(), "log(0) is minus infinity: take log(1 + count), `.log1p()`.")
-    own = torch.stack([o.histc(40) for o in outputs], 1)
+    def with_bins(*ends): return torch.stack([o.histc(40, *ends) for o in outputs], 1).log1p()
     ends = min(map(torch.min, outputs)).item(), max(map(torch.max, outputs)).item()
-    same = torch.stack([o.histc(40, *ends) for o in outputs], 1)
-    require(not close(same.log1p()), "The bins should go from 0 to 10, not from the smallest value to the largest.")
-    require(not close(own.log1p()),
+    require(not close(with_bins(*ends)), "The bins should go from 0 to 10, not from the smallest value to the largest.")
+    require(not close(with_bins()),
             "Each of your histograms has a range of its own, from the smallest number to the largest, so they cannot "
             "be compared: use `histc(40, 0, 10)`.")
     require(not close(_counts(map(model, batches)).log1p()), "That is the output of the whole model: hook `layer`.")
@@ -131,8 +130,7 @@ def _colour_image(answer):
             "That is the input of `layer`. Its output is the third argument of the hook.")
     require(not close(counts.flip(0).log1p()),
             "Upside down: row 0 is the bin of the smallest numbers. (`origin=\"lower\"` draws it at the bottom.)")
-    wide = torch.stack([o.histc(40, -10, 10) for o in outputs], 1)
-    require(not close(wide.log1p()), "Your bins go from -10 to 10. They should go from 0 to 10: `histc(40, 0, 10)`.")
+    require(not close(with_bins(-10, 10)), "Your bins go from -10 to 10. They should go from 0 to 10: `histc(40, 0, 10)`.")
     require(close(counts.log1p()),
             "The shape is right, but the numbers are not: each entry is log(1 + count), with bins from 0 to 10 "
             "and one column for each batch.")
@@ -172,7 +170,7 @@ def _without_gaps(xs):
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #a6d7452a
 def _linear_gap(xs):
-    "The standard deviation with a gap between means that is not squared; NaN where it would be the root of less than 0."
+    "The standard deviation with a gap between means that is not squared; NaN where that has no root."
     n, mean, m2 = 0, 0., 0.
     for x in xs:
         k, gap = x.numel(), x.mean().item() - mean
@@ -259,7 +257,8 @@ def _mean_and_std(answer):
             "You take the gap after `mean` has moved, and then it is smaller. First the gap, `x.mean() - mean`, with "
             "the "
             "mean of what came before; then update `mean`.")
-    require(not near(my_std, _linear_gap(xs)), "The gap between the means counts squared: `gap**2 * n_old * n_new / n`.")
+    require(not near(my_std, _linear_gap(xs)),
+            "The gap between the means counts squared: `gap**2 * n_old * n_new / n`.")
     require(math.isclose(my_std, std, rel_tol=1e-5),
             f"The standard deviation should be about {std:.4f}; your function returns {my_std:.4f}.")
     require(stream.alive <= 2,
