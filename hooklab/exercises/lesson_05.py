@@ -121,7 +121,8 @@ def _colour_image(answer):
     require(not image.isinf().any(), "log(0) is minus infinity: take log(1 + count), `.log1p()`.")
     def with_bins(*ends): return torch.stack([o.histc(40, *ends) for o in outputs], 1).log1p()
     ends = min(map(torch.min, outputs)).item(), max(map(torch.max, outputs)).item()
-    require(not close(with_bins(*ends)), "The bins should go from 0 to 10, not from the smallest value to the largest.")
+    require(not close(with_bins(*ends)),
+            "The bins should go from 0 to 10, not from the smallest value to the largest.")
     require(not close(with_bins()),
             "Each of your histograms has a range of its own, from the smallest number to the largest, so they cannot "
             "be compared: use `histc(40, 0, 10)`.")
