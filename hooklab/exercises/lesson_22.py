@@ -47,7 +47,10 @@ def _same_elsewhere(answer):
     for change, way in ((3e-4, "higher"), (-3e-4, "lower")):
         batch = stored.clone()
         batch[1, 0] += change
-        require(math.isclose(one_number(answer(batch, stored)), 1/8, rel_tol=1e-4),
+        fraction = one_number(answer(batch, stored))
+        require(fraction < 1, "Right for images. Here samples have 8 numbers, one differs, and your result is 1: "
+                              "combine only the samples, once, with `any(0)`. What is left are the places.")
+        require(math.isclose(fraction, 1/8, rel_tol=1e-4),
                 f"Right for images. Here samples have 8 numbers, and one is {way} by 0.0003 in one sample: a fraction "
                 "of 0.125. Take `abs()` of the difference, whatever the shape of a sample; up to 0.0001 is rounding.")
     require(one_number(answer(-stored, stored)) == 1,
@@ -202,6 +205,8 @@ _CHANNEL = "You blank only one of the two channels: `blank[..., rows, columns]` 
 _MEAN = "You fill the cell with a mean. That is a good control, but here a blank cell is 0."
 _OTHER_WAYS = {  # to blank cell i, j, and what to say of them
     _all_up_to: _STAYS, _row_up_to: _STAYS, _mean_of_place: _MEAN,
+    lambda x, i, j, size: _blank(x, j, i, size):
+        "Rows and columns are swapped: cell i, j has the rows of `i`, dimension 2, and the columns of `j`, dimension 3.",
     lambda x, *cell: x - _blank(x, *cell): "You blank everything but the cell: it is the other way round.",
     lambda x, i, j, size: _blank(x, i, j, 1):
         "You blank one pixel. Cell i, j has the rows from `i * size` to `(i + 1) * size`, and the columns from "
@@ -233,11 +238,12 @@ def _wrong_map(got, model, x, y):
     for blank, told in _OTHER_WAYS.items():
         if close(_rises(model, x, y, 2, blank)): return told
 
-    def summed(output, y): return F.cross_entropy(output, y, reduction="sum")
     def missed(output, y): return (output.argmax(1) != y).float().mean()
     def probability(output, y): return -output.softmax(1)[range(len(y)), y].mean()
-    if close(_rises(model, x, y, 2, loss=summed)):
-        return "You add up the losses of the samples: take their mean, as `cross_entropy` does."
+    before, after = base, right + base
+    if any(map(close, (len(y)*right, len(y)*after - before, after - len(y)*before, len(y)*after))):
+        return ("You add up the losses of the samples: leave out `reduction=\"sum\"`, and `cross_entropy` takes their "
+                "mean.")
     if close(_rises(model, x, y, 2, loss=missed)):
         return "That is by how much more samples are wrong. The rise of the loss is asked for."
     if close(_rises(model, x, y, 2, loss=probability)):
@@ -248,13 +254,25 @@ def _wrong_map(got, model, x, y):
 def _clusters() -> tuple[Tensor, Tensor]:
     "24 samples of 2 × 3 numbers in three clusters on a line from the origin, and labels."
     y = torch.arange(24) % 3
-    return (torch.tensor([1., 10., 100.])[y] + .05*torch.randn(24)).view(-1, 1, 1).repeat(1, 2, 3), y
+    far = torch.tensor([1., 10., 100.])[y].view(-1, 1, 1)
+    return far*(1 + .05*torch.randn(24, 2, 3)), y
 
 
 def _pairs() -> tuple[Tensor, Tensor]:
     "Ten pairs of neighbours with different labels."
     place, y = torch.arange(20), torch.arange(20) % 2
     return (10.*(place//2) + y).view(20, 1), y
+
+
+def _eight() -> tuple[Tensor, Tensor]:
+    "Four samples of 2 × 3 numbers for each choice of three signs, whose product is the label; each sample adds up to 0."
+    a, b, c = torch.cartesian_prod(*[torch.tensor([-1., 1.])]*3).repeat(4, 1).T
+    return torch.stack([a, b, -a, c, -b, -c], 1).view(-1, 2, 3) + .05*torch.randn(32, 2, 3), (a*b*c > 0).long()
+
+
+def _three() -> tuple[Tensor, Tensor]:
+    "Three samples; two of three labels agree, as they do in a third of all orders."
+    return torch.tensor([[0.], [1.], [3.]]), torch.tensor([0, 0, 1])
 
 
 def _agreement(x: Tensor, y: Tensor) -> float:
@@ -278,6 +296,11 @@ def _labels_fit(answer):
         return result
 
     _is_small(given, given(*_clusters(), 19), 19)
+    result = given(*_eight(), 199)
+    require(result < .01,
+            "Here each sample's nearest has the same label, if the distance is over all numbers of a sample; a single "
+            f"number, or their mean, says nothing about the label. The result should be 1 / 200; yours is {result:.3g}."
+            " `x.flatten(1)` keeps all numbers of a sample in a row.")
     _with_one_label(given)
     require(math.isclose(given(*_pairs(), 19), 1),
             "Here each sample's nearest has another label, so no shuffle agrees less often: the result should be 1. "
@@ -295,6 +318,9 @@ def _is_small(given, result, k):
     require(not close(k/(1 + k)),
             "These labels fit, and hardly a shuffle agrees as often, so the result should be small. Count shuffles "
             "that agree at least as often as `y`, and add 1.")
+    require(not close(24) and not (close(1) and math.isclose(given(*_three(), k), 2/3, abs_tol=1e-6)),
+            "That is the agreement itself. Whether it is large, only shuffles say: count how many of k agree at least "
+            "as often, (1 + n) / (1 + k).")
     if close(1): raise NotYet(_why_all_agree(given))
     require(result <= 1, f"The result should be a fraction, (1 + n) / (1 + k); yours is {result:.3g}.")
     require(close(1/(1 + k)),
@@ -309,12 +335,13 @@ def _why_all_agree(given) -> str:
     begins = "These labels fit: each sample's nearest has the same one. But your result is 1. "
     if given(x.view(24, 1), torch.ones(24).long(), 19) > 1: return "Divide by 1 + k, to get a fraction."
     if given(x.view(24, 1), y, 19) < .5:
-        return begins + "You seem to take the farthest sample, not the nearest: `argmin`."
+        return begins + "`argmax` finds the farthest sample; the nearest is asked for: `argmin`."
     if given(*_pairs(), 19) < 1:
         return begins + ("Something is the wrong way round: count neighbours with the *same* label, and shuffles with "
                          "*at least* the agreement of `y`.")
-    return begins + ("Is each sample its own nearest? Leave the diagonal out: `fill_diagonal_(torch.inf)`. Is the "
-                     "distance over all numbers of a sample? Are labels shuffled at all?")
+    return begins + ("Is each sample its own nearest? Leave the diagonal out: `fill_diagonal_(torch.inf)`, and "
+                     "take `argmin`: `argmax` finds the farthest, or this inf. Is the distance over all numbers of a "
+                     "sample? Are labels shuffled at all?")
 
 
 def _with_one_label(given):
@@ -322,6 +349,9 @@ def _with_one_label(given):
     x, y = _clusters()
     for k in (19, 49):
         result = given(x, torch.ones_like(y), k)
+        drawn = math.isclose(result, 1/(1 + k)) and given(*_three(), 999) > .01
+        require(not drawn, "With one label for all, your shuffles have other labels: these are no shuffles of the labels. "
+                           "`y[torch.randperm(len(y))]` has the labels of `y`, in another order.")
         require(not math.isclose(result, 1/(1 + k)),
                 "With one label for all, each shuffle of `y` agrees just as often as `y`, and counts: at least, `>=`.")
         require(not math.isclose(result, k/(1 + k)),
@@ -332,15 +362,23 @@ def _with_one_label(given):
                 f"{result:.3g}. Are there k shuffles?")
 
 
+def _wrong_orders(given, result) -> str:
+    "Why another part of the shuffles agrees than of all orders of three labels."
+    again = {given(*_three(), 49) for _ in range(12)}
+    if again <= {1/50, 1} and len(again) == 2: return "You shuffle once, for all k. Shuffle anew for each of them."
+    if again == {1} or abs(result - 2/3) < .07:
+        return ("One side of your comparison is still `y`. Compare shuffled labels with shuffled labels: "
+                "`labels[nearest] == labels`.")
+    return ("Of all orders of the labels 0, 0, 1 a third agrees as often as this one, so the result should be near "
+            f"0.33; yours is {result:.3g}. Shuffle anew for each of the k, and compare with the agreement of `y`.")
+
+
 def _by_chance(given):
     "Labels that fit only by chance."
-    result = given(torch.tensor([[0.], [1.], [3.]]), torch.tensor([0, 0, 1]), 999)
+    result = given(*_three(), 999)
     require(abs(result - 5/9) > .05,
             "You draw labels anew, with replacement. A shuffle keeps each label: `y[torch.randperm(len(y))]`.")
-    require(abs(result - 1/3) < .07,
-            "Of all orders of the labels 0, 0, 1 a third agrees as often as this one, so the result should be near "
-            f"0.33; yours is {result:.3g}. Shuffle anew for each of the k, and take both labels of a pair from the "
-            "shuffle, `labels[nearest] == labels`.")
+    if abs(result - 1/3) > .07: raise NotYet(_wrong_orders(given, result))
     x, y = torch.randn(40, 5), torch.arange(40) % 2
     own = _agreement(x, y)
     right = (1 + sum(_agreement(x, y[torch.randperm(40)]) >= own for _ in range(400)))/401
