@@ -121,8 +121,7 @@ def _colour_image(answer):
     require(not image.isinf().any(), "log(0) is minus infinity: take log(1 + count), `.log1p()`.")
     def with_bins(*ends): return torch.stack([o.histc(40, *ends) for o in outputs], 1).log1p()
     ends = min(map(torch.min, outputs)).item(), max(map(torch.max, outputs)).item()
-    require(not close(with_bins(*ends)),
-            "The bins should go from 0 to 10, not from the smallest value to the largest.")
+    require(not close(with_bins(*ends)), "The bins go from 0 to 10, not from the smallest value to the largest.")
     require(not close(with_bins()),
             "Each of your histograms has a range of its own, from the smallest number to the largest, so they cannot "
             "be compared: use `histc(40, 0, 10)`.")
@@ -131,7 +130,7 @@ def _colour_image(answer):
             "That is the input of `layer`. Its output is the third argument of the hook.")
     require(not close(counts.flip(0).log1p()),
             "Upside down: row 0 is the bin of the smallest numbers. (`origin=\"lower\"` draws it at the bottom.)")
-    require(not close(with_bins(-10, 10)), "Your bins go from -10 to 10. They should go from 0 to 10: `histc(40, 0, 10)`.")
+    require(not close(with_bins(-10, 10)), "Your bins go from -10 to 10, not from 0 to 10: `histc(40, 0, 10)`.")
     require(close(counts.log1p()),
             "The shape is right, but the numbers are not: each entry is log(1 + count), with bins from 0 to 10 "
             "and one column for each batch.")
