@@ -121,7 +121,7 @@ mistakes = {
          "two numbers, `mean, std`"),
     ],
     "05r": [
-        ("A", "nearly every unit is positive for many of the images"),
+        ("A", "every unit is positive for many of the images"),
         ("B", "zeros in the title are in other places of the same images"),
         ("D", "each unit is positive somewhere in every image"),
         ("E", "about units, and about all training images"),
