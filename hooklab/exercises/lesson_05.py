@@ -269,11 +269,11 @@ def _mean_and_std(answer):
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #ee3a4641
 reading(
-    "05r", "C", "nearly half of its units are zero for every training image; A has more zeros, but nearly all of "
-                "its units are alive",
-    A="Nine of ten numbers are zero there, but look at the bars: nearly every unit is positive for many of the "
+    "05r", "C", "seven of its units are zero for every training image; A has more zeros, but all of its units are "
+                "alive",
+    A="Nine of ten numbers are zero there, but look at the bars: every unit is positive for many of the "
       "images. A dead unit is one whose bar has no height.",
-    B="Look at its bars: nearly all of them reach 1, so these units are positive somewhere in every image. The "
+    B="Look at its bars: all of them reach 1, so these units are positive somewhere in every image. The "
       "zeros in the title are in other places of the same images.",
     D="Half of its numbers are zero, but look at its bars: they reach 1, so each unit is positive somewhere in "
       "every image. Look for bars without any height.",

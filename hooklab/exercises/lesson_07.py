@@ -209,8 +209,8 @@ reading(
                 "make",
     A="Its units are saturated: nearly all outputs are −1 or 1. But follow a row from left to right: it changes "
       "with the image, so the images can still be told apart.",
-    C="That is the healthy one. Follow a row from left to right: it changes with the image. The network in question"
-      " has the same standard deviation, but other rows.",
+    C="That is the healthy one. Follow a row from left to right: it changes with the image. A standard deviation "
+      "alone does not say that: compare the rows of the others.",
     D="There the images cannot be told apart, but its outputs are not spread at all: its standard deviation is "
       "0.00. Look for a network in which it is far from 0.",
     E="What later layers get is exactly this output. If it is the same for two images, nothing behind can tell them"

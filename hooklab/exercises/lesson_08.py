@@ -270,7 +270,7 @@ reading(
     A="Its gradient has nearly the same size at every layer, so the first layers are reached. But the same is true "
       "of C: what in the figure tells the two apart?",
     B="Its gradient is millions of times smaller at layer 1 than at the head, so the first layers hardly change. "
-      "That is the network of the beginning of this lesson, which guesses after five epochs.",
+      "That is the network of the beginning of this lesson, which is no better than chance after five epochs.",
     C="Its gradient has nearly the same size at every layer, so the first layers are reached. But the same is true "
       "of A: what in the figure tells the two apart?",
     D="Its gradient grows by a factor of hundreds on its way from the head to layer 1: that explodes, as in the "

@@ -263,7 +263,7 @@ reading(
       "run. Compare its first ten steps with those of the other three.",
     B="Its steps are short from the first to the last, far below the dashed line. If anything, this rate is too "
       "small. Compare it with the run whose steps are short only late.",
-    C="Its steps are the longest at the end, but they are some hundredths of the weights, as in the run that works "
-      "in this lesson. Judge a run by its first ten steps.",
+    C="Its steps grow, up to a tenth of the weights, but the first ones are below a hundredth, and long steps late "
+      "in a run need not harm it. Judge a run by its first ten steps.",
     E="A ratio needs no rate beside it: it is a step, compared with the weights. One of these runs moves its "
       "weights by a fifth of their norm or more in a single step. Look at the first ten.")

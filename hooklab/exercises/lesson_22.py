@@ -206,7 +206,7 @@ _MEAN = "You fill the cell with a mean. That is a good control, but here a blank
 _OTHER_WAYS = {  # to blank cell i, j, and what to say of them
     _all_up_to: _STAYS, _row_up_to: _STAYS, _mean_of_place: _MEAN,
     lambda x, i, j, size: _blank(x, j, i, size):
-        "Rows and columns are swapped: cell i, j has the rows of `i`, dimension 2, and the columns of `j`, dimension 3.",
+        "Rows and columns are swapped: cell i, j has rows by `i` (dimension 2) and columns by `j` (dimension 3).",
     lambda x, *cell: x - _blank(x, *cell): "You blank everything but the cell: it is the other way round.",
     lambda x, i, j, size: _blank(x, i, j, 1):
         "You blank one pixel. Cell i, j has the rows from `i * size` to `(i + 1) * size`, and the columns from "
@@ -265,7 +265,7 @@ def _pairs() -> tuple[Tensor, Tensor]:
 
 
 def _eight() -> tuple[Tensor, Tensor]:
-    "Four samples of 2 × 3 numbers for each choice of three signs, whose product is the label; each sample adds up to 0."
+    "Four samples of 2 × 3 numbers for each choice of three signs; their product is the label, the sum is 0."
     a, b, c = torch.cartesian_prod(*[torch.tensor([-1., 1.])]*3).repeat(4, 1).T
     return torch.stack([a, b, -a, c, -b, -c], 1).view(-1, 2, 3) + .05*torch.randn(32, 2, 3), (a*b*c > 0).long()
 
@@ -350,7 +350,7 @@ def _with_one_label(given):
     for k in (19, 49):
         result = given(x, torch.ones_like(y), k)
         drawn = math.isclose(result, 1/(1 + k)) and given(*_three(), 999) > .01
-        require(not drawn, "With one label for all, your shuffles have other labels: these are no shuffles of the labels. "
+        require(not drawn, "With one label for all, yours have other labels: these are no shuffles of the labels. "
                            "`y[torch.randperm(len(y))]` has the labels of `y`, in another order.")
         require(not math.isclose(result, 1/(1 + k)),
                 "With one label for all, each shuffle of `y` agrees just as often as `y`, and counts: at least, `>=`.")

@@ -124,7 +124,7 @@ mistakes = {
         ("gap**2 * n * k / (n + k)", "gap * n * k / (n + k)", "counts squared"),
     ],
     "05r": [
-        ("A", "nearly every unit is positive for many of the images"),
+        ("A", "every unit is positive for many of the images"),
         ("B", "zeros in the title are in other places of the same images"),
         ("D", "each unit is positive somewhere in every image"),
         ("E", "about units, and about all training images"),

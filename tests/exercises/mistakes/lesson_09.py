@@ -107,7 +107,7 @@ mistakes = {
     "09r": [
         ("A", "what Adam does in a healthy run"),
         ("B", "this rate is too small"),
-        ("C", "as in the run that works"),
+        ("C", "Its steps grow, up to a tenth"),
         ("E", "A ratio needs no rate beside it"),
     ],
 }
