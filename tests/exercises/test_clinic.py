@@ -442,7 +442,7 @@ def breaks(p): p.loss = lambda output, labels: output.nothing()
 
 
 @pytest.mark.parametrize(("f", "told"), [
-    (another_model, "may not replace the model by something else"), (another_layer, "other parameters than before: lin2"),
+    (another_model, "may not replace the model by something"), (another_layer, "other parameters than before: lin2"),
     (other_data, "stay as they are"), (in_the_data, "stay as they are"), (few_rows, "one row for each of the 150"),
     (no_tensor, "one row for each"), (training, "The clinic trains it"), (stub, "Nothing is written here yet"),
     (stops, "AttributeError"), (called, "are functions"), (breaks, "training stops in step 0"),

@@ -135,7 +135,7 @@ def test_a_measured_training_is_the_same(kind):
     for p, q in zip(a.model.parameters(), b.model.parameters()): assert torch.equal(p, q)
 
 
-@pytest.mark.parametrize("kind", ["tanh", "cnn"])
+@pytest.mark.parametrize("kind", ["tanh", pytest.param("cnn", marks=SWEEP)])
 def test_each_column_is_explained_under_its_table(kind):
     for look, table in healthy_tables(kind, 3).items():
         assert {name for row in table.values() for name in row} == {*LOOKS[look].columns}, look
@@ -172,12 +172,12 @@ def test_source_is_in_whole_statements():
     assert "functools.partial(<function usual_batch" in look_at(p, "source").text
 
 
-@pytest.mark.parametrize("kind", ["relu", "cnn"])
-def test_the_layer_that_a_diagnosis_says_is_right(kind):
-    for seed in range(3):
-        p = Training(kind, seed)
-        layers = DISEASES["NaN or Inf"].plant(p, Random(seed))
-        assert re.search(r"NaN or Inf (?:in )?(\w+)", look_at(p, "diagnosis").text)[1] in layers
+@pytest.mark.parametrize(("kind", "seed"), [
+    ("cnn", 0), *[pytest.param(kind, seed, marks=SWEEP) for kind in ("relu", "cnn") for seed in (1, 2)]])
+def test_the_layer_that_a_diagnosis_says_is_right(kind, seed):
+    p = Training(kind, seed)
+    layers = DISEASES["NaN or Inf"].plant(p, Random(seed))
+    assert re.search(r"NaN or Inf (?:in )?(\w+)", look_at(p, "diagnosis").text)[1] in layers
 
 
 def test_looks_cost_once(unseen):
@@ -315,7 +315,7 @@ def test_a_treatment_of_one_fault_and_the_report(tmp_path, monkeypatch, capsys):
         case.name(fault.what, layer)
     one, other = case._plan.faults
     def half(p): CURES[one.what](p)
-    with not_yet(f"One of the two is cured, “{one.what}”: the loss was .*What is left is “{other.what}”.*still shows"):
+    with not_yet(f"One of the two is cured, “{one.what}”: .*What is left is “{other.what}”.*still shows"):
         case.treat(half)
     def whole(p): both(case._plan)(p)
     case.treat(whole)
@@ -342,7 +342,8 @@ def test_a_report_is_kept_in_a_learners_folder_only(unseen, tmp_path, monkeypatc
     case = hl.patient(HEALTHY, faults=2)
     for what in ("batch", "loss", "modes"): case.look(what)
     text = str(case.report())
-    assert os.listdir() == [] and text.startswith(f"# Case {HEALTHY}: open, 3 points") and "batch (1 point), loss (1 point)" in text
+    assert os.listdir() == [] and text.startswith(f"# Case {HEALTHY}: open, 3 points")
+    assert "batch (1 point), loss (1 point)" in text
     begin(tmp_path)
     case.name("healthy")
     file = tmp_path/f"case-{HEALTHY}.md"
