@@ -136,6 +136,12 @@ def layer_named(
     return None if layer is None else str(layer)
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #5e0a41d3
+UNLIKE = {  # two that look alike: what tells them apart
+    frozenset({"frozen part", "not trained"}):
+        " The parameters of a frozen part have requires_grad=False. Those of a detached part could be trained, but no "
+        "gradient reaches them."}
+
+
 def what_is_said(
     disease: Disease, # The right one
     layers: list[str], # That have it
@@ -150,7 +156,7 @@ def what_is_said(
         other = DISEASES.get(what)
         differs = f" That would look like this: {other.symptom}" if other and other.symptom else ""
         wrong = f"It is not “{what}”." if other else f"“{what}” is what one sees, but not the name of a disease."
-        raise NotYet(f"{wrong}{differs} {looks}")
+        raise NotYet(f"{wrong}{differs}{UNLIKE.get(frozenset({what, disease.what}), '')} {looks}")
     if layer is None and layers and len(layers) < 4:
         raise NotYet(f"That is the disease. In which layer? `{asked}({disease.what!r}, layer)`. {looks}")
     if layer is not None and layers and layer not in layers:

@@ -140,7 +140,8 @@ def samples_alike_in(p, rng):
 def nan_in(p, rng):
     k = a_layer(p, rng)
     p.model.set_submodule(f"act{k}", Root())
-    return [f"act{k}"]
+    before = ["lin"] if p.kind == "relu" else ["norm", "conv"]  # in their gradients it is seen first
+    return [f"{name}{k}" for name in ("act", *before)]
 
 # %% ../../nbs/lib/exercises/layer-diseases.ipynb #5b1e07d3
 @disease("no activation", 2, NOT, "relu tanh cnn", FORWARD,

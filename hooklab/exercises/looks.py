@@ -6,16 +6,17 @@
 __all__ = ['CaseLook']
 
 # %% ../../nbs/lib/exercises/looks.ipynb #3528f71e
+import ast
 import inspect
 import math
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
-from textwrap import dedent
+from textwrap import dedent, fill
 from typing import Any
 
 import torch
@@ -102,10 +103,12 @@ class Probe:
 
     def at_output(self, name: str, layer: nn.Module, output: Any):
         if not self.on: return
-        x, self.of_outputs[name] = first_tensor(output), {"output": 0., "output_finite": 1.}
+        x, nan = first_tensor(output), math.nan
+        self.of_outputs[name] = {"output": nan, "output_finite": nan, "reached": 0. if x.requires_grad else nan}
         self.add("outputs", name, **of_output(x))
         self.add("modes", name, training=float(layer.training))
-        def arrives(g): self.of_outputs[name] = {"output": norm([g]), "output_finite": fraction(g.isfinite())}
+        def arrives(g):
+            self.of_outputs[name] = {"output": norm([g]), "output_finite": fraction(g.isfinite()), "reached": 1.}
         if x.requires_grad: x.register_hook(arrives)
 
     def at_answer(self, output: Tensor):
@@ -138,9 +141,11 @@ class Probe:
         if not self.on: return
         for name, numbers in self.of_outputs.items(): self.add("gradients", name, **numbers)
         for name, ps in self.owned.items():
-            fresh = math.hypot(*(self.fresh.get(q, 0.) for q in ps))
+            fresh = [self.fresh[q] for q in ps if q in self.fresh]
+            length = math.hypot(*fresh) if fresh else math.nan  # none is not 0
             used = norm(self.arrived[q] for q in ps if q in self.arrived)
-            self.add("gradients", name, parameters=fresh, used=ratio(used, fresh))
+            self.add("gradients", name, requires_grad=sum(q.requires_grad for q in ps)/len(ps), parameters=length,
+                     used=ratio(used, length))
 
 # %% ../../nbs/lib/exercises/looks.ipynb #a40ce503
 Table = dict[str, dict[str, float]]  # row, such as a layer -> name of what is measured -> number
@@ -194,17 +199,52 @@ class Side:
     "A side of a run to look at: what it costs, and what one sees."
     cost: int
     sees: str
+    columns: dict[str, str] = field(default_factory=dict) # What each number of its table is
     stats: dict[str, bool] | None = None # Options of the `ActivationStats` that records the run as well
 
 
 LOOKS = {
-    "batch": Side(1, "the inputs and labels of a batch, next to the stored samples of the same rows"),
-    "outputs": Side(1, "the output of each layer", {"with_hist": True}),
-    "gradients": Side(1, "the gradient of each layer's output and parameters, and what of it arrives at the step",
-                      {"grads": True}),
-    "updates": Side(1, "how far a step moves the parameters of each layer, and the learning rate", {}),
-    "modes": Side(1, "train mode or eval mode, and how much they differ"),
-    "loss": Side(1, "the loss in training and on new data, and the answers that go into it"),
+    "batch": Side(1, "the inputs and labels of a batch, next to the stored samples of the same rows", {
+        "mean": "mean of the numbers",
+        "std": "their standard deviation",
+        "classes": "how many different labels a batch has",
+        "as_stored": "the fraction that equals the stored samples of the same rows",
+        "different": "how many different samples all batches have together"}),
+    "outputs": Side(1, "the output of each layer", {
+        "mean": "mean of the numbers",
+        "std": "their standard deviation",
+        "near_zero": f"the fraction from -{NEAR} to {NEAR}",
+        "std_samples": "standard deviation along the batch, 0 if all samples get the same",
+        "std_units": "standard deviation along the units, 0 if all units return the same",
+        "finite": "the fraction that is not NaN or Inf",
+        "finite_first": "the same in the first step"}, {"with_hist": True}),
+    "gradients": Side(1, "the gradient of each layer's output and parameters, and what of it arrives at the step", {
+        "output": "norm of the gradient of the layer's output",
+        "output_finite": "the fraction of it that is not NaN or Inf",
+        "reached": "1 if a gradient arrives there, 0 if it should and none does",
+        "output_finite_first": "output_finite in the first step",
+        "requires_grad": "the fraction of its parameters that may get a gradient",
+        "parameters": "norm of their gradient after backward",
+        "used": "norm of their gradient at the optimizer step, divided by that"}, {"grads": True}),
+    "updates": Side(1, "how far a step moves the parameters of each layer, and the learning rate", {
+        "step": "length of a step, divided by that of the parameters",
+        "along_gradient": "cosine between step and gradient, negative if the step goes downhill",
+        "growth": "length of the parameters at the end, divided by that at the start",
+        "first": "learning rate in the first step",
+        "last": "that in the last step",
+        "largest": "the largest of all steps"}, {}),
+    "modes": Side(1, "train mode or eval mode, and how much they differ", {
+        "training": "1 if the layer is in train mode during the steps, 0 if in eval mode",
+        "differ": "distance between its outputs in the two modes, divided by the length of that in train mode"}),
+    "loss": Side(1, "the loss in training and on new data, and the answers that go into it", {
+        "smallest": "smallest number of an answer",
+        "largest": "largest number of an answer; or the largest loss of a step",
+        "sum": "sum of the numbers of one answer",
+        "gradient_right": "gradient of the right class's number, negative if the step makes it larger",
+        "first": "loss of the first step",
+        "last": "mean of the last 20 steps",
+        "trained_on": "loss on stored samples after the training",
+        "new": "loss on new samples"}),
     "source": Side(3, "the code of the loop, the data and the loss, and the model as it is printed"),
     "diagnosis": Side(3, "what `hl.diagnose` says"),
 }
@@ -224,20 +264,37 @@ class CaseLook:
 
     def __repr__(self):
         if not self.table: return self.text
-        wide, lines = max(map(len, self.table)), []
-        for row, numbers in self.table.items():
-            parts = [f"{name} {'–' if math.isnan(number) else in_digits(number)}" for name, number in numbers.items()]
-            lines.append(f"{row:<{wide}}  {' '.join(f'{part:<21}' for part in parts)}".rstrip())
-        return "\n".join(lines)
+        parts = {row: [f"{name} {'–' if math.isnan(number) else in_digits(number)}" for name, number in numbers.items()]
+                 for row, numbers in self.table.items()}
+        wide, long = max(map(len, parts)), max(len(part) for each in parts.values() for part in each)
+        lines = [f"{row:<{wide}}  {' '.join(f'{part:<{long + 1}}' for part in each)}".rstrip()
+                 for row, each in parts.items()]
+        return "\n".join([*lines, "", *fill(self.explained, 120).splitlines()])
+
+    @property
+    def explained(self) -> str: # Printed under the table
+        "What its columns are, and what – says."
+        said = [f"{name}: {what}" for name, what in LOOKS[self.what].columns.items()]
+        missing = any(math.isnan(number) for numbers in self.table.values() for number in numbers.values())
+        return "; ".join([*said, "–: there is none, or none is finite"] if missing else said) + "."
 
 # %% ../../nbs/lib/exercises/looks.ipynb #294a739a
+def statement_of(name: str, part: Callable) -> str:
+    "The code of a part of a training, as a whole statement: of a lambda, Python has only the line that it is in."
+    module = str(getattr(part, "__module__", ""))
+    if module.startswith("torch."): return f"{module}.{part.__name__}"
+    try: code = dedent(inspect.getsource(part)).rstrip()
+    except (OSError, TypeError): return repr(part)  # what was typed at a prompt, or is no function
+    lambdas = []
+    with suppress(SyntaxError): lambdas = [n for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Lambda)]
+    if getattr(part, "__name__", "") != "<lambda>" or len(lambdas) != 1: return code
+    return f"patient.{name} = {ast.get_source_segment(code, lambdas[0])}"
+
+
 def source_of(p: Training) -> str:
     "The code of the parts of a training that can be replaced, and its model."
     parts = {name: getattr(p, name) for name in ("batch", "prepare", "step", "loss")}
-    def written(part):
-        ours = part.__module__.partition(".")[0] == "hooklab"
-        return dedent(inspect.getsource(part)).rstrip() if ours else f"{part.__module__}.{part.__name__}"
-    code = [f"# patient.{name}\n{written(part)}" for name, part in parts.items()]
+    code = [f"# patient.{name}\n{statement_of(name, part)}" for name, part in parts.items()]
     return "\n\n".join([*code, f"# patient.model\n{p.model}", f"# patient.optimizer\n{p.optimizer}"])
 
 

@@ -20,9 +20,10 @@ from .checking import NotYet, own_settings
 from .diseases import DISEASES, Disease, disease_named, layer_named, one_of, shown, what_is_said
 from .patterns import NETWORKS
 from .progress import note
+from .reports import in_points
 from .treatment import treatment
 from .twins import BATCH, N_STEPS, Training, loss_of_twin
-from .ward import WRONG_NAME, WRONG_TREATMENT, Case, in_points
+from .ward import WRONG_NAME, WRONG_TREATMENT, Case
 from ..stats.activation_stats import ActivationStats
 from ..stats.diagnosing.diagnosis import diagnose
 from ..stats.diagnosing.findings import Diagnosis
@@ -70,6 +71,7 @@ class Chart:
     wrong_treatments: int = 0
     diagnoses: int = 0
     named: bool = False
+    told: bool = False # By `answer`
 
     @property
     def points(self) -> int: # Fewer are better
@@ -77,6 +79,7 @@ class Chart:
                 + DIAGNOSIS*self.diagnoses)
 
     def __str__(self):
+        if self.told: return "You were told what it has, so there is no score."
         counts = {"run": self.runs, "wrong name": self.wrong_names, "wrong treatment": self.wrong_treatments,
                   "diagnosis": self.diagnoses}
         plural = {"diagnosis": "diagnoses"}
@@ -159,7 +162,8 @@ class Patient(Training):
         except NotYet as error:
             self._tries += 1
             self._chart.wrong_names += 1
-            if self._tries < 3: raise
+            error = NotYet(f"{error} ({in_points(WRONG_NAME)})")
+            if self._tries < 3: raise error from None
             raise NotYet(f"{error}\n\nTry {self._tries}. If you want to know: `patient.answer()`") from None
         self._chart.named = True
         print(f"ok: {said}{self._report}")
@@ -173,14 +177,15 @@ class Patient(Training):
         to layers by name, and may swap layers without parameters. It must not replace the model: parameters keep their
         names and shapes. The patient itself is left unchanged."""
         try: said = treatment(partial(admitted, self._plan), self.seed, f)
-        except NotYet:
+        except NotYet as error:
             self._chart.wrong_treatments += 1
-            raise
-        note(self._known_as, True, points=self._chart.points, **asdict(self._chart))
+            raise NotYet(f"{error} ({in_points(WRONG_TREATMENT)})") from error.__cause__
+        if not self._chart.told: note(self._known_as, True, points=self._chart.points, **asdict(self._chart))
         print(f"ok: {said}\n{self._chart}")
 
     def answer(self) -> None:
-        "Print which disease it is, in which layer, and what shows it; of a real case also where it happened."
+        "Print which disease it is, where, and what shows it; a real case also says its source. Then there is no score."
+        self._chart.told = True
         print(f"{self._what_and_where}. What shows it: {shown(self._plan.disease.look)}{self._report}")
 
     @property

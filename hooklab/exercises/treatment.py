@@ -109,6 +109,27 @@ def first_finding(p: Training, f: Callable) -> str:
     return f"{found.sure}: {found.what} {found.where}".rstrip() if found else ""
 
 # %% ../../nbs/lib/exercises/treatment.ipynb #43ef4204
+Alone = dict[str, Callable[[int], Training]]  # where there are several faults, patients that have only this one
+
+
+class Cured(NamedTuple):
+    "A treatment that helps: the losses on new data of this patient and of two others."
+    losses: tuple[float, ...]
+    twins: tuple[float, ...] # Of the healthy twins
+
+    def __str__(self): return f"cured. {self.said}"
+
+    @property
+    def said(self) -> str:
+        return (f"Loss on new data, of this patient and two others: {written(self.losses)}; of their healthy twins: "
+                f"{written(self.twins)}.")
+
+    def beside(self, before: str) -> str: # For a report
+        return (f"Loss on new data: {before} before, {written(self.losses[:1])} after, {written(self.twins[:1])} of a "
+                f"healthy twin. Of two others with the same faults: {written(self.losses[1:])} after, "
+                f"{written(self.twins[1:])} of their healthy twins.")
+
+
 def written(losses) -> str: return ", ".join(f"{loss:.2f}" if math.isfinite(loss) else "NaN or Inf" for loss in losses)
 
 
@@ -123,12 +144,32 @@ def what_is_wrong(own: Outcome, untreated: float) -> str:
     if own.ratio <= NEARLY: return "That is nearly cured. Does something slow it down, such as the learning rate?"
     return "That is better than without a treatment. Something still holds it back."
 
+# %% ../../nbs/lib/exercises/treatment.ipynb #c4e1f0a2
+def cured_alone(alone: Alone, seed: int, f: Callable) -> list[str]:
+    "Of several faults, those that a treatment cures where they come alone."
+    found = []
+    for what, admit in alone.items():
+        try: own = outcome_of(admit(seed), f)
+        except NotYet: continue  # it needs the other fault, and so cannot be judged
+        if own.ratio <= CURED: found.append(what)
+    return found
 
-def not_cured(admit: Callable[[int], Training], seed: int, f: Callable, own: Outcome) -> NotYet:
+
+def what_is_left(own: Outcome, untreated: float, alone: Alone, cured: list[str]) -> str:
+    "What the loss, and each fault alone, say about a treatment that does not cure its patient."
+    left = [what for what in alone if what not in cured]
+    if not cured: return what_is_wrong(own, untreated)
+    if not left: return "It cures each of the two where it comes alone, and not yet both together."
+    (before, now), (one,), (other,) = (written([loss]) for loss in (untreated, own.loss)), cured, left
+    return f"One of the two is cured, “{one}”: the loss was {before}, and is {now} now. What is left is “{other}”."
+
+
+def not_cured(admit: Callable[[int], Training], seed: int, f: Callable, own: Outcome, alone: Alone) -> NotYet:
     "Why this patient is not cured."
     untreated = admit(seed)
     untreated.train()
-    why, found = what_is_wrong(own, untreated.new_loss()), first_finding(admit(seed), f)
+    why = what_is_left(own, untreated.new_loss(), alone, cured_alone(alone, seed, f))
+    found = first_finding(admit(seed), f)
     said = f" `diagnose` says of the treated patient: {found}." if found else ""
     return NotYet(f"After this treatment, the loss on new data is {written([own.loss])}; the healthy twin's is "
                   f"{own.twin:.2f}, and at most {CURED} times that is allowed. {why}{said}")
@@ -138,7 +179,8 @@ def treatment(
     admit: Callable[[int], Training], # A patient with this disease, for a seed
     seed: int, # Of the patient that is treated
     f: Callable, # The treatment
-) -> str: # What is right about it
+    alone: Alone | None = None, # Patients with each fault alone, if this one has several
+) -> Cured:
     "Judge a treatment on this patient, and where it helps, on two others; or stop with a sentence."
     require(callable(f), f"`treat` needs a function that changes a patient, and got {what_it_is(f)}.")
     unseen = not sys.stderr.isatty() and "ipykernel" not in sys.modules
@@ -147,13 +189,12 @@ def treatment(
         for k in range(3):
             all_three.append(own := outcome_of(admit(seed + k*APART), f))
             bar.update()
-            if k == 0 and own.ratio > CURED: raise not_cured(admit, seed, f, own)
-    losses, twins = written(r.loss for r in all_three), written(r.twin for r in all_three)
-    said = f"Loss on new data, of this patient and two others: {losses}; of their healthy twins: {twins}."
+            if k == 0 and own.ratio > CURED: raise not_cured(admit, seed, f, own, alone or {})
+    cured = Cured(tuple(r.loss for r in all_three), tuple(r.twin for r in all_three))
     worst = max(r.ratio for r in all_three)
-    require(not CURED < worst <= NEARLY, f"{said} It helps all three, but at most {CURED} times the twin's loss is "
-            f"allowed, and one has {worst:.2f} times: something small still differs from a healthy training.")
+    require(not CURED < worst <= NEARLY, f"{cured.said} It helps all three, but at most {CURED} times the twin's loss "
+            f"is allowed, and one has {worst:.2f} times: something small still differs from a healthy training.")
     require(worst <= CURED,
-            f"{said} It helps this patient but not the others: does it set something that fits one seed only, such as "
-            "a row, a unit or a number?")
-    return f"cured. {said}"
+            f"{cured.said} It helps this patient but not the others: does it set something that fits one seed only, "
+            "such as a row, a unit or a number?")
+    return cured

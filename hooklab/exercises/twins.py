@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from hooklab.exercises.checking import NotYet, own_settings
 from hooklab.exercises.patterns import CLASSES, NETWORKS, patterns
-from hooklab.hooks.select import not_a_model
 
 # %% ../../nbs/lib/exercises/twins.ipynb #96022264
 N_TRAIN, N_NEW = 2048, 1024  # samples
@@ -81,9 +80,8 @@ class Training:
 
     @model.setter
     def model(self, new):
-        if not isinstance(new, nn.Module): raise NotYet(not_a_model(new))
-        raise NotYet("The model may be changed in place, and not be replaced: set a layer, a weight or a bias of "
-                     "`patient.model`.")
+        raise NotYet("A treatment may not replace the model by something else. It may be changed in place: set a "
+                     "layer, a weight or a bias of `patient.model`.")
 
     def train(
         self,

@@ -6,11 +6,9 @@
 __all__ = ['Case']
 
 # %% ../../nbs/lib/exercises/ward.ipynb #5d3c0d4c
-import math
-import operator
-import re
+from collections import defaultdict
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -20,13 +18,14 @@ from torch import nn
 from hooklab.exercises import layer_diseases, run_diseases  # noqa: F401, as they enter their diseases
 from hooklab.exercises.checking import NotYet, explained, own_settings, require
 from hooklab.exercises.diseases import (
-    DISEASES, LOST, NEW, NOT, SLOW, Disease, disease_named, layer_named, one_of, plainly, shown, what_is_said)
-from hooklab.exercises.looks import LOOKS, CaseLook, Table, examined, in_digits, look_at, tables
+    DISEASES, Disease, disease_named, layer_named, one_of, plainly, shown, what_is_said)
+from hooklab.exercises.looks import LOOKS, CaseLook, Table, examined, look_at, tables
 from hooklab.exercises.patterns import NETWORKS
 from hooklab.exercises.progress import FILE, note
+from hooklab.exercises.reports import (
+    Entry, Report, Shown, asserted, behind, checked, code_of, in_layer, in_points, name_of, rows_of)
 from hooklab.exercises.treatment import APART, treated, treatment, written
 from hooklab.exercises.twins import BATCH, N_STEPS, Training, loss_of_twin
-from hooklab.hooks.files import write_file
 
 # %% ../../nbs/lib/exercises/ward.ipynb #6924a56a
 PAIRS = {  # network, fault of a layer: faults of the run
@@ -84,6 +83,9 @@ PAIRS = {  # network, fault of a layer: faults of the run
 
 # %% ../../nbs/lib/exercises/ward.ipynb #71f695c3
 ROUND = 6  # one of so many consecutive seeds is healthy
+COMPLAINTS = (  # each is true of any network with a fault, and of any healthy one that was trained for so few steps
+    "It is worse on new data than hoped", "It answers too many new samples wrongly",
+    f"After {N_STEPS} steps, it is not as good as hoped")
 
 
 class CasePlan(NamedTuple):
@@ -93,73 +95,44 @@ class CasePlan(NamedTuple):
     code: str # Of the random choices of the diseases, such as the layer
 
     @property
-    def complaint(self) -> str: # That of the worse fault; the owner of a healthy network is impatient
-        found = {fault.complaint for fault in self.faults} or {SLOW}
-        return next(each for each in (NOT, LOST, SLOW, NEW) if each in found)
+    def complaint(self) -> str: # Drawn by the seed alone, so that it is no evidence
+        return one_of(Random(f"complaint {self.code}"), COMPLAINTS)
 
-    def admitted(self, seed: int) -> Training:
-        "A training with these faults."
-        return self.planted(seed)[0]
+    def admitted(self, seed: int, only: Disease | None = None) -> Training:
+        "A training with these faults, or with one of them."
+        return self.planted(seed, only)[0]
 
-    def planted(self, seed: int) -> tuple[Training, list[list[str]]]: # Also the layers of each fault
-        "A training with these faults, and where they are."
+    def planted(self, seed: int, only: Disease | None = None) -> tuple[Training, list[list[str]]]:
+        "A training with these faults, and the layers of each."
         p = Training(self.kind, seed)
         with own_settings():
-            where = [fault.plant(p, Random(f"where {self.code}, {i}")) for i, fault in enumerate(self.faults)]
+            where = [fault.plant(p, Random(f"where {self.code}, {i}")) for i, fault in enumerate(self.faults)
+                     if only in (None, fault)]
         return p, where
+
+    def alone(self) -> dict[str, Callable[[int], Training]]:
+        "By fault: trainings that have this one only."
+        return {fault.what: partial(self.admitted, only=fault) for fault in self.faults}
+
+
+@cache
+def in_turn() -> list[tuple[str, str, str]]: # Network, fault of a layer, fault of the run
+    "All pairs. Those with the same fault of a layer have even distances, so that neighbours differ."
+    random, of_layer, placed = Random("pairs"), defaultdict(list), []
+    for (kind, layer), runs in PAIRS.items(): of_layer[layer] += [(kind, layer, run) for run in runs.split(", ")]
+    for _, those in sorted(of_layer.items()):
+        begin, rank = random.random(), {run: random.random() for run in sorted({run for *_, run in those})}
+        those.sort(key=lambda pair: (pair[0], rank[pair[2]]))
+        placed += [((i + begin)/len(those), pair) for i, pair in enumerate(those)]
+    return [pair for _, pair in sorted(placed)]
 
 
 def plan_of_case(seed: int) -> CasePlan:
-    "The plan for a seed."
+    "The plan for a seed. A healthy network comes in the place of a pair, so that no kind of network is healthier."
+    kind, *faults = in_turn()[seed % len(in_turn())]
     again, place = divmod(seed, ROUND)
-    if place == one_of(Random(f"healthy {again}"), range(ROUND)):
-        return CasePlan(one_of(Random(f"network {seed}"), [*NETWORKS]), (), str(seed))
-    pairs = [(kind, layer, run) for (kind, layer), runs in PAIRS.items() for run in runs.split(", ")]
-    order = Random("cases")
-    kind, *faults = sorted(pairs, key=lambda pair: order.random())[seed % len(pairs)]
+    if place == one_of(Random(f"healthy {again}"), range(ROUND)): faults = []
     return CasePlan(kind, tuple(DISEASES[what] for what in faults), str(seed))
-
-# %% ../../nbs/lib/exercises/ward.ipynb #6aa438e5
-SIGNS: dict[str, Callable] = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
-OTHER_WAY = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
-
-
-class Claim(NamedTuple):
-    "A statement about a run."
-    row: str # A row of a look's table, such as a layer
-    what: str # What is measured
-    sign: str # One of `SIGNS`
-    number: float # With which it is compared
-
-    def __str__(self): return f"{self.what} of {self.row} {self.sign} {self.number:.3g}"
-
-    def value(self, table: Table) -> float: return table.get(self.row, {}).get(self.what, math.nan)
-
-    def holds(self, table: Table) -> bool: return SIGNS[self.sign](self.value(table), self.number)
-
-    def shows(self, table: Table, twins: list[Table]) -> bool: # Something that is not in a healthy training
-        return self.holds(table) and not any(map(self.holds, twins))
-
-
-def checked(
-    claim: Claim,
-    table: Table, # What was seen of the patient
-    twins: list[Table], # What was seen of its healthy twins
-) -> str: # The claim and its numbers, where it shows something
-    "What a claim shows, or a `NotYet`."
-    value, others = in_digits(claim.value(table)), " and ".join(in_digits(claim.value(twin)) for twin in twins)
-    if claim.shows(table, twins): return f"{claim}: it is {value}, in two healthy twins {others}"
-    turned = claim._replace(sign=OTHER_WAY[claim.sign]).shows(table, twins)
-    if not claim.holds(table): raise NotYet(
-        f"That does not hold: {claim.what} of {claim.row} is {value}.{' It is the other way round.' if turned else ''}")
-    raise NotYet(f"That holds, but it shows nothing, as it holds for a healthy training too: two have {others}. "
-                 "What is different here?")
-
-
-@lru_cache
-def healthy_tables(kind: str, seed: int) -> dict[str, Table]:
-    "What each look sees of a healthy training."
-    return tables(examined(Training(kind, seed)))
 
 # %% ../../nbs/lib/exercises/ward.ipynb #86ce0d5c
 WRONG_CLAIM, WRONG_NAME, WRONG_TREATMENT = 1, 2, 2  # points; what a look costs is in `LOOKS`
@@ -168,76 +141,31 @@ NOTHING = {plainly(name) for name in (
     "nothing", "nothing is wrong", "nothing wrong", "healthy", "it is healthy", "no fault", "no disease", "none")}
 
 
-HEADINGS = {"look": "Looks", "claim": "Claims", "name": "Names", "treatment": "Treatment", "answer": "Answer"}
+def evidence(
+    plan: CasePlan,
+    seed: int,
+    named: dict[str, Disease], # The faults by name
+    claims: list[Shown],
+) -> dict[str, list[Shown]]: # By name
+    "The claims that hold where a fault comes alone. Those that need both faults are said of each."
+    @cache
+    def seen(name, after): return tables_after(plan.admitted(seed, named[name]), after)
+    def holds(each, name): return each.claim.holds(seen(name, each.after).get(each.look, {}))
+    of_claim = [[name for name in named if holds(each, name)] or [*named] for each in claims]
+    return {name: [each for each, names in zip(claims, of_claim) if name in names] for name in named}
 
 
-class Entry(NamedTuple):
-    "What was done, for the report."
-    kind: str # `look`, `claim`, `name`, `treatment` or `answer`
-    text: str
-    points: int
+@lru_cache
+def healthy_tables(kind: str, seed: int) -> dict[str, Table]:
+    "What each look sees of a healthy training."
+    return tables(examined(Training(kind, seed)))
 
 
-def in_points(points: int) -> str: return f"{points} {'point' if points == 1 else 'points'}"
-def in_layer(layer: str | None = None) -> str: return f" in {layer}" if layer else ""
-def name_of(f: Callable) -> str: return getattr(f, "__name__", type(f).__name__)
-def behind(treatment: Callable | None) -> str: return f" after `{name_of(treatment)}`" if treatment else ""
-
-
-def asserted(row: str, what: str, sign: str, number: float) -> Claim:
-    "A claim, if it is one."
-    require(sign in SIGNS, f"A claim compares with one of {', '.join(SIGNS)}, and not with {sign!r}.")
-    is_number = isinstance(number, (int, float)) and not isinstance(number, bool) and not math.isnan(number)
-    require(is_number, f"A claim compares with a number, and not with {number!r}.")
-    return Claim(str(row), str(what), sign, float(number))
-
-
-def rows_of(seen: dict[str, Table], row: str) -> str:
-    "What a claim may be about, in words."
-    if not seen: return "CaseLook first: `case.look(what)`."
-    found = [what for table in seen.values() for what in table.get(row, {})]
-    if found: return f"There are {', '.join(found)} of it."
-    rows = list(dict.fromkeys(row for table in seen.values() for row in table))
-    return f"Its rows are {', '.join(rows)}." if rows else "A claim is about a table with numbers."
-
-# %% ../../nbs/lib/exercises/ward.ipynb #a090bfe8
-class Report:
-    "A report in Markdown: shown in a notebook, and printed elsewhere."
-    def __init__(self, seed: int, about: list[str], end: str, entries: list[Entry]):
-        self.seed, self.end, self.entries = seed, end or "open", entries
-        self.points = sum(entry.points for entry in entries)
-        self.about, self.file = about, "" # The file in which it is kept; empty outside of a learner's folder
-
-    def __str__(self):
-        lines = [self.title, "", f"> {self.about[1]}", "", self.about[0], ""]
-        for kind, heading in HEADINGS.items():
-            those = [entry for entry in self.entries if entry.kind == kind]
-            if those: lines += [f"## {heading}", "", *(self.line(entry) for entry in those), ""]
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    @property
-    def title(self) -> str: return f"# Case {self.seed}: {self.end}, {in_points(self.points)}"
-
-    def line(self, entry: Entry) -> str:
-        text = entry.text.replace("\n", " ")
-        return f"1. {text}{f' ({in_points(entry.points)})' if entry.points else ''}"
-
-    def _repr_markdown_(self): return str(self)
-
-    def keep(self) -> "Report":
-        "Write it to the learner's folder, if this is one. A solved case is only replaced by one with fewer points."
-        if not Path(FILE).is_file(): return self
-        path = Path(f"case-{self.seed}.md")
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
-        solved = re.match(r"# Case \d+: solved, (\d+) point", before)
-        if solved and before != str(self) and not (self.end == "solved" and self.points < int(solved[1])):
-            print(f"{path} is left as it is: it has this case solved, with {in_points(int(solved[1]))}.")
-            return self
-        write_file(path, str(self).encode())
-        print(f"Kept in {path}.")
-        return self
+def tables_after(p: Training, f: Callable | None) -> dict[str, Table]:
+    "What each look sees of `p` after a treatment; nothing, if it stops the training."
+    try:
+        with own_settings(): return tables(examined(treated(p, f) if f else p))
+    except Exception: return {}  # the treatment itself has been told why
 
 # %% ../../nbs/lib/exercises/ward.ipynb #433c1bef
 class Case:
@@ -248,13 +176,14 @@ class Case:
         p, self._layers = self._plan.planted(seed)
         self._model = p.model  # for the names of its layers
         self._looks: dict[tuple, CaseLook] = {}  # by what was looked at, and after which treatment
-        self._shown: dict[tuple, str] = {}  # by claim and treatment: with its numbers
-        self._named: list[Disease] = []
+        self._shown: list[Shown] = []
+        self._named: dict[str, Disease] = {}  # by name, with its layer
         self._entries: list[Entry] = []
         self._end = ""  # solved, or given up
+        self._found: dict[str, list[Shown]] | None = None  # by name, once the case is closed
 
     @property
-    def complaint(self) -> str: return self._plan.complaint # What its owner says
+    def complaint(self) -> str: return self._plan.complaint # What its owner says; it is no evidence
 
     @property
     def points(self) -> int: return sum(entry.points for entry in self._entries) # So far; fewer are better
@@ -266,12 +195,16 @@ class Case:
                 f"nothing is. Points of a look(…): {costs}.\nThen claim(row, what, sign, number), "
                 "name(disease, layer), treat(f) and report().")
 
+    def __getattr__(self, name: str):
+        raise AttributeError(f"A case has no {name!r}, as its parts are not open: take a `look(what)`, then "
+                             "`claim(row, what, sign, number)`, `name(disease, layer)` and `treat(f)`.")
+
     def look(
         self,
         what: str, # One of `LOOKS`, such as "outputs"
-        after: Callable | None = None, # CaseLook at the patient after this treatment, a function as for `treat`
-    ) -> CaseLook: # A table of numbers, and what they were made from
-        "CaseLook at one side of a run. The same look again costs nothing."
+        after: Callable | None = None, # Look at the patient after this treatment, a function as for `treat`
+    ) -> CaseLook: # A table of numbers, what its columns are, and what they were made from
+        "Look at one side of a run. The same look again costs nothing."
         require(what in LOOKS, f"There is no look {what!r}. There are {', '.join(LOOKS)}.")
         if (what, after) not in self._looks:
             p = self._plan.admitted(self.seed)
@@ -281,29 +214,34 @@ class Case:
             except Exception as error:
                 if after is None or isinstance(error, NotYet): raise
                 raise NotYet(f"After this treatment, the training stops. {explained(error, after)}") from error
-            self._note("look", f"{what}{behind(after)}", LOOKS[what].cost)
+            if not self._end: self._entries.append(Entry("look", f"{what}{behind(after)}", LOOKS[what].cost))
         return self._looks[what, after]
 
     def claim(
         self,
         row: str, # A row of a look's table, such as "act2"
-        what: str, # What is measured there, such as "near_zero"
-        sign: str, # "<", ">", "<=" or ">="
-        number: float, # With which it is compared
+        what: str = "", # What is measured there, such as "near_zero"
+        sign: str = "", # "<", ">", "<=" or ">="
+        number: float | None = None, # With which it is compared
         after: Callable | None = None, # The treatment after which you looked
     ) -> None:
         "Say what is odd. It counts if it holds for this patient and for no healthy twin: a training without a fault."
+        if number is None: raise TypeError("A claim has a row, what is measured there, a sign and a number, as in "
+                                           "`case.claim('act2', 'near_zero', '>', 0.9)`.")
+        self._require_open()
         claim = asserted(row, what, sign, number)
-        require(row != "loss", "That is the complaint: it says that something is wrong, and not what.")
-        require((claim, after) not in self._shown, "You have shown that already.")
+        require(row != "loss" or sign in ("<", "<="),
+                "A high loss is the complaint, not evidence; claim something else.")
+        require((claim, after) not in [(each.claim, each.after) for each in self._shown],
+                "You have shown that already.")
         seen = {name: look.table for (name, treatment), look in self._looks.items() if treatment is after}
         name = next((name for name, table in seen.items() if what in table.get(row, {})), None)
         require(name, f"You have not looked at {what!r} of {row!r}{behind(after)}. {rows_of(seen, row)}")
-        twins = [healthy_tables(self._plan.kind, self.seed + k*APART)[name] for k in (0, 1)]
+        twins = self._twins(name)
         try: said = checked(claim, seen[name], twins)
         except NotYet as error: raise self._wrong("claim", f"{claim}{behind(after)}", WRONG_CLAIM, error) from None
-        self._shown[claim, after] = said
-        self._note("claim", f"{said}{behind(after)}")
+        self._shown.append(Shown(claim, name, claim.numbers(seen[name], twins), after))
+        print(f"ok: {said}{behind(after)}")
 
     def name(
         self,
@@ -311,29 +249,34 @@ class Case:
         layer: str | nn.Module | None = None, # The layer that has it; None for a fault of the whole run
     ) -> None:
         "Name what is wrong. Each name needs a claim of its own that counts, and “nothing is wrong” needs three looks."
+        self._require_open()
         if plainly(disease) in NOTHING: return self._nothing_is_wrong()
         what, layer = disease_named(disease), layer_named(self._model, layer, any(self._layers))
-        require(what not in [fault.what for fault in self._named], "You have named that already.")
+        require(what not in [fault.what for fault in self._named.values()], "You have named that already.")
+        require(not self._named or self._left, "You have named both already: treat them with `case.treat(f)`.")
         require(len(self._shown) > len(self._named), "What shows it? Before a name comes a claim, one for each name, "
                 "about what you saw: `case.claim(row, what, sign, number)`.")
-        open_ones = [each for each in zip(self._plan.faults, self._layers) if each[0] not in self._named]
-        fault, layers = next((each for each in open_ones if what in (each[0].what, *each[0].also)), open_ones[0])
+        if not self._left: raise self._wrong("name", f"{disease}{in_layer(layer)}", WRONG_NAME,
+                                             NotYet(f"It is not “{what}”. Is it something that a treatment has done?"))
+        fault, layers = next((each for each in self._left if what in (each[0].what, *each[0].also)), self._left[0])
         try: said = what_is_said(fault, layers, 0, what, layer, "case.name")
         except NotYet as error:
             if layer is None and what in (fault.what, *fault.also): raise  # only the layer is missing
             raise self._wrong("name", f"{disease}{in_layer(layer)}", WRONG_NAME, error) from None
-        self._named.append(fault)
-        self._note("name", said)
+        self._named[f"{fault.what}{in_layer(layer or layers[0]) if layers else ''}"] = fault
+        print(f"ok: {said}{' One name is still missing.' if self._left else ''}")
 
     def _nothing_is_wrong(self):
+        require(not self._named, "You have named something that is wrong.")
         looks = {what for what, after in self._looks if after is None}
         require(len(looks) >= LOOKS_FIRST, "Who says that nothing is wrong has looked at more than that: at "
                                            f"{LOOKS_FIRST} sides of the run at least.")
-        open_ones = [fault for fault in self._plan.faults if fault not in self._named]
-        if open_ones: raise self._wrong("name", "nothing is wrong", WRONG_NAME, NotYet(
-            f"Something is wrong with this patient. A good doctor would have looked at {open_ones[0].area}."))
+        if self._left: raise self._wrong("name", "nothing is wrong", WRONG_NAME, NotYet(
+            f"Something is wrong with this patient. A good doctor would have looked at {self._left[0][0].area}."))
         loss = loss_of_twin(self._plan.kind, self.seed)
-        self._note("name", f"nothing is wrong. Its loss on new data, {loss:.2f}, is that of a healthy training")
+        said = f"nothing is wrong. Its loss on new data, {loss:.2f}, is that of a healthy training"
+        self._entries.append(Entry("healthy", f"{said[0].upper()}{said[1:]}."))
+        print(f"ok: {said}.")
         self._finish()
 
     def treat(
@@ -341,37 +284,66 @@ class Case:
         f: Callable, # `f(patient)` changes the model, optimizer, loss, batch, … of a patient in place, before training
     ) -> None:
         "Check whether a treatment cures both faults, in this patient and in two others, as `Patient.treat` does."
-        left = len(self._plan.faults) - len(self._named)
-        require(self._named and not left, "Name what is wrong before you treat it; to see what a treatment changes, "
-                                          "look again: `case.look(what, after=f)`.")
-        try: said = treatment(self._plan.admitted, self.seed, f)
-        except NotYet as error: raise self._wrong("treatment", name_of(f), WRONG_TREATMENT, error) from None
-        untreated = self._plan.admitted(self.seed)
-        with own_settings(): untreated.train()
-        self._note("treatment", f"{said} Without it, this patient has {written([untreated.new_loss()])}.")
+        self._require_open()
+        look = "To see what a treatment changes, look again: `case.look('loss', after=f)`."
+        require(self._named, f"Name what is wrong before you treat it. {look}")
+        require(not self._left, f"One name is still missing. {look}")
+        try: cured = treatment(self._plan.admitted, self.seed, f, self._plan.alone())
+        except NotYet as error:
+            error = NotYet(f"{error}{self._still(f)}")
+            raise self._wrong("treatment", f"`{name_of(f)}`", WRONG_TREATMENT, error) from None
+        p = self._plan.admitted(self.seed)
+        with own_settings(): p.train()
+        before = written([p.new_loss()])
+        self._entries.append(Entry("treatment", f"{code_of(f)}\n\n{cured.beside(before)}"))
+        print(f"ok: {cured} Without it, this patient has {before}.")
         self._finish()
 
     def answer(self) -> None:
-        "Print what is wrong, and what shows it. The case counts as given up."
-        self._end = self._end or "given up"
-        faults = [f"{fault.what}{in_layer(*layers[:1])}. What shows it: {shown(fault.look)}"
-                  for fault, layers in zip(self._plan.faults, self._layers)]
-        self._note("answer", "\n".join(faults) or "Nothing is wrong.")
+        "Print what is wrong, and what shows it. The case counts as given up, if it is not solved."
+        said = [f"{fault.what}{in_layer(*layers[:1])}. What shows it: {shown(fault.look)}"
+                for fault, layers in zip(self._plan.faults, self._layers)] or ["Nothing is wrong."]
+        print("\n".join(said))
+        if self._end: return
+        self._end = "given up"
+        self._entries += [Entry("answer", each) for each in said]
 
-    def report(self) -> "Report": # Markdown
-        "What was done, in order, and what it cost. In a folder of `hooklab lessons`, it is also kept as a file."
-        return Report(self.seed, repr(self).splitlines()[:2], self._end, self._entries).keep()
+    def report(self) -> Report: # Markdown
+        "What was found and how it was treated. In a folder of `hooklab lessons`, a solved case is kept without asking."
+        return Report(self.seed, repr(self).splitlines()[:2], self._end, self._entries, self._evidence()).keep()
+
+    @property
+    def _left(self) -> list[tuple[Disease, list[str]]]: # Faults without a name, and their layers
+        return [each for each in zip(self._plan.faults, self._layers) if each[0] not in self._named.values()]
+
+    def _twins(self, look: str) -> list[Table]:
+        return [healthy_tables(self._plan.kind, self.seed + k*APART)[look] for k in (0, 1)]
+
+    def _require_open(self):
+        require(not self._end, f"This case is closed: it is {self._end}. To start over, make it again: "
+                               f"`hl.patient({self.seed}, faults=2)`.")
+
+    def _still(self, f: Callable) -> str:
+        "Which claims hold after a treatment too."
+        seen = tables_after(self._plan.admitted(self.seed), f)
+        still = [f"{claim.what} of {claim.row} is {claim.numbers(seen[look], twins)}"
+                 for claim, look, _, after in self._shown if seen and not after
+                 for twins in [self._twins(look)] if claim.shows(seen[look], twins)]
+        return f" You claimed, and it still shows: {'; '.join(still)}." if still else ""
+
+    def _evidence(self) -> dict[str, list[Shown]]:
+        "By name: what shows it, once the case is closed; before that, all claims are without a name."
+        if not self._end: return dict.fromkeys(self._named, []) | ({"": self._shown} if self._shown else {})
+        if self._found is None: self._found = evidence(self._plan, self.seed, self._named, self._shown)
+        return self._found
 
     def _finish(self):
         if not self._end:
             self._end = "solved"
             note(f"case {self.seed}", True, points=self.points)
         print(f"This case is {self._end}, with {in_points(self.points)}. `case.report()` has all of it.")
-
-    def _note(self, kind: str, text: str, points: int = 0):
-        self._entries.append(Entry(kind, text, points))
-        if kind != "look": print(text if kind == "answer" else f"ok: {text}")
+        if Path(FILE).is_file(): self.report()
 
     def _wrong(self, kind: str, text: str, points: int, error: NotYet) -> NotYet:
-        self._entries.append(Entry(kind, f"{text}: {error}", points))
+        self._entries.append(Entry(kind, text, points, wrong=True))
         return NotYet(f"{error} ({in_points(points)}, {self.points} so far)")

@@ -422,6 +422,20 @@ def test_the_score_counts_what_was_tried(monkeypatch, capsys):
     assert patients.patient(p.seed + 1)._chart.points == 0
 
 
+def test_who_was_told_has_no_score(tmp_path, monkeypatch, capsys):
+    begin(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(patients, "CHARTS", {})
+    monkeypatch.setattr(patients, "treatment", lambda *given: "cured.")
+    p = hl.patient(of("dead units").seed)
+    with not_yet(r"It is not .*\(2 points\)$"): p.check("wrong sign")
+    p.answer()
+    p.treat(nothing)
+    out = capsys.readouterr().out
+    assert "You were told what it has, so there is no score" in out and "Score" not in out
+    assert tries(tmp_path/FILE) == []
+
+
 def test_a_cure_is_noted_in_a_learners_folder(tmp_path, monkeypatch):
     begin(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -484,7 +498,7 @@ def breaks(p): p.loss = lambda output, labels: output.nothing()
 
 
 @pytest.mark.parametrize(("f", "told"), [
-    (another_model, "changed in place, and not be replaced"), (another_layer, "other parameters than before: lin2"),
+    (another_model, "may not replace the model by something"), (another_layer, "other parameters than before: lin2"),
     (other_data, "stay as they are"), (in_the_data, "stay as they are"), (few_rows, "one row for each of the 150"),
     (no_tensor, "one row for each"), (training, "The clinic trains it"), (stub, "Nothing is written here yet"),
     (stops, "AttributeError"), (called, "are functions"), (breaks, "training stops in step 0"),

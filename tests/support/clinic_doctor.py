@@ -3,7 +3,7 @@ import math
 
 from hooklab.exercises.checking import NotYet
 from hooklab.exercises.looks import LOOKS
-from hooklab.exercises.ward import SIGNS
+from hooklab.exercises.reports import SIGNS
 
 SHOWS = {  # look, row, what is measured, sign, number, and the layer to name; {act} is each layer of that name in turn
     "NaN or Inf": ["gradients {before} output_finite_first < 1 {act}"],
@@ -35,8 +35,8 @@ SHOWS = {  # look, row, what is measured, sign, number, and the layer to name; {
     "dropout too strong": ["outputs drop near_zero > .9 drop"],
     "activations explode": ["outputs lin4 std > 20", "outputs lin4 finite < 1"],
     "gradients explode": ["gradients rnn parameters > 1000 rnn", "outputs rnn std > 1000 rnn"],
-    "not trained": ["gradients lin4 output < 1e-9 lin4"],
-    "frozen part": ["updates lin1 step < 1e-9"],
+    "not trained": ["gradients lin4 reached < 1 lin4"],
+    "frozen part": ["gradients lin1 requires_grad < 1"],
     "not in the optimizer": ["updates lin1 step < 1e-9", "updates rnn step < 1e-9 rnn"],
     "gradients vanish": ["gradients lin1 output < .01"]}
 

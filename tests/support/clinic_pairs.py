@@ -22,8 +22,9 @@ from hooklab.exercises import treatment
 from hooklab.exercises.checking import NotYet, own_settings
 from hooklab.exercises.diseases import DISEASES
 from hooklab.exercises.looks import examined, tables
+from hooklab.exercises.reports import Claim
 from hooklab.exercises.treatment import APART
-from hooklab.exercises.ward import CasePlan, Claim, healthy_tables
+from hooklab.exercises.ward import CasePlan, healthy_tables
 from support.clinic_cures import CURES
 from support.clinic_doctor import claims_of
 
