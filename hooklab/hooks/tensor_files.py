@@ -138,6 +138,23 @@ def _what_is_wrong(path: Path) -> tuple[type, str]:
     return CutOff, f"was cut off ({size} bytes are there, and its header promises {8 + n + promised})"
 
 
+AGAIN = 20  # tries, with a file that is replaced all the time
+
+
+def _which(path: Path) -> tuple[int, ...]:
+    "Tells a file from another one that has taken its name."
+    seen = path.stat()
+    return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
+
+
+def _open_one(path: Path) -> safe_open:
+    "Header and numbers of one file: `safe_open` opens it twice, and a run that saves itself may replace it in between."
+    for _ in range(AGAIN):
+        before, f = _which(path), safe_open(path, "pt")
+        if _which(path) == before: break
+    return f
+
+
 def open_tensors(
     path: str | Path, # A safetensors file
     kind: str = "safetensors file", # What it should be, for the text of an error
@@ -146,7 +163,7 @@ def open_tensors(
 ) -> safe_open: # The open file, for a `with`; `get_tensor` and `get_slice` read what is asked for, and no more
     "Open a file of tensors to read from."
     path = ordinary(path, kind, if_other)
-    try: return safe_open(path, "pt")
+    try: return _open_one(path)
     except SafetensorError as e:
         error, reason = _what_is_wrong(path)
         then = if_cut_off if error is CutOff else if_other

@@ -14,8 +14,10 @@ import weakref
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save
 
+from hooklab.hooks import tensor_files
 from hooklab.hooks.files import remove_unfinished, whole_file, write_file
 from hooklab.hooks.tensor_files import (
     CutOff,
@@ -366,3 +368,20 @@ def test_a_hash_sees_dtype_shape_and_each_bit():
     assert len({tensors_hash([t]) for t in different}) == len(different)
     assert tensors_hash([x]) == tensors_hash([x.clone()]) != tensors_hash([x, x])
     assert tensors_hash([x.reshape(2, 3).T]) == tensors_hash([x.reshape(2, 3).T.contiguous()])
+
+
+def test_a_file_that_is_replaced_while_it_is_opened(tmp_path, monkeypatch):
+    "Header and numbers are those of one file, though `safe_open` opens it twice."
+    def written(name, x):
+        tensor_files.write_tensors(tmp_path/name, {"x": (x.dtype, x.shape)}, lambda _: x)
+        return tmp_path/name
+    path, newer = written("run.safetensors", torch.zeros(3)), written("newer.safetensors", torch.ones(5))
+    opened = []
+    def slowly(path, framework):
+        f = safe_open(path, framework)
+        if not opened: os.replace(newer, path)
+        opened.append(path)
+        return f
+    monkeypatch.setattr(tensor_files, "safe_open", slowly)
+    with tensor_files.open_tensors(path) as f: assert f.get_tensor("x").tolist() == [1.]*5
+    assert len(opened) == 2
