@@ -107,7 +107,8 @@ SOME = sample(10, EACH, kind=lambda case: case[0])  # each disease, in one kind 
 @pytest.mark.filterwarnings("ignore:Detected call of")  # of a scheduler that was left behind
 def test_all_cures(what, kind):
     plan = one_with(what, kind)._plan
-    assert treatment.treatment(lambda seed: patients.admitted(plan, seed), SEED, CURES[what]).startswith("cured")
+    cured = treatment.treatment(lambda seed: patients.admitted(plan, seed), SEED, CURES[what])
+    assert str(cured).startswith("cured")
 
 
 @sweep
@@ -237,7 +238,7 @@ OTHERS = [(what, f) for what, others in OTHER_CURES.items() for f in others]
 @pytest.mark.filterwarnings("ignore:Detected call of")  # of a scheduler that was left behind
 def test_another_right_treatment_cures_too(what, f):
     plan = of(what)._plan
-    assert treatment.treatment(lambda seed: patients.admitted(plan, seed), SEED, f).startswith("cured")
+    assert str(treatment.treatment(lambda seed: patients.admitted(plan, seed), SEED, f)).startswith("cured")
 
 
 # ---- two losses
