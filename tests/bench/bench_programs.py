@@ -1,11 +1,13 @@
 """How often preflight, diagnose and find_nan name the cause in small programs with a fault that somebody really had.
 
-    python -m tests.bench programs [--half open_half] [--only PART_OF_NAME …] [--show]
-    python -m tests.bench.bench_programs --plain [--half …] [--only …]     the programs without hooklab
+    python -m tests.bench programs [--set open_half …] [--only PART_OF_NAME …] [--show]
+    python -m tests.bench programs --first-look third_set     once: its figures go to results/first_looks.json
+    python -m tests.bench.bench_programs --plain [--set …] [--only …]     the programs without hooklab
     TORCH_AUDIT=FOLDER python -m tests.bench programs     beside torch-audit, see diagnose_peers.py
 
 The programs are in programs/, and what counts as right is fixed in programs/meaning.py. The whole is kept in
-results/programs.json; a part (--half, --only) is printed only. --show prints the findings in full.
+results/programs.json; a part (--set, --only) is printed only. --show prints the findings in full. What the tools said
+of a set before any rule was written with it in view is its first look, and is never measured again.
 A program does harm if its score is clearly worse than that of its repaired twin with each of two seeds; the others are
 left out. Of those that do harm, each tool alone, all three one after the other, and what they say as one verdict
 (`diagnose` of a record with the preflight before it and find_nan in it)
@@ -17,6 +19,8 @@ An alarm is a finding beyond a note on a repaired twin, or on one of ten kinds o
 with three seeds (tests/support/odd_runs.py)."""
 import argparse
 import contextlib
+import datetime
+import json
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -27,10 +31,11 @@ from torch.utils.data import DataLoader
 
 import hooklab as hl
 from tests.bench import diagnose_peers
+from tests.bench.bars import RESULTS
 from tests.bench.bench_diagnose import harm_seeds, harmed
 from tests.bench.diagnose_runs import Nothing
 from tests.bench.measure import share
-from tests.bench.programs import HALVES, half_of, meaning, programs
+from tests.bench.programs import HALVES, SETS, half_of, meaning, programs
 from tests.support.odd_runs import RUNS, learns, looked_at
 
 TOOLS = "preflight", "diagnose", "find_nan"
@@ -182,19 +187,31 @@ def rates(said: list[Said], twins: list[Said], tools: tuple[str, ...]) -> dict:
 
 def measure(*arguments: str) -> dict | None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench programs")
-    parser.add_argument("--half", nargs="+", default=[*HALVES], choices=HALVES)
+    parser.add_argument("--set", nargs="+", default=[*SETS], choices=SETS)
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--first-look", choices=SETS)
     options = parser.parse_args(arguments)
+    if options.first_look: return look_first(options.first_look)
     figures = {}
-    for half in options.half: figures |= figures_of(half, options.only, options.show)
-    if {*options.half} == {*HALVES} and not options.only: return figures | healthy()
+    for each in options.set: figures |= figures_of(each, options.only, options.show)
+    if {*options.set} == {*SETS} and not options.only: return figures | healthy()
     for title, rows in figures.items(): print(title, rows)
     return None
 
 
-def figures_of(half: str, only: list[str], show: bool) -> dict:
-    chosen = [p for p in programs(half) if not only or any(part in name_of(p) for part in only)]
+FIRST_LOOKS = RESULTS/"first_looks.json"
+
+
+def look_first(which: str):
+    known = json.loads(FIRST_LOOKS.read_text())
+    if which in known: raise SystemExit(f"There was a first look at {which}, on {known[which]['date']}. There is no second first look.")
+    known[which] = {"date": f"{datetime.date.today()}", "figures": figures_of(which, [], show=False)}
+    FIRST_LOOKS.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def figures_of(name_of_set: str, only: list[str], show: bool) -> dict:
+    chosen = [p for p in programs(name_of_set) if not only or any(part in name_of(p) for part in only)]
     harmful, harmless, said, twins, start = [], [], [], [], time.perf_counter()
     for program in chosen:
         fault, twin = ([score(program, seed, repaired) for seed in harm_seeds] for repaired in (False, True))
@@ -206,17 +223,17 @@ def figures_of(half: str, only: list[str], show: bool) -> dict:
         twins.append(asked(program, True))
         if show: print(said[-1], twins[-1], sep="\n", flush=True)
     took = time.perf_counter() - start
-    print(f"{half}: {len(harmful)} programs that do harm, {len(harmless)} that do none, {took:.0f} s")
+    print(f"{name_of_set}: {len(harmful)} programs that do harm, {len(harmless)} that do none, {took:.0f} s")
     tools = {tool: (tool,) for tool in TOOLS} | {"all three": TOOLS, VERDICT: (VERDICT,)}
     if PEER in ASK: tools[PEER] = PEER,
-    figures = {f"{half}: {name}, percent": rates(said, twins, which) for name, which in tools.items()}
+    figures = {f"{name_of_set}: {name}, percent": rates(said, twins, which) for name, which in tools.items()}
     areas = {area: [one for one in said if one.program.AREA == area] for area in meaning.AREAS}
-    figures[f"{half}: by area"] = [by_area(area, found) for area, found in areas.items()]
-    figures[f"{half}: programs"] = [{
+    figures[f"{name_of_set}: by area"] = [by_area(area, found) for area, found in areas.items()]
+    figures[f"{name_of_set}: programs"] = [{
         "programs": len(harmful), "without harm": len(harmless), "from 2020 on": sum(p.YEAR >= 2020 for p in harmful)}]
-    if half == "open_half":  # what the tools say of single programs of the other half is for nobody who writes rules
-        figures["open_half: misses"] = [str(one) for one in said if not one.names_cause(TOOLS)]
-        figures["open_half: alarms"] = [str(one) for one in twins if one.alarms(TOOLS)]
+    if name_of_set in HALVES:  # what the tools say of single programs of another set is for nobody who writes rules
+        figures[f"{name_of_set}: misses"] = [str(one) for one in said if not one.names_cause(TOOLS)]
+        figures[f"{name_of_set}: alarms"] = [str(one) for one in twins if one.alarms(TOOLS)]
     return figures
 
 
@@ -245,32 +262,32 @@ def by_area(area: str, said: list[Said]) -> dict:
             "true": sum(one.is_true(TOOLS) for one in said), "nothing": sum(not one.of(TOOLS) for one in said)}
 
 
-def complaint(program: ModuleType, half: str) -> str:
+def complaint(program: ModuleType, name_of_set: str) -> str:
     "What is wrong with the entries of a program; empty if nothing is."
-    if half_of(program.SOURCE) != half: return f"belongs to {half_of(program.SOURCE)}"
+    if name_of_set in HALVES and half_of(program.SOURCE) != name_of_set: return f"belongs to {half_of(program.SOURCE)}"
     if program.AREA not in meaning.AREAS: return f"no such area: {program.AREA}"
     if program.CAUSE not in meaning.CAUSES: return f"no such cause: {program.CAUSE}"
     return ""
 
 
-def run_plainly(half: str, only: list[str]):
-    for program in programs(half):
+def run_plainly(name_of_set: str, only: list[str]):
+    for program in programs(name_of_set):
         name = name_of(program)
         if only and not any(part in name for part in only): continue
-        if why := complaint(program, half): print(f"WRONG {name}: {why}")
+        if why := complaint(program, name_of_set): print(f"WRONG {name}: {why}")
         start = time.perf_counter()
         fault, twin = ([score(program, seed, repaired) for seed in harm_seeds] for repaired in (False, True))
         took = (time.perf_counter() - start)/4
         verdict = "harm " if harmed(fault, twin) else "NO HARM"
-        print(f"{verdict} {half} {name}: {[round(s, 3) for s in fault]} beside {[round(s, 3) for s in twin]} "
+        print(f"{verdict} {name_of_set} {name}: {[round(s, 3) for s in fault]} beside {[round(s, 3) for s in twin]} "
               f"({took:.2f} s a run)", flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_programs")
     parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--half", nargs="+", default=HALVES, choices=HALVES)
+    parser.add_argument("--set", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--only", nargs="+", default=[])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for half in options.half: run_plainly(half, options.only)
+    for each in options.set: run_plainly(each, options.only)
