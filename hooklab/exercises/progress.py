@@ -198,46 +198,50 @@ class Progress:
 GREEN, ORANGE, GREY = "#1b9e77", "#d95f02", "#888888"
 
 
-class Map(Progress):
+class Map:
     "Progress by track, for a terminal (`print`) and for a notebook."
+    def __init__(self, progress: Progress): self.progress = progress
+
     def tracks(self) -> dict[str, list[Lesson]]:
-        found = {title: [self.lessons[number] for number in numbers if number in self.lessons]
+        lessons = self.progress.lessons
+        found = {title: [lessons[number] for number in numbers if number in lessons]
                  for title, numbers in TRACKS.items()}
         listed = {number for numbers in TRACKS.values() for number in numbers}
-        others = [lesson for number, lesson in self.lessons.items() if number not in listed]
-        return {title: lessons for title, lessons in (found | {"More": others}).items() if lessons}
+        others = [lesson for number, lesson in lessons.items() if number not in listed]
+        return {title: each for title, each in (found | {"More": others}).items() if each}
 
     def __str__(self):
-        lines = []
-        for title, lessons in self.tracks().items():
-            lines += [title, *map(self.line, lessons), ""]
-        guessed = f"; guesses: {self.guessed()} right" if self.guessed() else ""
-        return "\n".join([*lines, f"Exercises: {self.course_done()}{guessed}", *self.clinic(), self.now()])
+        lines = [line for title, lessons in self.tracks().items() for line in (title, *map(self.line, lessons), "")]
+        return "\n".join([*lines, self.in_all("; "), *self.clinic(), self.progress.now()])
+
+    def in_all(self, between: str) -> str:
+        guessed = self.progress.guessed()
+        return f"Exercises: {self.progress.course_done()}" + (f"{between}guesses: {guessed} right" if guessed else "")
 
     def clinic(self) -> list[str]: # A line, if there is something to say
         "How many patients were cured, and cases solved."
-        def n(kind, did): return sum(what.startswith(kind) for what in self.done), did
+        def n(kind, did): return sum(what.startswith(kind) for what in self.progress.done), did
         counts = {"patient": n("patient(", "cured"), "case": n("case ", "solved")}
         found = [f"{n} {kind if n == 1 else kind + 's'} {did}" for kind, (n, did) in counts.items() if n]
         return [f"Clinic: {', '.join(found)}"] if found else []
 
     def line(self, lesson: Lesson) -> str:
-        tried = sum(self.tries[each.id] for each in lesson.exercises)
-        parts = [f"{self.n_done(lesson)} of {len(lesson.exercises)}", f"{tried} tries" if tried else "",
-                 f"guesses: {self.guessed(lesson)}" if self.guessed(lesson) else ""]
+        tried = sum(self.progress.tries[each.id] for each in lesson.exercises)
+        guessed = self.progress.guessed(lesson)
+        parts = [f"{self.progress.n_done(lesson)} of {len(lesson.exercises)}", f"{tried} tries" if tried else "",
+                 f"guesses: {guessed}" if guessed else ""]
         return f"  {lesson.number} {lesson.name:<26} {parts[0]:<8} {parts[1]:<9} {parts[2]}".rstrip()
 
     def _repr_html_(self):
         rows = "".join(f"<p><b>{escape(title)}</b></p><p>{''.join(map(self.box, lessons))}</p>"
                        for title, lessons in self.tracks().items())
-        guessed = f" · guesses: {self.guessed()} right" if self.guessed() else ""
         clinic = "".join(f"<p>{line}</p>" for line in self.clinic())
-        return f"{rows}<p>Exercises: {self.course_done()}{guessed}</p>{clinic}<p><b>{escape(self.now())}</b></p>"
+        return f"{rows}<p>{self.in_all(' · ')}</p>{clinic}<p><b>{escape(self.progress.now())}</b></p>"
 
     def box(self, lesson: Lesson) -> str:
         "A link to the lesson. Its colour says whether it is done, begun or new; so do the numbers."
-        n, of = self.n_done(lesson), len(lesson.exercises)
-        begun = any(what[:2] == lesson.number for what in self.tries)
+        n, of = self.progress.n_done(lesson), len(lesson.exercises)
+        begun = any(what[:2] == lesson.number for what in self.progress.tries)
         colour = GREEN if n == of else ORANGE if begun else GREY
         style = ("display: inline-block; margin: 0 8px 8px 0; padding: 4px 8px; "
                  f"border: 1px solid {colour}; border-left: 6px solid {colour}")
@@ -247,7 +251,7 @@ class Map(Progress):
 # %% ../../nbs/lib/exercises/progress.ipynb #9216b0be
 def how_far() -> Map: # Printed, or drawn in a notebook
     "Your progress in the lessons of this folder, and what comes next."
-    return Map(tries(Path(FILE)) if Path(FILE).is_file() else [], course())
+    return Map(Progress(tries(Path(FILE)) if Path(FILE).is_file() else [], course()))
 
 # %% ../../nbs/lib/exercises/progress.ipynb #9becd443
 def noted(

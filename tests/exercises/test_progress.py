@@ -10,7 +10,7 @@ import yaml
 
 from hooklab.exercises import check, guess
 from hooklab.exercises.checking import TRIES, NotYet
-from hooklab.exercises.progress import FILE, TRACKS, Map, begin, course, note, reset, tries
+from hooklab.exercises.progress import FILE, TRACKS, Map, Progress, begin, course, note, reset, tries
 from support.checks import REPO
 
 WHOLE = sum(len(lesson.exercises) for lesson in course().values())
@@ -71,7 +71,7 @@ def test_letters_count_as_exercises(folder, capsys):
     note("05a", True)
     check("05r", "C")
     assert capsys.readouterr().out.endswith(f" · try 1 · lesson 05: 2 of 4 · course: 2 of {WHOLE} · next: 05b\n")
-    progress = Map(tries(folder/FILE), course())
+    progress = Map(Progress(tries(folder/FILE), course()))
     assert "05 Activation health          2 of 4   4 tries" in str(progress) and "2 of 4" in progress._repr_html_()
 
 
@@ -95,7 +95,7 @@ def test_lesson_that_is_done(folder, capsys):
 def test_first_guess_counts_and_what_is_no_guess_is_not_kept(folder, capsys):
     for text in ("", "...", "seven", "?", "nearly all", "ABOUT A THIRD"): guess("05.1", text)
     assert [(row["guess"], row["right"]) for row in rows(folder)] == [("nearly all", False), ("about a third", True)]
-    assert "guesses: 0 of 1 right" in str(Map(tries(folder/FILE), course()))
+    assert "guesses: 0 of 1 right" in str(Map(Progress(tries(folder/FILE), course())))
     out = capsys.readouterr().out
     assert out.count("About a third") == 3 and "'seven' is no option" in out and out.count('With "?"') == 3
     with pytest.raises(LookupError, match="no question '05.7'"): guess("05.7", "two")
