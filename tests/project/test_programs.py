@@ -1,4 +1,4 @@
-"""The programs of tests/bench/programs: each is in a set, of two halves in the one that its source decides, and says what is wrong with it."""
+"""The programs of tests/bench/programs: each is in the set where it belongs, and says what is wrong with it."""
 import random
 
 import pytest
