@@ -575,6 +575,7 @@ def fit_and_ask_nobody(visit, browser, site, files):
     assert not [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 
 
+@pytest.mark.slow
 def test_the_longest_pages_fit_and_ask_nobody_for_anything(visit, browser, site):
     "One of each folder for readers, and one of the code, whose pages one function makes."
     longest = {

@@ -957,7 +957,7 @@ def test_compiled(backend, options):
     if options == {"with_hist": True} and backend != "inductor": assert torch.equal(s.history.values("hist"), plain.history.values("hist"))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", one_in(2, [torch.float32, torch.bfloat16]))
 def test_a_sample_of_large_outputs_in_compiled_code(dtype):
     "It is the sample of the plain run, and a number that is not finite is seen wherever it stands."
     torch._dynamo.reset()
@@ -995,6 +995,7 @@ def images_kept_for_backward(model, x, monkeypatch):
     return sorted(kept, key=str)
 
 
+@pytest.mark.slow
 def test_compiled_code_keeps_no_more_for_the_backward_pass(monkeypatch):
     "It would keep the mask of each ReLU, whose writing takes longer than the statistics."
     model = nn.Sequential(

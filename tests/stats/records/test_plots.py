@@ -122,7 +122,7 @@ def test_draws_on_given_axes(h):
     assert plt.get_fignums() == [fig.number]
 
 
-@each_run
+@each_run_in_part
 def test_draws_figures_of_its_own(h):
     drawn(h.plot().figure)
     drawn(h.plot_flow().figure)
