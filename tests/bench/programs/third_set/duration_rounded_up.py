@@ -11,8 +11,8 @@ from tests.bench.programs import Parts
 SOURCE, YEAR = "openvpi/DiffSinger#303", 2026
 AREA, CAUSE = "loss and task", "a term has no gradient"
 TRUE = {"not trained", "gradient is cut"}
-PLACE = ("duration", "duration.0", "duration.2", "duration.weight", "duration.0.weight", "duration.0.bias",
-         "duration.2.weight", "duration.2.bias")
+PLACE = ("duration", "duration.0", "duration.2", "duration.0.weight", "duration.0.bias", "duration.2.weight",
+         "duration.2.bias")
 
 
 class Variance(nn.Module):

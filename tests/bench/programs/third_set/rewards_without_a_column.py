@@ -47,7 +47,7 @@ def build(repaired: bool) -> Parts:
         return F.smooth_l1_loss(value, expected)
 
     parts = Parts(model, torch.optim.RMSprop(model.parameters(), lr=1e-3),
-                  [played(128, repaired) for _ in range(60)], call=call, valid=[2*torch.rand(256, 2) - 1])
+                  [played(128, repaired) for _ in range(60)], call=call, valid=[played(256, repaired)])
     parts.target = target
     return parts
 
@@ -64,7 +64,7 @@ def train(parts: Parts, record) -> float:
                 for p in model.parameters(): p.grad.clamp_(-1, 1)
                 parts.optimizer.step()
                 record.step(loss)
-    place = parts.valid[0]
+    place = parts.valid[0][0]
     start = place.norm(dim=1).mean()
     with torch.no_grad():
         for _ in range(20): place, _ = step(place, model(place).argmax(1))

@@ -10,7 +10,7 @@ from tests.bench.programs import Parts
 
 SOURCE, YEAR = "NaJaeMin92/pytorch-DANN#7", 2023
 AREA, CAUSE = "loss and task", "activation before the loss"
-TRUE = {"saturated"}
+TRUE = {"loss does not fall", "learning rate too small"}
 PLACE = ("classifier", "discriminator")
 
 
