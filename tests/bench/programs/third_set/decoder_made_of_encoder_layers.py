@@ -1,4 +1,4 @@
-"""The decoder of a network for segmentation is the reversed list of the encoder's layers: the same layers, not new ones.
+"""The decoder of a network for segmentation is the reversed list of the encoder's layers: the same ones, not new ones.
 
 The report is a merged change: the list is copied, but its elements are the same objects, so many layers, batch norms
 above all, are in the network twice. The owner of the code thanked for the correction."""
@@ -13,7 +13,7 @@ from tests.bench.programs import Parts
 SOURCE, YEAR = "yassouali/pytorch-segmentation#159", 2023
 AREA, CAUSE = "structure", "layers shared by mistake"
 TRUE = {"validation differs from training"}
-PLACE = ("encoder.3", "encoder.4", "encoder.10", "encoder.11", "decoder.3", "decoder.4", "decoder.9", "decoder.10")
+PLACE = ("encoder.3", "encoder.4", "encoder.10", "encoder.11", "encoder.13", "encoder.14")
 
 kinds = 4
 
@@ -25,7 +25,9 @@ class Segmenter(nn.Module):
     "Pooling remembers from where each number comes, and unpooling puts it there again."
     def __init__(self, size: int, repaired: bool):
         super().__init__()
-        stages = [[*block(3, size), *block(size, size)], [*block(size, 2*size), *block(2*size, 2*size)]]
+        wide = 2*size
+        stages = [[*block(3, size), *block(size, size)],
+                  [*block(size, wide), *block(wide, wide), *block(wide, wide)]]
         self.encoder = nn.ModuleList([*stages[0], nn.MaxPool2d(2, return_indices=True), *stages[1],
                                       nn.MaxPool2d(2, return_indices=True)])
         self.decoder = nn.ModuleList([*self.mirror(stages[1], repaired), *self.mirror(stages[0], repaired)])
@@ -49,25 +51,25 @@ class Segmenter(nn.Module):
             if isinstance(x, tuple): places.append(x[1])
             if isinstance(x, tuple): x = x[0]
         for i, layer in enumerate(self.decoder):
-            if i % 6 == 0: x = self.unpool(x, places.pop())
+            if i in (0, 9): x = self.unpool(x, places.pop())
             x = layer(x)
         return self.last(x)
 
 
 def scenes(n: int):
     "Squares of three colours on a background."
-    x, kind = .5*torch.randn(n, 3, 16, 16), torch.zeros(n, 16, 16, dtype=torch.long)
+    x, kind = .3*torch.randn(n, 3, 12, 12), torch.zeros(n, 12, 12, dtype=torch.long)
     for i, colour in enumerate(torch.eye(3)):
-        for j, (top, left) in enumerate(torch.randint(0, 10, (n, 2)).tolist()):
-            kind[j, top:top + 6, left:left + 6] = i + 1
-            x[j, :, top:top + 6, left:left + 6] = colour[:, None, None] + .5*torch.randn(3, 6, 6)
+        for j, (top, left) in enumerate(torch.randint(0, 7, (n, 2)).tolist()):
+            kind[j, top:top + 5, left:left + 5] = i + 1
+            x[j, :, top:top + 5, left:left + 5] = colour[:, None, None] + .3*torch.randn(3, 5, 5)
     return x, kind
 
 
 def build(repaired: bool) -> Parts:
     model = Segmenter(8, repaired)
-    data = [scenes(8) for _ in range(80)]
-    return Parts(model, torch.optim.SGD(model.parameters(), lr=.05, momentum=.9, weight_decay=1e-4), data,
+    data = [scenes(6) for _ in range(250)]
+    return Parts(model, torch.optim.SGD(model.parameters(), lr=.1, momentum=.9, weight_decay=1e-4), data,
                  F.cross_entropy, valid=[scenes(100)])
 
 

@@ -1,7 +1,7 @@
 """A transformer over the fields of a row gets the rows first, and takes them for the sequence.
 
 The report is a merged change to a model for tables of transactions: the encoder expects the batch in the second
-dimension, and gets it in the first, so the attention is computed wrongly. The author of the model thanked and took it."""
+dimension, and gets it in the first, so the attention is computed wrongly. The author of the model took it."""
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -20,8 +20,8 @@ class SelectiveKernel(nn.Module):
     "Each channel chooses, sample by sample, how wide its kernel is."
     def __init__(self, size: int, inner: int, repaired: bool):
         super().__init__()
-        self.convs = nn.ModuleList(nn.Sequential(nn.Conv2d(size, size, k, padding=k//2), nn.BatchNorm2d(size), nn.ReLU())
-                                   for k in (1, 3, 5))
+        self.convs = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(size, size, k, padding=k//2), nn.BatchNorm2d(size), nn.ReLU()) for k in (1, 3, 5))
         self.squeeze = nn.Linear(size, inner)
         self.weights = nn.ModuleList(nn.Linear(inner, size) for _ in self.convs)
         self.softmax = nn.Softmax(dim=0 if repaired else 1)
