@@ -10,7 +10,7 @@ from tests.bench.programs import Parts
 
 SOURCE, YEAR = "torchfont/torchfont#356", 2026
 AREA, CAUSE = "initialisation", "weights too large"
-TRUE = set()
+TRUE = {"loss does not fall"}
 PLACE = ("outline", "outline.command")
 
 commands, length, kinds = 5, 10, 6

@@ -10,7 +10,8 @@ from tests.bench.programs import Parts
 
 SOURCE, YEAR = "InseeFrLab/torchTextClassifiers#92", 2026
 AREA, CAUSE = "structure", "mask ignored"
-TRUE = {"loss does not fall", "input unused", "samples alike", "cannot learn by heart", "constant output"}
+TRUE = {"loss does not fall", "input unused", "samples alike", "cannot learn by heart", "constant output",
+        "not trained", "gradients vanish"}
 PLACE = ("attention",)
 
 words, kinds, length = 60, 6, 14
