@@ -29,8 +29,7 @@ class Rows(nn.Module):
     def forward(self, table):
         n = len(table)
         x = self.words(table + values*torch.arange(fields)).flatten(0, 1)
-        if self.repaired: x = self.encoder(x.transpose(0, 1)).transpose(0, 1)
-        else: x = self.encoder(x)
+        x = self.encoder(x.transpose(0, 1)).transpose(0, 1) if self.repaired else self.encoder(x)
         return self.line(x.flatten(1)).unflatten(0, (n, rows))
 
 
