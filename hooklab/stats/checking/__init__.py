@@ -16,6 +16,7 @@
     dependence does the loss change with what no gradient reaches?
     functions  dropout in eval mode, a softmax over samples, a view for a permutation
     structure  linear layers in a row, and one layer in several places
+    operations what single operations get: a column and a row, labels as logits, two activations
     sequences  does a model see what it predicts? Is the target too far ahead?
     by_heart   does a model learn 16 samples with its optimizer?
 """

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
 from . import (
-    by_heart, data, dependence, functions, loss, probes, sequences, sets, structure, task, training)
+    by_heart, data, dependence, functions, loss, operations, probes, sequences, sets, structure, task, training)
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import (
     CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, Suspect)
@@ -42,7 +42,7 @@ def loss_finite(flight: TestFlight) -> Check:
     return ""
 
 
-ROOMS = (data, sets, loss, task, training, dependence, probes, functions, structure, sequences,
+ROOMS = (data, sets, loss, task, operations, training, dependence, probes, functions, structure, sequences,
          by_heart)  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
@@ -114,7 +114,7 @@ def take_few_samples(flight: TestFlight, n: int = 16):
 def preflight(
     model: nn.Module, # The model, with the weights that training starts from
     loss_fn: Callable | None, # `loss_fn(output, target)`; None with `call`, or if the model itself returns the loss
-    batch: Any, # `(inputs, targets)`, a dict with `labels`, two such batches, or a loader
+    batch: Any, # `(inputs, targets)`, a dict with `labels`, two such batches, or a loader; None if `call` needs none
     optimizer: Any = None, # The optimizer, or a list of them; without it, checks of the optimizer are left out
     *,
     call: Callable | None = None, # `call(model, batch)` returns the loss, if `loss_fn(output, target)` does not fit
@@ -129,7 +129,8 @@ def preflight(
     check_model(model, call)
     forget(model)
     optimizers = optimizers_in(optimizer)
-    raws = [where_the_model_is(model, raw) for raw in two_batches(batch)]
+    raws = [None] if batch is None and call else two_batches(batch)
+    raws = [where_the_model_is(model, raw) for raw in raws]
     loader = getattr(batch, "train", batch)
     last_size = last_batch_size(loader) if isinstance(loader, DataLoader) else None
     given = {name: data for name, data in (("train", train), ("valid", valid)) if data is not None}
