@@ -22,6 +22,7 @@ from .loss import ACTIVATIONS, ONLY_TURNED, op
 from .loss_calls import LOSSES, first_calls
 from .probes import is_graph
 from .trial import TestFlight
+from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #28609edb
 OURS = Path(sys.modules[TestFlight.__module__].__file__).parents[2]
@@ -159,7 +160,7 @@ def operations_of(flight: TestFlight, raw: Any) -> Operations:
     "What one pass in training shows."
     seen = Operations()
     with seen: loss = flight.run(raw).loss
-    _, seen.constant = seen._unmoved.get(id(loss), (None, None))
+    if loss.requires_grad: _, seen.constant = seen._unmoved.get(id(loss), (None, None))
     return seen
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #569c2a09
@@ -236,3 +237,31 @@ def softmax_of_the_loss(flight: TestFlight) -> Check:
                       f"with {fewer}.")
         return ""
     return ""
+
+# %% ../../../nbs/lib/stats/checking/operations.ipynb #77aa0002
+@dataclass(eq=False)
+class FirstNan(TorchFunctionMode):
+    "Notes the first operation that makes NaN of numbers, while it is on."
+    said: str = ""
+
+    def __post_init__(self): super().__init__()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if self.said or not isinstance(result, Tensor) or not result.is_floating_point(): return result
+        given = [t for t in (*args, *(kwargs or {}).values()) if isinstance(t, Tensor) and t.is_floating_point()]
+        if not result.isnan().any() or not given or any(t.isnan().any() for t in given): return result
+        name, t = getattr(func, "__name__", "").strip("_"), given[0].detach()
+        odd = "" if t.isfinite().all() else ", some of them infinite"
+        self.said = (f" NaN arises in {name}{line_now()}, which gets numbers from {in_digits(t.min())} to "
+                     f"{in_digits(t.max())}{odd}.")
+        if not any(t.requires_grad for t in given):
+            self.said += " They do not depend on what is trained: look at the data and at how targets are encoded."
+        return result
+
+
+def where_nan_arises(flight: TestFlight) -> str:
+    "The operation that makes NaN, in words; empty if none is seen."
+    first = FirstNan()
+    with first: flight.run(flight.batch.raw)
+    return first.said
