@@ -8,14 +8,18 @@
     data       inputs and targets, and batch norm
     data_sets  reads training and validation data, as far as time allows
     sets       order, classes and scale of training and validation data, and samples in both
+    set_targets classes that never occur, targets that never change or look random
     loss_calls what loss functions were called with, and the terms of a loss
     loss       the first loss, and its inputs
     task       does the loss fit the targets? Which dimension, which reduction, what of padding?
-    probes     is the input used, and every label? Do samples stay apart, is a mask obeyed?
+    probes     is the input used, and every label? Do samples stay apart?
+    masks      does what a mask hides reach the output, or nothing but the padding?
     training   which parameters get a gradient, and which the optimizer has
     dependence does the loss change with what no gradient reaches?
     functions  dropout in eval mode, a softmax over samples, a view for a permutation
     structure  linear layers in a row, and one layer in several places
+    starts     parameters that nothing has filled, scales of norms
+    operations what single operations get: a column and a row, labels as logits, two activations
     sequences  does a model see what it predicts? Is the target too far ahead?
     by_heart   does a model learn 16 samples with its optimizer?
 """

@@ -72,7 +72,8 @@ def _first_of(loader: Iterable, n: int = 2) -> list[Any]:
             found.append(batch)
             if len(found) == n: break
     if not found: raise ValueError("the loader gave no batch")
-    if not is_batch(found[0]): raise TypeError(f"the loader gives {class_name(found[0])}, which is no batch")
+    if found[0] is not None and not is_batch(found[0]):
+        raise TypeError(f"the loader gives {class_name(found[0])}, which is no batch")
     are_unlike = len(found) > 1 and kinds_of(found[0]) != kinds_of(found[1])
     return found[:1] if are_unlike else found
 
@@ -90,6 +91,7 @@ class GivenToModel:
 
 def given_by(batch: Any, forward: Callable) -> GivenToModel:
     "Take a batch apart for a model with this `forward`."
+    if batch is None: return GivenToModel((), {})  # a loss that makes its own data, as one that plays a game
     if isinstance(batch, Mapping):
         name = next((name for name in TARGET_NAMES if name in batch), None)
         inputs = {n: part for n, part in batch.items() if n != name}

@@ -18,13 +18,15 @@ from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
 from . import (
-    by_heart, data, dependence, functions, loss, probes, sequences, sets, structure, task, training)
+    by_heart, data, dependence, functions, loss, masks, operations, probes, sequences, set_targets, sets, starts,
+    structure, task, training)
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import (
     CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, Suspect)
 from .data import last_batch_size
 from .data_sets import read_set
 from .loss import first_step
+from .operations import where_nan_arises
 from .result import Checklist, Preflight
 from .trial import (
     TestFlight, check_loss, check_model, check_number, check_quiet, layer_outputs, layer_that_grows, optimizers_in,
@@ -38,12 +40,13 @@ def loss_finite(flight: TestFlight) -> Check:
     outputs = layer_outputs(flight, flight.batch.raw)
     odd = [name for name, ts in outputs if not all(t.isfinite().all() for t in ts)]
     where = f", and the first layer that returns such numbers is {odd[0]}" if odd else "; what layers return is finite"
-    yield Suspect("NaN or Inf", "certain", f"The first loss is {flight.first.loss}{where}.", odd[:1])
+    arises = where_nan_arises(flight)
+    yield Suspect("NaN or Inf", "certain", f"The first loss is {flight.first.loss}{where}.{arises}", odd[:1])
     return ""
 
 
-ROOMS = (data, sets, loss, task, training, dependence, probes, functions, structure, sequences,
-         by_heart)  # in the order of their checks
+ROOMS = (data, starts, sets, set_targets, loss, task, operations, training, dependence, probes, masks, functions,
+         structure, sequences, by_heart)  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
 PREFLIGHT_PAGES = {page: {what: known for what, known in PREFLIGHT.items() if known.page == page}
@@ -114,7 +117,7 @@ def take_few_samples(flight: TestFlight, n: int = 16):
 def preflight(
     model: nn.Module, # The model, with the weights that training starts from
     loss_fn: Callable | None, # `loss_fn(output, target)`; None with `call`, or if the model itself returns the loss
-    batch: Any, # `(inputs, targets)`, a dict with `labels`, two such batches, or a loader
+    batch: Any, # `(inputs, targets)`, a dict with `labels`, two such batches, or a loader; None if `call` needs none
     optimizer: Any = None, # The optimizer, or a list of them; without it, checks of the optimizer are left out
     *,
     call: Callable | None = None, # `call(model, batch)` returns the loss, if `loss_fn(output, target)` does not fit
@@ -129,7 +132,8 @@ def preflight(
     check_model(model, call)
     forget(model)
     optimizers = optimizers_in(optimizer)
-    raws = [where_the_model_is(model, raw) for raw in two_batches(batch)]
+    raws = [None] if batch is None and call else two_batches(batch)
+    raws = [where_the_model_is(model, raw) for raw in raws]
     loader = getattr(batch, "train", batch)
     last_size = last_batch_size(loader) if isinstance(loader, DataLoader) else None
     given = {name: data for name, data in (("train", train), ("valid", valid)) if data is not None}

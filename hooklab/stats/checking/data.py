@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/checking/data.ipynb #c2744ac7
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -16,8 +17,35 @@ from ...hooks.select import first_few
 from ...hooks.tree import tensors
 from .batch import BatchPart
 from .checks import ONE_PASS, Check, Known, NotLookedAt, Suspect, claims
+from .loss import ACTIVATIONS, last_made, op
 from .trial import TestFlight, heard, running_leaves
 from ..diagnosing.evidence import in_digits
+
+# %% ../../../nbs/lib/stats/checking/data.ipynb #77aa0003
+def empty_beside(name: str, ts: list[Tensor]) -> Check:
+    "Is an input beside the first one the same everywhere? A single number for a sample, or a mask of ones, may be."
+    if any(t.dim() < 2 or t.numel() < 8 or t.dtype == torch.bool for t in ts): return
+    number = ts[0].flatten()[0].item()
+    if number == 1 or not all((t == number).all() for t in ts): return
+    yield Suspect("constant inputs", "possible", f"All numbers of {name} are {number:g}.", [name])
+
+# %% ../../../nbs/lib/stats/checking/data.ipynb #77aa0009
+def of_another_range(flight: TestFlight) -> Check:
+    "Is what the model makes from -1 to 1 or from 0 to 1, and the data of that shape otherwise?"
+    for _, t in flight.first.flown.floats:
+        activation = ACTIVATIONS.get(op(last_made(t)), "")
+        if activation not in ("tanh", "sigmoid") or t[0].numel() < 8: continue
+        for p in flight.whole[0].parts:
+            x = p.tensor
+            if not x.is_floating_point() or x.shape[1:] != t.shape[1:] or not x.isfinite().all(): continue
+            halved = activation == "tanh" and 0 <= x.min() < .25 and .5 < x.max() <= 1
+            outside = activation == "sigmoid" and x.min() < -.1 or x.max() > 1.1 or x.min() < -1.1
+            if not (halved or outside): continue
+            low = "-1" if activation == "tanh" else "0"
+            yield Suspect("inputs not scaled", "possible", f"The model ends in {activation}, which returns numbers "
+                          f"from {low} to 1, and {p.name} has the same shape and goes from {in_digits(x.min())} to "
+                          f"{in_digits(x.max())}: what is made and what is real should have one range.", [p.name])
+            return
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a5
 TOO_LARGE = 12. # a size of an input from which it is too large
@@ -62,13 +90,14 @@ def inputs_fine(flight: TestFlight) -> Check:
         ts = [p.tensor for p in same]
         if has_bad_numbers(ts):
             yield Suspect("NaN or Inf", "certain", f"{name} has numbers that are NaN or Inf.", [name])
-        elif i > 0: continue
+        elif i > 0: yield from empty_beside(name, ts)
         elif all(t.numel() > 1 and (t == t.flatten()[0]).all() for t in ts):
             number = ts[0].flatten()[0].item()
             yield Suspect("constant inputs", "certain", f"All numbers of {name} are {number:g}.", [name])
         elif all(map(is_alike, same)):
             yield Suspect("samples alike", "certain", f"All samples of {name} are equal.", [name])
     yield from scaled(flight)
+    yield from of_another_range(flight)
     return ""
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a6
@@ -113,7 +142,10 @@ def targets_fine(flight: TestFlight) -> Check:
     for same in zip(*(batch.targets for batch in flight.whole)):
         ts = [p.tensor for p in same]
         if has_bad_numbers(ts):
-            yield Suspect("NaN or Inf", "certain", "Targets have numbers that are NaN or Inf.")
+            left_out = all_finite(flight)  # as labels that are missing
+            also = ", and the loss does not: it seems to leave them out" if left_out else ""
+            yield Suspect("NaN or Inf", "note" if left_out else "certain",
+                          f"Targets have numbers that are NaN or Inf{also}.")
             continue
         n = sum(t.numel() for t in ts)
         if n < 8: continue
@@ -129,6 +161,14 @@ def _n_classes(flight: TestFlight) -> int:
     flown = flight.asked(flight.batch.raw, "train")
     outputs = [t for _, t in flown.floats if t.dim() > 1]
     return outputs[0].size(1) if outputs else 0
+
+
+def all_finite(flight: TestFlight) -> bool:
+    "Are the first loss and its gradient finite?"
+    loss = flight.first.flown.loss
+    if not loss.isfinite() or not loss.requires_grad: return bool(loss.isfinite())
+    grads = torch.autograd.grad(loss, [*flight.trained.values()], retain_graph=True, allow_unused=True)
+    return not has_bad_numbers([g.coalesce().values() if g.is_sparse else g for g in grads if g is not None])
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #699f45aa
 def last_batch_size(loader: Any) -> int | None:

@@ -86,6 +86,7 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float) -> DataSe
     loader = batches_in(given, name)
     with order_kept(loader):
         for raw in loader:
+            if raw is None: break
             if not is_batch(raw): raise TypeError(printable(f"{name} gives {class_name(raw)}, which is no batch"))
             batch = batch_of(raw, forward)
             if not batch.n: break

@@ -142,6 +142,7 @@ def size_summed(call: FunctionCall) -> tuple[int, int, tuple]:
 def beside_time(flight: TestFlight):
     "The batch with fewer columns, and how many there were and are, where a recurrent layer takes these for samples."
     time_first = any(isinstance(m, nn.RNNBase) and not m.batch_first for m in flight.model.modules())
+    if not flight.batch.inputs: return None
     x = flight.batch.inputs[0].tensor
     targets = flight.batch.targets
     if not time_first or x.dim() < 2 or not targets or targets[0].tensor.shape[:2] != x.shape[:2]: return None

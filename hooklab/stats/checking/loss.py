@@ -251,6 +251,35 @@ def probabilities_given(flight: TestFlight) -> Check:
                       f"negative and add up to 1, as probabilities do; {WANTED['cross-entropy']}.")
         return
 
+# %% ../../../nbs/lib/stats/checking/loss.ipynb #77aa0008
+def right_and_wrong(out: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    "Outputs that are as right and as wrong as can be: as numbers or probabilities, and as logits."
+    if y.is_floating_point() and out.shape == y.shape:
+        is_binary = bool(((y == 0) | (y == 1)).all())
+        wrong = 1 - y if is_binary else y.roll(1, 0)
+        yield y, wrong
+        if is_binary: yield 12*y - 6, 12*wrong - 6
+    elif not y.is_floating_point() and out.dim() == y.dim() + 1 and out.size(1) > 1 and y.numel():
+        n = out.size(1)
+        if y.min() < 0 or y.max() >= n: return
+        one, other = (F.one_hot(t.long(), n).movedim(-1, 1).to(out) for t in (y, (y + 1) % n))
+        for form in (lambda t: 12*t, lambda t: (12*t).log_softmax(1), lambda t: (12*t).softmax(1)):
+            yield form(one), form(other)
+
+
+def perfect_is_worse(flight: TestFlight) -> bool:
+    "Does a loss of unknown kind rise when the output becomes the target?"
+    targets, outputs = tensors(flight.batch.given.target), [t for _, t in flight.first.flown.floats]
+    if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1: return False
+    (out,), (y,) = outputs, targets
+    found = []
+    for right, wrong in right_and_wrong(out.detach(), y.to(out.device)):
+        with torch.no_grad():
+            try: low, high = (float(flight.loss_fn(t.clone(), y)) for t in (right, wrong))
+            except Exception: return False
+        found.append(low > high + .05*(abs(low) + abs(high)))
+    return bool(found) and all(found)
+
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #6b2f10c5
 @claims("The loss falls when outputs come closer to targets.",
         Known("wrong sign", rank=210,
@@ -259,6 +288,10 @@ def probabilities_given(flight: TestFlight) -> Check:
 def sign_right(flight: TestFlight) -> Check:
     "Does the loss fall when outputs come closer to targets?"
     known = [c for c in flight.first.criteria if c.target is not None]
+    if not known and perfect_is_worse(flight):
+        yield Suspect("wrong sign", "likely", "The loss is higher for an output that is the target than for one that "
+                      "is its opposite: it falls when answers get worse.")
+        return ""
     if not known: raise NotLookedAt("the loss is of a kind that preflight does not know")
     if any(c.sign < 0 for c in known):
         yield Suspect("wrong sign", "likely" if len(known) == 1 else "possible",

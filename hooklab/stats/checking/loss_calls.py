@@ -53,7 +53,7 @@ class SeenLoss(TorchFunctionMode):
     "Notes the calls of one pass while it is on."
     calls: list[LossCall] = field(default_factory=list)
     softmaxes: list[Tensor] = field(default_factory=list)
-    numbers: list[tuple[str, Tensor]] = field(default_factory=list) # The name of a function, and the number it returned
+    numbers: list[tuple[str, Tensor]] = field(default_factory=list) # The name of a function, and what it returned
     flown: Flown | None = None
 
     def __post_init__(self): super().__init__()
@@ -67,7 +67,7 @@ class SeenLoss(TorchFunctionMode):
             bound.apply_defaults()
             self.calls.append(LossCall(name, bound.arguments, result))
         elif name in SOFTMAX and len(self.softmaxes) < MOST: self.softmaxes.append(result)
-        if result.numel() == 1 and result.grad_fn is not None and len(self.numbers) < MOST:
+        if result.grad_fn is not None and result.numel() < 1e6 and len(self.numbers) < MOST:
             self.numbers.append((name, result))
         return result
 
@@ -117,20 +117,38 @@ class Term:
     value: float # With that factor
 
 
+def is_of_terms(node: Any) -> bool:
+    "Are these numbers a sum of several, maybe weighted by what is not trained?"
+    while node is not None:
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        if op_of(node) in ("Add", "Sub") and len(parents) > 1: return True
+        if op_of(node) not in ADDED or len(parents) != 1: return False
+        node, = parents
+    return False
+
+
 def op_of(node: Any) -> str: return node.name().partition("Backward")[0]
+
+
+def ends_below(start: Any, split: bool = False) -> set:
+    "The operations whose results a loss adds up; if `split`, those that its one sum or mean adds up."
+    todo, ends = [start], set()
+    while todo and len(ends) < MOST:
+        node = todo.pop()
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        is_product = op_of(node) in ("Mul", "Div") and len(parents) > 1
+        is_sum = split and node is start and op_of(node) in ("Sum", "Mean") and is_of_terms(parents[0])
+        if op_of(node) in ADDED and not is_product or is_sum: todo += parents
+        else: ends.add(node)
+    return ends
 
 
 def terms_of(seen: SeenLoss) -> list[Term]:
     "The numbers that a loss adds up, in the order in which they were computed."
     loss = seen.flown.loss
     if loss.grad_fn is None or loss.numel() != 1: return []
-    todo, ends = [loss.grad_fn], set()
-    while todo and len(ends) < MOST:
-        node = todo.pop()
-        parents = [parent for parent, _ in node.next_functions if parent is not None]
-        is_product = op_of(node) in ("Mul", "Div") and len(parents) > 1
-        if op_of(node) in ADDED and not is_product: todo += parents
-        else: ends.add(node)
+    ends = ends_below(loss.grad_fn)
+    if len(ends) == 1: ends = ends_below(*ends, split=True)
     found = {}
     for name, t in seen.numbers:
         if t.grad_fn in ends: found.setdefault(t.grad_fn, (name, t))

@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #e4076390
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,15 +15,32 @@ import torch
 from torch import Tensor, nn
 
 from ...debug.comparing.losses import seeded
+from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, outermost, runs, unwrap
 from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
-    BatchPart, SampleBatch, given_by, looks_like_mask, masked_by, other_label, other_sample, swapped, with_sample)
+    BatchPart, SampleBatch, given_by, looks_like_mask, other_label, other_sample, swapped, with_sample)
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .dependence import goes_straight_through
 from hooklab.stats.checking.trial import (
     Flown, TestFlight, base_of, differs, finer, first_layer_where, heard, layer_outputs, roused, same,
     samples_of_a_label)
+
+# %% ../../../nbs/lib/stats/checking/probes.ipynb #77aa0004
+def given_in_calls(flight: TestFlight, raw: Any = None) -> list[Tensor]:
+    "The tensors that the model, or the models in it, get from whoever calls them, also those that no batch holds."
+    found = []
+    def note(name, m, inputs, kwargs, output): found.extend(tensors((inputs, kwargs)))
+    model = flight.model
+    with heard({"": model} if runs(unwrap(model)) else outermost(model), note, with_kwargs=True):
+        with suppress(NotLookedAt): flight.asked(flight.batch.raw if raw is None else raw)
+    return found
+
+
+def is_given(flight: TestFlight, raw: Any) -> bool:
+    "Is the model, or a model in it, given anything else with this batch?"
+    own, other = given_in_calls(flight), given_in_calls(flight, raw)
+    return len(own) != len(other) or any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(own, other))
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6738
 def partner(flight: TestFlight, part: BatchPart) -> Tensor | None:
@@ -47,7 +64,7 @@ def input_used(flight: TestFlight) -> Check:
         if _same_when_roused(flight, raw):
             in_training = same(flight.asked(batch.raw, "train"), flight.asked(raw, "train"))
             sure = "certain" if in_training else "likely"
-            if flight.call and not base.floats: sure = "note"  # a generator is given noise by its loss
+            if flight.call and not (base.floats and is_given(flight, raw)): sure = "note"  # a generator gets noise
             evidence = _where_lost(flight, raw)
             if goes_straight_through(flight):
                 sure, evidence = "note", f"{evidence} It has a gradient by the input, as behind a rounding."
@@ -245,16 +262,6 @@ def leaks(flight: TestFlight, batch: SampleBatch, base: Flown) -> Iterator[tuple
             if others: yield i, others, new
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #6fab0ef3
-def given_in_calls(flight: TestFlight) -> list[Tensor]:
-    "The tensors that the model, or the models in it, get from whoever calls them, also those that no batch holds."
-    found = []
-    def note(name, m, inputs, kwargs, output): found.extend(tensors((inputs, kwargs)))
-    model = flight.model
-    with heard({"": model} if runs(unwrap(model)) else outermost(model), note, with_kwargs=True):
-        with suppress(NotLookedAt): flight.asked(flight.batch.raw)
-    return found
-
-
 def is_graph(flight: TestFlight) -> bool:
     "Are samples the nodes of a graph, as an adjacency matrix or a list of edges shows?"
     n = flight.batch.n
@@ -288,6 +295,31 @@ def time_may_be_first(flight: TestFlight, base: Flown) -> bool:
     turned = replace(flight.batch, parts=parts, n=x.size(1))
     return not any(leaks(flight, turned, base))
 
+# %% ../../../nbs/lib/stats/checking/probes.ipynb #77aa0006
+def by_place_in_batch(flight: TestFlight, base: Flown) -> Iterator[Suspect]:
+    "Does the answer for a sample depend on its place in the batch, as with positions that are counted along it?"
+    batch, n = flight.batch, flight.batch.n
+    parts = [p for p in batch.parts if p.dim is not None]  # `call` may put the target into the model as well
+    if n < 3 or len(parts) < len(batch.parts): return
+    with other_seed(flight): again = flight.asked(batch.raw)
+    if not same(base, again): return  # random numbers are drawn sample after sample
+    after = flight.asked(batch.put({p.number: p.tensor.roll(1, p.dim) for p in parts}))
+    pairs = [(a, b) for (_, a), (_, b) in zip(base.floats, after.floats) if a.shape == b.shape]
+    moved = [[differs(x.roll(1, 0), y).any() for x, y in zip(by_sample(a, n), by_sample(b, n))] for a, b in pairs]
+    moved = [bool(all(one)) for one in moved if one]
+    if not moved or not all(moved): return
+    if any(p.is_input and p.tensor.shape[:2] == (n, n) for p in parts): return  # the other may have the samples
+    yield Suspect("samples leak", "likely", "With the same samples in another order each gets another answer: it "
+                  "depends on the place of a sample in the batch. Are positions counted along the samples?")
+
+
+@contextmanager
+def other_seed(flight: TestFlight) -> Iterator[None]:
+    def put_back(): flight.seed = 0
+    with putting_back(put_back):
+        flight.seed = 1
+        yield
+
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #addd40f8
 @claims("No sample changes the output of another.",
         Known("samples leak", rank=120, lesson="04-capture",
@@ -310,7 +342,9 @@ def samples_apart(flight: TestFlight) -> Check:
     has_parts = any(by_sample(t, batch.n) for _, t in base.floats)
     if not has_parts: raise NotLookedAt("no output has a part for each sample")
     leak = next(leaks(flight, batch, base), None)
-    if leak is None: return ""
+    if leak is None:
+        yield from by_place_in_batch(flight, base)
+        return ""
     i, others, new = leak
     samples = first_few(list(map(str, others)), 6)
     evidence = f"Another sample {i} changes the outputs of samples {samples} in {flight.quiet} mode"
@@ -326,72 +360,3 @@ def samples_apart(flight: TestFlight) -> Check:
     sure = "note" if by_design else "likely"
     yield Suspect("samples leak", sure, f"{evidence}.", [layer] if layer else [])
     return ""
-
-# %% ../../../nbs/lib/stats/checking/probes.ipynb #2e1248e3
-def other_numbers(t: Tensor) -> Tensor:
-    "Other numbers everywhere; of tokens, other ones that occur."
-    if t.is_floating_point():
-        chance = torch.Generator().manual_seed(0)
-        noise = torch.randn(t.shape, generator=chance).to(t)
-        return t + noise*(t.std(correction=0) + .1)
-    known = t.unique()
-    following = torch.searchsorted(known, t.contiguous()) + 1
-    return known[following % len(known)]
-
-
-@claims("What a mask hides does not reach the output.",
-        Known("mask ignored", rank=130, lesson="14-patching",
-              symptom="Answers depend on how far a batch is padded.",
-              look_first="where the mask goes in `forward`",
-              advice="Pass the mask on to attention or pooling, and check which value hides: True hides in torch's "
-                     "key_padding_mask, and 1 shows in Hugging Face's attention_mask."),
-        price=PASSES)
-def mask_obeyed(flight: TestFlight) -> Check:
-    "Does what a mask hides reach the output?"
-    masks = [p for p in flight.batch.inputs if looks_like_mask(p, flight.batch)]
-    if not masks: raise NotLookedAt("no input looks like a mask of positions")
-    base_of(flight)
-    for p in masks:
-        x = masked_by(p, flight.batch)[0]
-        mask = p.tensor.clone()
-        on = mask == 0 if _is_added(mask) else mask.bool()
-        constant = bool((on == on[:, :1]).all())
-        if constant:  # nothing is hidden, so the second half is
-            half = max(mask.size(1)//2, 1)
-            if half == mask.size(1): continue
-            mask[:, half:] = _opposite(mask)
-            on = on.clone()
-            on[:, half:] = ~on[:, :1]
-        sides = [on != on[:, :1]] if constant else [~on, on]
-        if all(reaches(flight, {p.number: mask}, x, hidden) for hidden in sides):
-            is_mask = "mask" in p.name.lower() or p.tensor.dtype == torch.bool
-            yield Suspect("mask ignored", "likely" if is_mask else "possible",
-                          f"What {p.name} hides in {x.name} changes the output, and so does what it shows.", [p.name])
-    return ""
-
-# %% ../../../nbs/lib/stats/checking/probes.ipynb #8ab60a5c
-def _opposite(mask: Tensor) -> Tensor:
-    "What hides if the first column of a mask shows, and the other way round."
-    first = mask[:, :1]
-    if _is_added(mask): return torch.zeros_like(first)
-    if mask.is_floating_point() and not mask.any(): return torch.ones_like(first)
-    return (~first.bool()).to(mask.dtype)
-
-
-def _is_added(mask: Tensor) -> bool:
-    "Is a mask made of numbers below zero, which are added to the scores of attention?"
-    return mask.is_floating_point() and bool((mask < 0).any())
-
-
-def reaches(flight: TestFlight, masked: dict[int, Tensor], x: BatchPart, hidden: Tensor) -> bool:
-    "Do other numbers at the hidden positions change the output at the others?"
-    more_dims = [1]*(x.tensor.dim() - 2)
-    where = hidden.view(*hidden.shape, *more_dims)
-    new = torch.where(where, other_numbers(x.tensor), x.tensor)
-    before = flight.asked(flight.batch.put(masked))
-    after = flight.asked(flight.batch.put({**masked, x.number: new}))
-    for (_, a), (_, b) in zip(before.floats, after.floats):
-        changed = differs(a, b)
-        if changed.shape[:2] == hidden.shape: changed = changed[~hidden]
-        if changed.any(): return True
-    return False

@@ -7,6 +7,7 @@ __all__ = ['Preflight']
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #50b2f3e2
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...drawing import escape, for_xml
@@ -105,9 +106,20 @@ class Checklist:
         else:
             state = "found" if any(s.sure != "note" for s in found) else "fine"
             self.checks.append(Checked(claim, state, said or ""))
+        n = len(self.findings)
         for s in found:
+            if self._added(n, s): continue
             self.findings.append(Finding(what=s.what, layers=s.layers, steps=(0, 0), sure=s.sure, evidence=s.evidence,
                                          advice=FINDS[s.what].advice, only_that=FINDS[s.what].only_that))
+
+    def _added(self, n: int, new: Suspect) -> bool:
+        "Is the same, of the same layers or of none, among the first `n` findings? Then what is new goes there."
+        for i, f in enumerate(self.findings[:n]):
+            if new.what != f.what or "note" in (new.sure, f.sure) or new.layers not in ([], f.layers): continue
+            evidence = f.evidence if new.evidence in f.evidence else f"{f.evidence} {new.evidence}"
+            self.findings[i] = replace(f, sure=min(f.sure, new.sure, key=SURE.index), evidence=evidence)
+            return True
+        return False
 
     def leave_out(self, claim: str, why: str): self.checks.append(Checked(claim, "not looked at", why))
 

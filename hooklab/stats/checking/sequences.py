@@ -6,15 +6,19 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #d8e1e11f
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...hooks.tree import shape_text
 from .batch import BatchPart
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss import CRITERIA, criterion_at, nodes_before, op
-from .probes import other_numbers
+from .loss_calls import DISTANCES, seen_in
+from .masks import other_numbers
+from .probes import given_in_calls
 from .trial import TestFlight, differs, first_layer_where
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #62d3f32a
@@ -97,12 +101,22 @@ def changed_from(flight: TestFlight, x: BatchPart, place: int) -> Any:
     return flight.batch.put({x.number: new})
 
 
-def first_changed(flight: TestFlight, own: Compared, raw: Any, number: int) -> int | None:
-    "The first place whose prediction is another one for this batch."
-    theirs = compared(flight, raw)
-    if len(theirs) <= number or theirs[number].prediction.shape != own.prediction.shape: return None
-    changed = differs(own.prediction.double(), theirs[number].prediction.double()).any(2).any(0).nonzero()
-    return int(changed[0]) if len(changed) else None
+def places_changed(flight: TestFlight, own: Compared, raw: Any, number: int) -> list[int]:
+    "The places whose prediction is another one for this batch."
+    try: theirs = compared(flight, raw)
+    except Exception: return []  # such as targets that change with the input, and that the loss cannot take
+    if len(theirs) <= number or theirs[number].prediction.shape != own.prediction.shape: return []
+    changed = differs(own.prediction.double(), theirs[number].prediction.double()).any(2).any(0)
+    return changed.nonzero().flatten().tolist()
+
+
+def copies(flight: TestFlight, own: Compared, x: BatchPart, number: int) -> bool:
+    "Does a prediction see its own place and those before, and no later one, as where the next place is meant?"
+    place = x.tensor.size(1)//2
+    new = x.tensor.clone()
+    new[:, place] = other_numbers(x.tensor)[:, place]
+    changed = places_changed(flight, own, flight.batch.put({x.number: new}), number)
+    return len(changed) > 1 and changed[0] == place
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #a01e8975
 @claims("A model that predicts what comes next sees only what came before.",
@@ -122,16 +136,22 @@ def sees_the_past_only(flight: TestFlight) -> Check:
     parts = sequence_parts(flight)
     if not parts: return "no input is a sequence with samples first"
     pairs = compared(flight, flight.batch.raw)
-    ahead = []
+    ahead, same = [], []
     for number, own in enumerate(pairs):
         for x in parts:
             t = x.tensor if x.tensor.dim() == 3 else x.tensor[..., None]
             shift = shift_between(t, own.target, own.ignored)
+            if shift == 0 and copies(flight, own, x, number): same.append(x)
             if not shift: continue
             place = x.tensor.size(1)//2 + 1
             raw = changed_from(flight, x, place)
-            first = first_changed(flight, own, raw, number)
-            if first is not None: ahead.append((shift - (place - first), x, place, raw))
+            changed = places_changed(flight, own, raw, number)
+            if changed: ahead.append((shift - (place - changed[0]), x, place, raw))
+    if same and not ahead:
+        yield Suspect("later places are seen", "likely", f"The target is {same[0].name}, at the same places, and a "
+                      "prediction sees its own place and all before: it has to copy. Move the target by one place, so "
+                      "that the next one is asked for.")
+        return ""
     if not ahead: return "no target is the input, moved by some places"
     if any(by == 1 for by, *_ in ahead): return "the target is the next place"
     by, x, place, raw = min(ahead, key=lambda one: one[0])
@@ -151,4 +171,24 @@ def sees_the_past_only(flight: TestFlight) -> Check:
     where = f", and first in what {layer} returns" if layer else ""
     yield Suspect("later places are seen", "likely", f"The target is {x.name}, moved, and the prediction for a place "
                   f"changes with what it has to predict{where}.", [layer] if layer else [])
+    return ""
+
+# %% ../../../nbs/lib/stats/checking/sequences.ipynb #77aa0005
+@claims("What is predicted is not what the model is given.", price=PASSES)
+def target_is_no_input(flight: TestFlight) -> Check:
+    "Is an output compared with an input that the loss itself has made, as the noisy in place of the clean one?"
+    if not flight.call: return "the batch says what is wanted"
+    given = [t for t in given_in_calls(flight) if t.is_floating_point() and t.dim() > 1]
+    parts = [p.tensor for p in flight.batch.parts]
+    with suppress(Exception): calls = seen_in(flight, flight.batch.raw, flight.quiet or "train").calls
+    for call in calls:
+        t = call.target
+        if call.name not in DISTANCES or t.requires_grad or not call.prediction.requires_grad: continue
+        def equals(x, t=t): return x.shape == t.shape and torch.equal(x, t)
+        if not any(map(equals, given)) or any(map(equals, parts)): continue
+        if not any(p.shape == t.shape for p in parts): continue
+        yield Suspect("target among the inputs", "possible", f"{call.name} compares the output with an input of the "
+                      f"model, of shape {shape_text(t)}, that is no part of the batch but was made from one: the model "
+                      "has only to pass it on. Is the part of the batch meant?")
+        return ""
     return ""

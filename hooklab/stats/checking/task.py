@@ -131,8 +131,15 @@ def counts(call: LossCall) -> Iterator[Suspect]:
 
 
 def paths(call: LossCall) -> Iterator[Suspect]:
-    "The loss of sequences without places wants logarithms of probabilities."
-    made = call.prediction.detach()
+    "The loss of sequences without places wants logarithms of probabilities, and no blank in its targets."
+    made, t, blank = call.prediction.detach(), call.target, call.given["blank"]
+    if t.dim() == 2:
+        lengths = torch.as_tensor(call.given["target_lengths"]).to(t.device).flatten()
+        t = t[torch.arange(t.size(1), device=t.device) < lengths[:, None]]
+    if (t == blank).any():
+        yield Suspect(FITS, "certain", f"ctc_loss takes {blank} for the blank, which stands for no sound, and "
+                      f"{(t == blank).double().mean():.0%} of the targets are {blank}. Give it blank=… with a number "
+                      "that no target has, or number the targets anew.")
     if are_logarithms(made): return
     given = "probabilities" if are_probabilities(made) else "numbers that are none"
     yield Suspect(FORM, "certain", f"ctc_loss wants logarithms of probabilities along its last dimension, and gets "

@@ -255,7 +255,8 @@ def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the i
     "Where tensors are that modules keep in plain attributes, such as a list of layers."
     found = {}
     def look(x, name, depth):
-        if isinstance(x, Tensor): found.setdefault(id(x), name)
+        if isinstance(x, Tensor):
+            for t in (x, *leaves_of(x)): found.setdefault(id(t), name)
         elif isinstance(x, nn.Module):
             for own, p in x.named_parameters(): found.setdefault(id(p), f"{name}.{own}".rpartition(".")[0])
         elif depth and isinstance(x, dict):
@@ -270,9 +271,16 @@ def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the i
 
 OF_TORCH = {*vars(nn.Module())}
 
+
+def is_computed(model: nn.Module, place: str) -> bool:
+    "Is what is there a tensor with a graph?"
+    x = model
+    for name in place.split("."): x = getattr(x, name, None)
+    return isinstance(x, Tensor) and x.grad_fn is not None
+
 # %% ../../../nbs/lib/stats/checking/training.ipynb #8a0c9e95
 @claims("What the loss depends on is registered.",
-        Known("not registered", rank=165, lesson="03-hook-class",
+        Known("not registered", rank=112, lesson="03-hook-class",
               symptom="Some layers keep their first weights, and the state dict lacks them.",
               look_first="the names in `model.named_parameters()`, beside the layers that forward calls",
               advice="Keep layers in nn.ModuleList or nn.ModuleDict, not in a list or dict. Give the parameters of a "
@@ -289,6 +297,12 @@ def all_registered(flight: TestFlight) -> Check:
     strange = [t for t in strange if id(t) in kept or isinstance(t, nn.Parameter)]  # others are inputs, or noise
     if not strange: return ""
     places = list(dict.fromkeys(kept[id(t)] for t in strange if id(t) in kept))
+    moved = [place for place in places if is_computed(unwrap(flight.model), place)]
+    places = [place for place in places if place not in moved]
+    if moved:
+        yield Suspect("not registered", "likely", f"The loss depends on {first_few(moved, 4)}, which is no parameter "
+                      "but was computed from one, as `nn.Parameter(…).to(…)` or `.float()` does: the parameter "
+                      "itself is kept nowhere. Move the model instead.", moved)
     if places:
         yield Suspect("not registered", "likely", f"The loss depends on what is in {first_few(places, 4)}, which is no "
                       "part of the model: it is kept in a plain list, dict or tuple.", places)

@@ -37,7 +37,7 @@ CAUSES = {
     "constant targets": {"constant targets"},
     # shuffled apart, shifted, of others
     "labels do not belong to inputs": {"labels not used", "target too far ahead", "labels look random"},
-    "labels wrongly encoded": set(),
+    "labels wrongly encoded": {"loss does not fit the targets"},
     # another scale, order of channels or encoding
     "validation differs from training": {"validation differs from training"},
     "the answer is among the inputs": {"target among the inputs", "later places are seen"},
@@ -99,7 +99,7 @@ CAUSES = {
     # initialisation
     "units alike": {"units alike", "stuck at zero"},
     "weights too large": {"first loss too high", "activations explode"},
-    "weights too small": {"activations vanish", "gradients vanish"},
+    "weights too small": {"activations vanish", "gradients vanish", "scale of a norm"},
     "saturated": {"saturated"},
-    "not initialised": set(),              # a parameter that is left as the memory was
+    "not initialised": {"not initialised"}, # a parameter that is left as the memory was
 }
