@@ -16,7 +16,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
-from torch.optim import Optimizer
+from torch.optim import Optimizer, optimizer as torch_optimizer
 
 from .books import Entry, TorchHandle, in_books
 from .copies import versions
@@ -100,6 +100,14 @@ def step_hook_to_put_on(optimizer: Optimizer, f: Callable, before: bool = False)
         handles.append(handle := TorchHandle(optimizer, port, f"_optimizer_step_{'pre' if before else 'post'}_hooks"))
         handle.register(optimizer.register_step_pre_hook if before else optimizer.register_step_post_hook)
     return OccasionHook(optimizer, f, "step_pre" if before else "step", put_on)
+
+# %% ../../nbs/lib/hooks/occasions.ipynb #e1dceba0
+def every_step_hook_to_put_on(f: Callable) -> "OccasionHook":
+    "The same for the steps of all optimizers of torch: it is called after each."
+    def put_on(port, handles):
+        handles.append(handle := TorchHandle(torch_optimizer, port, "_global_optimizer_post_hooks"))
+        handle.register(torch_optimizer.register_optimizer_step_post_hook)
+    return OccasionHook(torch_optimizer, f, "every step", put_on)
 
 # %% ../../nbs/lib/hooks/occasions.ipynb #5b1f7ad8
 def innermost(

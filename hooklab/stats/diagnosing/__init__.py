@@ -11,6 +11,8 @@
     loss_faults           the wrong sign, an extra activation, a loss that stays or rises, NaN and Inf
     compared_loss_faults  losses that fight, outweigh others, or have no gradient
     layer_faults          layers that let nothing through, numbers that shrink or grow with depth
+    schedule_faults       schedules that never move or end too soon, optimizers made anew
+    beside_faults         modes, and copies of the model
     special_layer_faults  dropout, batch norm, attention
     step_faults           steps that are too long or too short, and what else moves the parameters
     sarif                 a diagnosis in the format of code scanning and other programs

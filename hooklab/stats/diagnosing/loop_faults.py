@@ -16,14 +16,13 @@ from hooklab.stats.diagnosing.evidence import (
     LASTS, MOSTLY, RATIO_SMALL, SOON, Run, Seen, falls_well, lasting, without_nan)
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
 from hooklab.stats.diagnosing.loss_faults import loss_does_not_fall
+from hooklab.stats.diagnosing.schedule_faults import (
+    counts_epochs, of_calls, rate_gone, schedules_of, steps_made)
 from hooklab.stats.diagnosing.step_faults import lost_in_rounding
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #9855c9fe
 LEAST = 3  # optimizer steps: a pattern in fewer may be chance
 MODE_MATTERS = ("BatchNorm", "Dropout", "InstanceNorm", "DropPath", "StochasticDepth")  # layers with another eval mode
-NEARLY_ZERO = .01  # share of the largest rate: schedules of whole runs are below it in their last steps only
-PER_STEP = .98  # a rate that shrinks by this factor or faster in each step: half in 34 steps
-FASTER = 1.25  # the second half of a fall relative to the first, in logarithms: 1 if exponential, 1.7 if quadratic
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #06013090
 @fault("nothing recorded", page="loop", rank=0, lesson="06-callback",
@@ -148,37 +147,25 @@ def uses_gradients(run: Run, none: Tensor) -> bool:
        symptom="The loss falls at first, and stands still long before the end.",
        look_first="`optimizer.param_groups[0]['lr']` over the steps",
        advice="Call scheduler.step() once for each epoch if its numbers mean epochs; or count its steps in batches.",
-       brings=(WEAK,))
+       brings=(WEAK,), hides=("schedule does not fit",))
 def scheduler_each_batch(run: Run) -> Iterator[Seen]:
-    rate = run.rates
-    if len(rate) < SOON or rate.max() <= 0: return
-    peak = rate.argmax().item()
-    if 0 < peak < len(rate) - 1:
-        beside = max(rate[peak - 1], rate[peak + 1])
-        if beside < NEARLY_ZERO*rate[peak]: return  # a spike
-    after = rate[peak:]/rate[peak]
-    if len(after) < SOON: return
-    nearly_zero = after < NEARLY_ZERO
-    factors = after[1:]/after[:-1].clamp(min=1e-30)
-    shrinks = (factors < PER_STEP).double().mean() > MOSTLY
-    falls = shrinks and after[-1] < .1 and not leads_to_its_end(after)
-    if nearly_zero.double().mean() < .5 and not falls: return
-    first = len(after) - 1
-    if nearly_zero.any(): first = int(nearly_zero.int().argmax())
-    yield Seen([], run.log_span(peak), "likely",
-               f"The learning rate falls from {rate[peak]:.2g} to {rate[-1]:.2g}; after {first} steps it is "
-               f"{after[first]:.1%} of what it was.")
+    if counts_epochs(run): return
+    yield from comes_back(run)
+    gone = rate_gone(run)
+    if gone is None: return
+    yield Seen([], run.log_span(gone.peak), "likely",
+               f"The learning rate falls from {run.rates[gone.peak]:.2g} to {run.rates[-1]:.2g}; {gone}.")
 
 
-def leads_to_its_end(rates: Tensor) -> bool:
-    """Does a rate fall faster and faster, as one of a schedule does that is zero where the run ends: linear, a cosine?
-
-    In a schedule for epochs, each step has the same factor."""
-    logs = rates.clamp(min=1e-30).log()
-    first = logs[0]
-    middle = logs[len(logs)//2]
-    last = logs[-1]
-    return bool(middle - last > FASTER*(first - middle))
+def comes_back(run: Run) -> Iterator[Seen]:
+    "A cosine that is called after its end goes up again."
+    n = steps_made(run)
+    for s in schedules_of(run):
+        if s["type"] != "CosineAnnealingLR" or n < SOON or s["calls"] < 1.5*(s["planned"] or s["calls"]): continue
+        yield Seen([], run.log_span(0), "likely",
+                   f"The CosineAnnealingLR is made for {s['planned']} calls and {of_calls(s, n)}: the rate goes down "
+                   f"and up again, between {run.rates.min():.2g} and {run.rates.max():.2g}.")
+        return
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #79a4f57c
 @fault("not in the optimizer", page="loop", rank=50, lesson="09-update-ratio",

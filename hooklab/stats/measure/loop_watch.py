@@ -20,9 +20,10 @@ from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import GradientHook, listen
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
+from hooklab.stats.measure.around import Surroundings
 from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, read_look
-from hooklab.stats.measure.run_facts import MemberFacts, facts_of_arguments, facts_of_layers
-from hooklab.stats.measure.step_watch import UnknownSteps
+from hooklab.stats.measure.run_facts import MemberFacts, facts_of_arguments, facts_of_layers, torch_optimizer
+from hooklab.stats.measure.step_watch import OtherSteps, UnknownSteps
 from hooklab.stats.records.run_log import RunLog, given_loss
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #856ea455
@@ -146,6 +147,38 @@ def outputs_to_look_at(output: Any) -> dict[str, Tensor]:
         if x.dim() and x.numel(): found[where] = x.detach()
     return found
 
+# %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #80f1e05b
+MODES = "Dropout", "BatchNorm", "SyncBatchNorm", "InstanceNorm"  # layers that do something else in eval mode
+
+
+class ModeWatch:
+    "In which mode the model is called without a graph, as in a validation, and which layers rest in eval mode."
+    def __init__(self, model: nn.Module):
+        self.model = model
+        kinds = {name: m for name, m in model.named_modules() if type(m).__name__.startswith(MODES)}
+        self.layers = {name: m for name, m in kinds.items() if getattr(m, "p", 1)}
+        self.looks, self.resting = 0, dict.fromkeys(self.layers, 0)
+        self.in_train = self.in_eval = self.rows = 0  # passes without a graph; steps that had some in train mode
+        self.had = False  # did this step have one?
+
+    def without_graph(self, training: bool):
+        self.in_train += training
+        self.in_eval += not training
+        self.had = self.had or training
+
+    def end_step(self, looking: bool):
+        "Called where a step of the loop ends."
+        self.rows += self.had
+        self.had = False
+        if not looking or not self.model.training: return
+        self.looks += 1
+        for name, m in self.layers.items(): self.resting[name] += not m.training
+
+    def facts(self) -> dict[str, Any]:
+        resting = [name for name, n in self.resting.items() if n == self.looks and n]
+        return {"in_train": self.in_train, "in_eval": self.in_eval, "rows": self.rows, "resting": resting,
+                "looks": self.looks, "names": [*self.layers]}
+
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #c01a3c6b
 class LoopWatch:
     "Watches a training loop from the outside, and in some steps looks at the inputs and outputs of the model."
@@ -168,6 +201,12 @@ class LoopWatch:
         self.inner = {name: unwrap(m) for name, m in self.called.items()}  # a wrapper has a mode of its own
         self.listening = None
         self.unknown = None if optimizers else UnknownSteps(list(self.root.parameters()))
+        known = [torch_optimizer(optimizer) for optimizer in optimizers]
+        self.around, self.others = Surroundings(self.root, known), OtherSteps(self.root, known)
+        self.modes = ModeWatch(self.root)
+        self.stepped = 0  # steps of the loop in which an optimizer made its step
+        self.thrown_away = 0  # steps in which gradients were cleared before any step used them
+        self.around.look()
 
     def put_on(self) -> Self:
         "Begin to watch: last, once whoever made this holds it."
@@ -175,6 +214,7 @@ class LoopWatch:
             if self.called:
                 self.listening = WatchGroup(self)
                 listen(RootWatch, self.called, self.listening)
+            self.others.put_on()
             self.called = {}
         except BaseException:
             self.remove()
@@ -183,7 +223,9 @@ class LoopWatch:
 
     def pass_begins(self, given, module):
         mode = "trained" if module.training else "evaluated"
-        if mode == "evaluated" and not torch.is_grad_enabled(): return  # a validation
+        if not torch.is_grad_enabled():
+            self.modes.without_graph(module.training)
+            if not module.training: return  # a validation
         first = not self.row
         self.row[mode] = self.row.get(mode, 0) + 1
         if not self.looking or not first: return
@@ -230,6 +272,9 @@ class LoopWatch:
         if loss is not None:
             row |= given_loss(loss)
             self.loss_given = True
+        self.thrown_away += row.pop("thrown_away", False) and not self.others.n
+        self.stepped += "updates" in row
+        self.modes.end_step(self.looking)
         if self.looking:
             self.looks.end_step(self.n, row.get("loss"))
             self.members.look()
@@ -245,11 +290,14 @@ class LoopWatch:
         known = {"layers": layers, **self.members.facts()}
         for name, moves in known.pop("running_means").items():
             if name in layers: layers[name]["running_mean_moves"] = moves
+        known |= {"modes": self.modes.facts(), "other_steps": self.others.facts(), **self.around.facts()}
+        known |= {"thrown_away": self.thrown_away, "watched": {"n": self.n, "stepped": self.stepped}}
         inputs, outputs = list(self.looks.inputs), list(self.looks.outputs)
         return partial(read_facts, known, inputs, outputs, self.first_step)
 
     def remove(self):
         if self.listening is not None: self.listening.remove()
+        self.others.remove()
         if self.unknown is not None: self.unknown.remove()
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #552f1748

@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #35a3fc04
 import math
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
@@ -16,10 +17,11 @@ from torch import Tensor, nn
 from hooklab.hooks.backward_end import BackwardEnd
 from hooklab.hooks.copies import is_wrapper
 from hooklab.hooks.distributed import parts_for
+from hooklab.hooks.occasions import every_step_hook_to_put_on
 from hooklab.hooks.tensor import tensor_hook_to_put_on
 from hooklab.stats.measure.gradient_norms import GradientNorms, Norms
 from hooklab.stats.measure.run_facts import torch_optimizer
-from hooklab.stats.measure.step_end import StepSpan
+from hooklab.stats.measure.step_end import StepSpan, optimizers_in, params_of
 from hooklab.stats.records.statistics import NOT_MEASURED
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #ca658011
@@ -80,6 +82,7 @@ class StepWatch:
         self.norms = GradientNorms()
         self.seen = {}
         self.looked = False  # at the gradients of the step that goes on?
+        self.unused = None  # a gradient that was there when a step of the loop ended without one of the optimizer
         self.span = StepSpan(optimizer, self.before, self.after, self.within)
 
     def put_on(self) -> Self:
@@ -130,8 +133,17 @@ class StepWatch:
         self.span.forget()
         return seen
 
+    def throws_away(self, stepped: bool) -> bool:
+        "Was a gradient cleared that no step had used? Called where a step of the loop ends: did an optimizer step?"
+        if self.probe is None: self._choose()
+        if self.probe is None: return False
+        before, now = self.unused, self.probe.p.grad
+        self.unused = None if stepped else now
+        return before is not None and not stepped and now is not before
+
     def remove(self):
         self.span.remove()
+        self.unused = None
         if self.probe is not None: self.probe.remove()
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #75ad0888
@@ -159,6 +171,55 @@ class UnknownSteps:
 
     def remove(self):
         if self.probe is not None: self.probe.remove()
+
+# %% ../../../nbs/lib/stats/measure/step-watch.ipynb #e5534b10
+class OtherSteps:
+    "Counts the steps of optimizers that move the model and that nobody gave, such as those that are made in the loop."
+    def __init__(
+        self,
+        model: nn.Module, # The model
+        optimizers: list, # Those that were given; empty if they are unknown
+    ):
+        self.params = {id(p) for p in model.parameters()}
+        self.given = optimizers
+        self.old, self.foreign = weakref.WeakSet(), weakref.WeakSet()  # those of this model, and of others
+        self.now = lambda: None  # the one that was new last
+        self.n = self.steps = self.again = 0  # optimizers; their steps; those of one that was new before the last
+        self.kind, self.memory = "", 1.
+        self.hook = every_step_hook_to_put_on(self.stepped)
+
+    def put_on(self): self.hook.put_on()
+
+    def stepped(self, optimizer, args, kwargs):
+        if any(optimizer is one for one in self.given) or optimizer in self.foreign: return
+        if self.now() is not optimizer:
+            if optimizer in self.old: self.again += 1
+            elif not self.is_new(optimizer): return
+        self.steps += 1
+
+    def is_new(self, optimizer) -> bool:
+        inside = [part for one in self.given for part in optimizers_in(one)]
+        if any(optimizer is part for part in inside) or self.params.isdisjoint(params_of(optimizer)):
+            self.foreign.add(optimizer)
+            return False
+        self.old.add(optimizer)
+        self.now = weakref.ref(optimizer)
+        self.n += 1
+        self.kind, self.memory = type(optimizer).__name__, memory_of(optimizer)
+        return True
+
+    def facts(self) -> dict[str, Any]:
+        return {"n": self.n, "steps": self.steps, "again": self.again, "type": self.kind, "memory": self.memory}
+
+    def remove(self): self.hook.remove()
+
+
+def memory_of(optimizer: Any) -> float:
+    "How many steps the averages of an optimizer go back."
+    group = (getattr(optimizer, "param_groups", None) or [{}])[0]
+    keeps = [*group.get("betas", ()), group.get("momentum", 0), group.get("alpha", 0)]
+    keeps = [float(x) for x in keeps if isinstance(x, int | float) and 0 <= x < 1]
+    return 1/(1 - max(keeps, default=0.))
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #75ad0887
 def has_closure(optimizer: Any, args: tuple, kwargs: dict) -> bool: # torch gives the optimizer as an argument, too
@@ -200,7 +261,7 @@ class StepWatches:
         closely: bool = True, # As in `StepWatch`
     ):
         self.watches = [StepWatch(torch_optimizer(optimizer), closely) for optimizer in optimizers]
-        self.scale, self.parts = scale, parts_for(model)
+        self.scale, self.parts, self.closely = scale, parts_for(model), closely
         self.end = None if scaled else BackwardEnd(self.pass_ends)
         self.norms: list[Norms] = [] # Of each optimizer, in the step that has ended
         self.counts = {}  # by id of a parameter: does this process report it?
@@ -232,6 +293,8 @@ class StepWatches:
         "The numbers of the step that ends here, as a row of the log."
         row = {}
         for watch in self.watches: row |= of_several(row, watch.take())
+        stepped = "updates" in row
+        if self.closely: row["thrown_away"] = sum(watch.throws_away(stepped) for watch in self.watches) > 0
         unsure = self.hears_too_little
         self.norms = [watch.norms.take(unsure) for watch in self.watches]
         if self.end: self._listen_anew(unsure)

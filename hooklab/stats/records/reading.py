@@ -94,11 +94,17 @@ OUTPUT |= dict.fromkeys(("sums_to_one", "log_sums_to_one", "between", "never_neg
 OUTPUT |= dict.fromkeys(("apart", "size", "largest", "least", "most"), float)
 LOSS = {"kind": str, "sign": int, "labels": [SIZE]}
 LOSS |= dict.fromkeys(("guess", "loss", "target_mean", "target_std", "target_low", "target_high"), float)
+SCHEDULE = {"type": str, "mine": bool, "calls": SIZE, "before": SIZE, "planned": OneOf(SIZE, None), "base": NUMBER,
+            "mode?": str, "patience?": SIZE, "cooldown?": SIZE}
+COPY = {"part": str, "training": bool, "averaged": bool, "moved": {str: bool}, "model_moved": {str: bool}}
+MODES = {"in_train": SIZE, "in_eval": SIZE, "rows": SIZE, "looks": SIZE, "resting": [str], "names": [str]}
+OTHERS = {"n": SIZE, "steps": SIZE, "again": SIZE, "type": str, "memory": float}
 SURE = "certain", "likely", "possible", "note"
 FINDING = {"what": str, "layers": [str], "steps": [SIZE], "sure": str, "evidence": str, "advice": str}
 FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optimizers?": [OPTIMIZER],
                 "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool,
-                "shapes?": {str: [SIZE]}}
+                "shapes?": {str: [SIZE]}, "schedules?": {str: SCHEDULE}, "copies?": {str: COPY}, "modes?": MODES,
+                "other_steps?": OTHERS, "watched?": {"n": SIZE, "stepped": SIZE}, "thrown_away?": SIZE}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}
 LOSSES = {"names": [str], "losses": [str], "steps": STEPS, "place": PLACE, "without_graph": [str],

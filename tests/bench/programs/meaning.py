@@ -68,26 +68,26 @@ CAUSES = {
     "learning rate too large": {"learning rate too large"},
     "learning rate too small": {"learning rate too small"},
     "scheduler each batch": {"scheduler each batch"},
-    "schedule never moves": set(),
-    "schedule does not fit": set(),        # the rate falls, rises or is multiplied where it should not be
+    "schedule never moves": {"schedule never moves"},
+    "schedule does not fit": {"schedule does not fit"},  # the rate falls, rises or is multiplied where it should not be
     "weight decay too strong": {"weight decay too strong"},
     "clipping too tight": {"clipping too tight"},
-    "optimizer made anew": set(),          # in the loop, so that it forgets
+    "optimizer made anew": {"optimizer made anew"},  # in the loop, so that it forgets
     "other optimizer": set(),              # its kind or another option of it does not fit
     # loop
     "gradients not cleared": {"no zero_grad"},
     "step before backward": {"step before backward"},  # or gradients cleared between backward and step
-    "no step": {"no step"},                # the optimizer's step is never called, or seldom
+    "no step": {"no step", "gradients thrown away"},  # the optimizer's step is never called, or seldom
     "accumulation": set(),                 # the loss is not divided, or the wrong steps count
     "state goes on": set(),                # a hidden state or memory that should be reset or detached
     "state is lost": {"state is lost"},  # a hidden state or memory that should go on
     "other loss": set(),                   # backward is called on another loss than the one that is meant
     "parts in a wrong order": set(),       # of a GAN, an actor and critic, a teacher
-    "target network": set(),               # never updated, or trained by mistake
+    "target network": {"copy does not follow", "statistics stay behind"},  # never updated, or trained by mistake
     # modes
-    "eval mode": {"eval mode"},            # in training
-    "train mode": set(),                   # in evaluation
-    "batch norm": {"batch norm"},          # of too few samples, or with statistics that do not fit
+    "eval mode": {"eval mode", "part in eval mode"},  # in training
+    "train mode": {"train mode"},          # in evaluation
+    "batch norm": {"batch norm", "statistics stay behind"},  # of too few samples, or with statistics that do not fit
     "random in eval": {"random in eval"},
     "no gradient": {"gradient is cut"},    # `no_grad` or `inference_mode` around the training step
     # precision

@@ -1,0 +1,296 @@
+"What a loop holds beside the model: schedules, optimizers that it makes, modes, copies. Each fault has a healthy twin."
+import gc
+import weakref
+from copy import deepcopy
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.optim import lr_scheduler as schedules
+
+import hooklab as hl
+from hooklab.stats.measure.around import held_around
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+IDS = {"schedule never moves", "schedule does not fit", "optimizer made anew", "gradients thrown away", "train mode",
+       "part in eval mode", "copy does not follow", "statistics stay behind", "scheduler each batch"}
+
+
+def net(norm=False, p=0.):
+    torch.manual_seed(0)
+    middle = [nn.BatchNorm1d(16)] if norm else []
+    return nn.Sequential(nn.Linear(6, 16), *middle, nn.Tanh(), nn.Dropout(p), nn.Linear(16, 3))
+
+
+def batches(n, size=16):
+    torch.manual_seed(1)
+    x = torch.randn(n, size, 6)
+    return zip(x, x[..., :3].argmax(2))
+
+
+def step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def found(stats) -> dict: return {f.what: f for f in hl.diagnose(stats) if f.what in IDS and f.sure != "note"}
+
+
+def notes(stats) -> set: return {f.what for f in hl.diagnose(stats) if f.what in IDS and f.sure == "note"}
+
+
+def scheduled(make, every=1, n=60, value=None, lr=.05):
+    "Trains, and calls a schedule after each so many steps; with `value(losses)`, it gets that."
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    schedule, losses, rates = make(optimizer), [], []
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for i, (x, y) in enumerate(batches(n), 1):
+            rates.append(optimizer.param_groups[0]["lr"])
+            losses.append(step(model, optimizer, x, y).item())
+            if i % every == 0: schedule.step(*([] if value is None else [value(losses)]))
+            stats.step(losses[-1])
+    return found(stats), rates
+
+
+one_cycle = partial(schedules.OneCycleLR, max_lr=.05, total_steps=61)
+FIT = {
+    "one cycle": (one_cycle, 1), "for epochs": (lambda o: schedules.StepLR(o, 2, .5), 10),
+    "cosine": (lambda o: schedules.CosineAnnealingLR(o, 60), 1),
+    "cosine for epochs": (lambda o: schedules.CosineAnnealingLR(o, 6), 10),
+    "warm-up": (lambda o: schedules.LinearLR(o, .1, total_iters=20), 1),
+    "two": (lambda o: schedules.SequentialLR(o, [schedules.LinearLR(o, .1, total_iters=5),
+                                                 schedules.CosineAnnealingLR(o, 55)], [5]), 1),
+    "a factor": (lambda o: schedules.LambdaLR(o, lambda i: min(1., (i + 1)/10)), 1),
+    "a long run for epochs": (lambda o: schedules.CosineAnnealingLR(o, 500), 10)}
+
+
+QUICK = "one cycle", "two"
+LONGER = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FIT]
+
+
+@pytest.mark.parametrize("name", LONGER)
+def test_schedules_that_fit(name):
+    make, every = FIT[name]
+    assert not scheduled(make, every)[0]
+
+
+def test_a_cycle_of_batches_is_called_once_an_epoch():
+    said, rates = scheduled(one_cycle, 15)
+    assert set(said) == {"schedule never moves"}
+    text = said["schedule never moves"].evidence
+    assert "61 calls and was called 4 times in 60" in text and f"{rates[0]:.2g} to {rates[-1]:.2g}" in text
+
+
+def test_a_warm_up_that_never_ends():
+    said, _ = scheduled(lambda o: schedules.LinearLR(o, .01, total_iters=300), 12)
+    assert "made for 300 calls and was called 5 times" in said["schedule never moves"].evidence
+
+
+@pytest.mark.parametrize("factor, lr", [(lambda i: .05, .05), (lambda i: 1e-3, .02)])
+def test_a_rate_in_the_place_of_a_factor(factor, lr):
+    said, rates = scheduled(lambda o: schedules.LambdaLR(o, factor), lr=lr)
+    text = said["schedule does not fit"].evidence
+    assert f"{max(rates):.2g}" in text and ("times itself" in text) == (lr == .05)
+
+
+def test_the_rate_becomes_zero():
+    said, rates = scheduled(lambda o: schedules.StepLR(o, 1, gamma=0), 20)
+    assert set(said) == {"schedule does not fit"} and said["schedule does not fit"].sure == "certain"
+    assert "from step 20 on: 40 of 60" in said["schedule does not fit"].evidence and rates[20:] == [0.]*40
+
+
+@pytest.mark.slow
+def test_a_rate_that_dies_between_epochs_is_no_schedule_for_each_batch():
+    said, _ = scheduled(lambda o: schedules.StepLR(o, 1, gamma=.05), 5)
+    assert set(said) == {"schedule does not fit"}
+    assert set(scheduled(lambda o: schedules.StepLR(o, 1, gamma=.5), 1)[0]) == {"scheduler each batch"}
+
+
+def test_a_cosine_that_comes_back():
+    said, _ = scheduled(lambda o: schedules.CosineAnnealingLR(o, 10))
+    assert "made for 10 calls" in said["scheduler each batch"].evidence
+
+
+def mean_of_last(losses): return sum(losses[-10:])/10
+
+
+@pytest.mark.parametrize("mode, fits", [("max", False), ("min", True)])
+def test_a_plateau_schedule(mode, fits):
+    plateau = partial(schedules.ReduceLROnPlateau, mode=mode, patience=1, factor=.5)
+    said, rates = scheduled(plateau, 10, 200, mean_of_last, lr=.1)
+    assert (not said) == fits
+    if not fits: assert "mode='max'" in said["schedule does not fit"].evidence and rates[-1] < .5*rates[0]
+
+
+def test_a_schedule_of_another_optimizer():
+    model = net()
+    schedule = schedules.StepLR(torch.optim.SGD(model.parameters(), lr=.1), 5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for x, y in batches(30):
+            stats.step(step(model, optimizer, x, y))
+            schedule.step()
+    assert "another optimizer" in found(stats)["schedule never moves"].evidence
+
+
+def made_anew(kind, every, n=60):
+    model = net()
+    optimizer = first = kind(model.parameters(), 1e-2)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=first) as stats:
+        for i, (x, y) in enumerate(batches(n)):
+            if i % every == 0 and i: optimizer = kind(model.parameters(), 1e-2)
+            stats.step(step(model, optimizer, x, y))
+    return found(stats)
+
+
+def test_an_optimizer_that_is_made_anew():
+    text = made_anew(torch.optim.Adam, 10)["optimizer made anew"].evidence
+    assert "5 different Adam" in text and "10 steps" in text
+    assert not made_anew(torch.optim.Adam, 25)  # parts are thawed
+    assert not made_anew(torch.optim.SGD, 10)  # it has nothing to forget
+
+
+@pytest.mark.parametrize("clears", ["each batch", "after the step"])
+def test_steps_that_come_too_seldom(clears):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for i, (x, y) in enumerate(batches(60), 1):
+            if clears == "each batch": optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            if i % 5 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            stats.step(loss)
+    said = found(stats)
+    assert ("gradients thrown away" in said) == (clears == "each batch")
+    if said: assert "only 12 had" in said["gradients thrown away"].evidence
+
+
+def test_two_players_throw_nothing_away():
+    "The gradients that the first loss gives the second player are cleared before its own."
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"g": nn.Linear(6, 6), "d": nn.Linear(6, 1)})
+    of_g, of_d = (torch.optim.SGD(part.parameters(), lr=.01) for part in model.values())
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=[of_g, of_d]) as stats:
+        for x, _ in batches(40):
+            for optimizer, loss in (of_g, lambda x=x: -model["d"](model["g"](x)).mean()), (of_d, lambda x=x:
+                                    (model["d"](x)**2).mean()):
+                optimizer.zero_grad()
+                loss().backward()
+                optimizer.step()
+                stats.step()
+    assert "gradients thrown away" not in found(stats)
+
+
+def validated(mode, batches_of_validation=4, every=10, p=.5):
+    model = net(p=p)
+    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for i, (x, y) in enumerate(batches(60)):
+            if i % every == 5:
+                model.train(mode == "train")
+                with torch.no_grad(): _ = [model(x) for _ in range(batches_of_validation)]
+                model.train()
+            stats.step(step(model, optimizer, x, y))
+    return stats
+
+
+def test_validation_in_train_mode():
+    assert "In 6 of 60 steps" in (said := found(validated("train"))["train mode"].evidence) and "24 times" in said
+    assert not found(validated("eval"))
+    assert not found(validated("train", every=1, batches_of_validation=2))  # a player, or a target
+    assert notes(validated("train", 1)) == {"train mode"} and not found(validated("train", 1))
+    assert not found(validated("train", p=0.))
+
+
+@pytest.mark.parametrize("part, says", [("dropout", "likely"), ("norm", "note"), ("frozen", None)])
+def test_a_part_that_rests_in_eval_mode(part, says):
+    model = nn.ModuleDict({"body": net(norm=part == "norm", p=0. if part == "norm" else .5), "head": nn.Linear(3, 3)})
+    model["body"].eval()
+    if part == "frozen": model["body"].requires_grad_(False)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=.1)
+    def both(x): return model["head"](model["body"](x))
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for x, y in batches(30): stats.step(step(both, optimizer, x, y))
+    said = [f.sure for f in hl.diagnose(stats) if f.what == "part in eval mode"]
+    assert said == ([says] if says else [])
+
+
+class Average:
+    def __init__(self, model, update): self.copy, self.update = deepcopy(model).eval(), update
+
+
+def parameters(copy, model):
+    for old, new in zip(copy.parameters(), model.parameters()): old.lerp_(new, .1)
+
+
+def everything(copy, model):
+    parameters(copy, model)
+    for old, new in zip(copy.buffers(), model.buffers()): old.copy_(new)
+
+
+def followed(update, norm=True):
+    model = net(norm)
+    optimizer, average = torch.optim.SGD(model.parameters(), lr=.1), Average(model, update)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for x, y in batches(30):
+            stats.step(step(model, optimizer, x, y))
+            with torch.no_grad(): average.update(average.copy, model)
+    return stats
+
+
+def test_copies():
+    assert not found(followed(everything)) and not notes(followed(everything))
+    assert "1.running_mean" in found(followed(parameters))["statistics stay behind"].evidence
+    assert not found(followed(parameters, norm=False))
+    first = followed(lambda copy, model: parameters(copy[0], model[0]), norm=False)
+    text = found(first)["copy does not follow"].evidence
+    assert "2 of its 4" in text and "3.weight, 3.bias have not" in text
+    itself = followed(lambda copy, model: copy.load_state_dict(copy.state_dict()), norm=False)
+    assert not found(itself) and notes(itself) == {"copy does not follow"}
+
+
+@pytest.mark.slow
+def test_an_average_of_torch_is_a_note():
+    model = net(norm=True)
+    optimizer, average = torch.optim.SGD(model.parameters(), lr=.1), torch.optim.swa_utils.AveragedModel(model)
+    average.eval()
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for x, y in batches(30):
+            stats.step(step(model, optimizer, x, y))
+            average.update_parameters(model)
+    assert not found(stats)
+
+
+def test_another_model_of_the_same_shapes_is_no_copy():
+    model, rival = net(), net()
+    nn.init.normal_(rival[0].weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for x, y in batches(25): stats.step(step(model, optimizer, x, y) + 0*rival(x).sum().detach())
+    assert not found(stats) and not notes(stats) and not stats.facts["copies"]
+
+
+def test_what_a_function_holds_is_not_kept_by_the_look():
+    class Thing: pass
+    thing = Thing()
+    ref, mine = weakref.ref(thing), None
+    assert any(x is thing for x in held_around())
+    del thing
+    gc.collect()
+    assert ref() is None and mine is None
+
+
+def test_own_locals_stay_as_they_are():
+    thing = [1]
+    mine = locals()
+    held_around()
+    assert mine["thing"] is thing
