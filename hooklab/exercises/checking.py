@@ -57,8 +57,8 @@ ADVICE = {
     r"'tuple' object has no attribute": "A hook gets its layer's inputs in a tuple: the tensor is `i[0]`.",
     r"takes \d+ positional arguments? but 3 were given|missing \d+ required positional":
         "If this is a forward hook: PyTorch calls it with three arguments, the layer, its inputs and its output.",
-    r"must be Tensor, not|invalid combination of arguments|'torch.Size' object|'float' object has no attribute|"
-    r"need to be at least 1D|Boolean inputs not supported":
+    r"(?:must be Tensor, not|invalid combination of arguments|'torch.Size' object|'float' object has no attribute|"
+    r"need to be at least 1D|Boolean inputs not supported)[\s\S]*\nnot in a line of the answer":
         "Whatever a forward hook returns replaces the layer's output, and the next layer stumbles over it: "
         "a hook that only looks returns nothing.",
     r"mat1 and mat2 shapes|expected input\[.*channels":
@@ -73,10 +73,14 @@ ADVICE = {
     r"changed size during iteration|mutated during iteration":
         "Collect first, then change: the loop changes what it goes through.",
     r"at `[^`]*(?:(?:\b(?:if|and|or|return)|[=(:])\s*(?:not )?[\w.\[\]]+ (?:not )?in\b|==|\.index\(|\.count\()[^`]*` "
-    r"with "
-    r"RuntimeError: (?:The size of tensor|Boolean value of Tensor)":
+    r"with RuntimeError: (?:The size of tensor|Boolean value of Tensor)":
         "`in` and `==` compare tensors number by number. To ask whether it is the same tensor, use `is`, or collect "
         "`id(p)` and look there.",
+    r"Boolean value of Tensor with more than one value":
+        "A comparison of tensors has a result for each number, and here one is needed. Make it one number first, such "
+        "as `.mean()`, or ask for `.any()` or `.all()`.",
+    r"for \w+, \w+ in [^`]*` with ValueError: (?:too many|not enough) values to unpack":
+        "A loop over a dict goes through its names. Names with values are in `.items()`.",
     r"stack expects each tensor to be equal size":
         "`torch.stack` needs tensors of one shape, and these differ. `torch.cat` joins batches of different sizes; or "
         "first reduce each to a vector of the same length.",
@@ -84,8 +88,7 @@ ADVICE = {
         "`get_submodule` takes a name, a string. This is a layer already: use it as it is.",
     r"more than one element of the written-to tensor":
         "What `expand` and `expand_as` return has one number for many places, so it cannot be written into. Make a "
-        "copy "
-        "of it, `.clone()`.",
+        "copy of it, `.clone()`.",
 }
 
 
@@ -100,7 +103,9 @@ def explained(
     where = f" at `{own_lines[-1]}`" if own_lines else ""
     said = f": {str(error).strip().splitlines()[0]}" if str(error).strip() else ""
     stopped = f"Your function stopped{where} with {type(error).__name__}{said.rstrip('.')}."
-    advice = [text for pattern, text in ADVICE.items() if re.search(pattern, f"{stopped}\n{error}")]
+    place = "in" if frames and frames[-1].filename == file else "not in"  # a layer that was given something odd
+    described = f"{stopped}\n{error}\n{place} a line of the answer"
+    advice = [text for pattern, text in ADVICE.items() if re.search(pattern, described)]
     return " ".join([stopped, *advice[:1]])
 
 # %% ../../nbs/lib/exercises/checking.ipynb #c78ab120

@@ -13,6 +13,7 @@ from torch import nn
 
 from ..debug.timeline import Timeline
 from .checking import NotYet, exercise, require, what_it_is
+from ..hooks.attached import hooks_on
 
 # %% ../../nbs/lib/exercises/lesson-02.ipynb #e3ecd644
 @exercise("02a")
@@ -57,8 +58,10 @@ class _Weighing(nn.Module):
     def __init__(self, **given):
         super().__init__()
         self.stem, self.weigh, self.head, self.given = nn.Linear(6, 4), _Weigh(), nn.Linear(4, 2), given
+        self.hooked = None  # names of the layers with hooks of the answer when the model ran
 
     def forward(self, x):
+        self.hooked = {row.layer for row in hooks_on(self) if row.function != "_of_others"}  # that of the check
         self.output = self.head(self.weigh(self.stem(x), **self.given))
         return self.output
 
@@ -68,15 +71,54 @@ def _told(answer, model, layer, x):
     try: return answer(model, layer, x)
     except NotYet as error:
         said = str(error)
-        require(not isinstance(error.__cause__, ValueError) and "but 4 were given" not in said,
+        require("dictionary update sequence" not in said and "but 4 were given" not in said,
                 f"{said} With `with_kwargs=True` a forward hook is called with four arguments, with the dict before "
                 "the output: `f(m, i, named, o)`.")
         require("required positional argument" not in said,
                 f"{said} Only a hook that is registered `with_kwargs=True` is given the keyword arguments as well.")
         require("pre-hook must return None" not in said, f"{said} A hook that only looks returns nothing.")
+        require("tuple index out of range" not in said,
+                f"{said} The tuple of inputs has only what is passed by position. A hook that is registered "
+                "`with_kwargs=True` gets the rest in a dict, `f(m, i, named, o)`.")
+        require("cannot be converted to Scalar" not in said,
+                f"{said} Values of any kind are passed by keyword: return them as they are.")
         require(layer is not model.stem or "returns nothing" not in said,
                 "`stem` is passed nothing by keyword, and there your function returns None: return an empty dict.")
         raise
+
+# %% ../../nbs/lib/exercises/lesson-02.ipynb #fbaa9881
+def _require_dict(got, model, mask):
+    "A dict with the right names; if it is not, what was returned instead."
+    require(not torch.is_tensor(got) or got.is_meta or not got.equal(mask),
+            "That is the value of `mask` alone: return the whole dict, names and values.")
+    require(not torch.is_tensor(got),
+            "That is a tensor, perhaps the output: the dict comes before it, `f(m, i, named, o)`.")
+    if isinstance(got, (tuple, list)):
+        said = f"The answer should be the dict itself, but yours is {what_it_is(got)}."
+        require(not any(isinstance(part, dict) for part in got), f"{said} The dict is a part of it: return that part.")
+        require(not all(torch.is_tensor(part) for part in got),
+                f"{said} The positional arguments are in a tuple; the keyword arguments are in the dict after it.")
+        raise NotYet(f"{said} Return the dict as your hook has filled it.")
+    require(isinstance(got, dict), f"The answer should be a dict, but yours is {what_it_is(got)}.")
+    empty = "Your dict is empty, but `mask` and `scale` were passed"
+    require(got or model.hooked is not None,
+            f"{empty}, by the model, and it did not run: did the whole model run on `x`, or only `layer`?")
+    require(got or "weigh" in model.hooked,
+            f"{empty} to `layer`, and no hook was on it when the model ran: register one on `layer`, with "
+            "`with_kwargs=True`, before the model runs.")
+    require(got,
+            f"{empty}, and your hook was on the layer: did it ask for them, `with_kwargs=True`, and did it fill the "
+            "dict that you return (`found.update(named)`, not `found = named`, which is a name inside the hook)?")
+    said = f"`mask` and `scale` are passed by keyword; you return {sorted(map(str, got))}."
+    require(not any(isinstance(value, dict) for value in got.values()),
+            f"{said} The hook's dict is a value in yours: `found.update(named)` takes over what is in it.")
+    require("shift" not in got, f"{said} `shift` is not passed: the layer has a default for it. A hook is given only "
+                                "what is passed.")
+    require("x" not in got, f"{said} `x` is passed by position: leave it out.")
+    require(set(got) == {"mask", "scale"}, said)
+
+
+def _described(value): return what_it_is(value) + (f" of {value.dtype}" if torch.is_tensor(value) else "")
 
 # %% ../../nbs/lib/exercises/lesson-02.ipynb #a8b7db38
 @exercise("02b")
@@ -85,24 +127,17 @@ def _named_arguments(answer):
     mask = x[:, :4] > 0
     model = _Weighing(mask=mask, scale=0.5)
     got = _told(answer, model, model.weigh, x)
-    require(not torch.is_tensor(got),
-            "That is a tensor, perhaps the output: the dict comes before it, `f(m, i, named, o)`.")
-    require(not isinstance(got, (tuple, list)),
-            f"The answer should be the dict itself, but yours is {what_it_is(got)}. The positional arguments are in a "
-            "tuple; the keyword arguments are in the dict after it.")
-    require(isinstance(got, dict), f"The answer should be a dict, but yours is {what_it_is(got)}.")
-    require(got,
-            "Your dict is empty, but `mask` and `scale` were passed: was the hook registered on `layer` and "
-            "with `with_kwargs=True`, did the whole model run, and did the hook fill the dict "
-            "(`found.update(named)`, not `found = named`)?")
-    require(set(got) == {"mask", "scale"},
-            f"`mask` and `scale` are passed by keyword; you return {sorted(map(str, got))}.")
-    same_mask = isinstance(got["mask"], torch.Tensor) and got["mask"].equal(mask)
-    require(same_mask and isinstance(got["scale"], float) and got["scale"] == 0.5,
-            "The names are right. The values should be those that the layer was given, unchanged.")
+    _require_dict(got, model, mask)
+    for name, right in (("mask", mask), ("scale", 0.5)):
+        require(type(got[name]) is type(right) and _described(got[name]) == _described(right) and
+                (got[name].equal(mask) if name == "mask" else got[name] == right),
+                "The names are right. The values should be those that the layer was given, unchanged: "
+                f"`{name}` was {_described(right)}, and yours is {_described(got[name])}.")
     require(torch.equal(model.output, _output_of(model, x)),
             "The dict is right, but your hook changes the model's output: a hook that only looks returns nothing.")
     nothing = _told(answer, model, model.stem, x)
+    require(not isinstance(nothing, dict) or not {"mask", "scale"} & nothing.keys(),
+            "`stem` is passed nothing by keyword, and you return what another layer was passed: hook only `layer`.")
     require(isinstance(nothing, dict) and not nothing,
             f"`stem` is passed nothing by keyword, so the dict should be empty; yours is {what_it_is(nothing)}.")
     other = _Weighing(shift=2)

@@ -75,6 +75,10 @@ _MEANINGS = {
         "Your own `__init__` has to call `super().__init__(name)`.",
     r"'Learner' object has no attribute '(\w+)'":
         "What a callback lacks is looked up in its learner. Create it beforehand: in the class, or in `before_fit`.",
+    r"'(function|method)' object has no attribute 'stored'":
+        "`self.hook` is your function. The hooks, with what it returned, are in `self.hooks`.",
+    r"hook\(\) takes \d+ positional arguments? but 4 were given":
+        "`hook` is a method, so it begins with `self`: `def hook(self, m, i, o)`.",
     r"object has no attribute 'name'": "A learner's callback derives from `hl.Callback`.",
     r"(before|after)_\w+\(\) (missing|takes)": "Here methods for events take only `self`; the learner is `self.learn`.",
     r"cannot access local variable|referenced before assignment":
@@ -158,49 +162,102 @@ def _numbers_of_epochs(got):
             "Your list has lists where numbers should be: `self.hooks.stored[0]` is that of the first layer.")
     return [one_number(std, "Each entry of the list") for std in got]
 
+# %% ../../nbs/lib/exercises/lesson-06.ipynb #878fa20c
+def _asked_for_stds(answer, learn, name):
+    "The numbers of the answer, or what is missing when a list of it is not there yet, or still empty."
+    try: return _asked(answer, learn, name)
+    except NotYet as error:
+        require("looked up in its learner" not in str(error) or False in learn.writes.modes,
+                f"Your function stopped with {type(error.__cause__).__name__}: {error.__cause__}. So far there were "
+                f"only "
+                "training batches, so `before_validate` has not been called. Leave these batches out: `if not "
+                "self.training:`.")
+        require("division by zero" not in str(error),
+                f"{error} A validation has ended, and nothing was appended in its batches: `after_batch` is called "
+                f"after "
+                "each of them, `after_step` only in training.")
+        raise
+
+
+def _watched(name):
+    "A learner, and what its layer `name` gets and returns: a list for training, and one for validation."
+    learn, passes = _learner(), {True: [], False: []}
+    def keep(m, i, o): passes[m.training].append((i[0].detach().clone(), o.detach().clone()))
+    return learn, passes, learn.model.get_submodule(name).register_forward_hook(keep)
+
+# %% ../../nbs/lib/exercises/lesson-06.ipynb #d3fe7b32
+def _require_stds(got, passes):
+    "The mean standard deviation of each validation; if it is another number, where that comes from."
+    def close(stds): return len(got) == len(stds) and all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, stds))
+    trained, validated = ([o.std().item() for _, o in passes[kind]] for kind in (True, False))
+    right, of_training = _means(validated, 3), _means(trained, 11)
+    running = [sum(validated[:n])/n for n in (3, 6, 9)]
+    joined = [torch.cat([o for _, o in passes[False][k:k + 3]]).std().item() for k in (0, 3, 6)]
+    late = _means([std for k in (0, 1, 2) for std in (trained[11*k + 10], *validated[3*k:3*k + 2])], 3)
+    def others(f): return _means([f(i, o).item() for i, o in passes[False]], 3)
+    for wrong, said in [
+        (validated, "There is a number for each validation batch. For each epoch take their mean."),
+        (trained, "These are the training batches: `if not self.training`."),
+        (of_training, "These are the training batches: `if not self.training`."),
+        ([(11*a + 3*b)/14 for a, b in zip(of_training, right)],
+         "These are the means over all batches of an epoch, training too: `if not self.training`."),
+        (running, "The first number is right, but then earlier epochs count again: empty the list in "
+                  "`before_validate`."),
+        (validated[::3], "That is one batch of each validation. Take the mean over all of its batches."),
+        (validated[2::3], "That is one batch of each validation. Take the mean over all of its batches."),
+        (joined, "That is the standard deviation of all batches of a validation together. Take it for each batch, "
+                 "then the "
+                 "mean of these numbers."),
+        (right[-1:], "That is the last epoch only: append to a list in `after_validate`."),
+        (late, "In `before_batch`, the hook has not run for this batch, and you append the number of the batch "
+               "before: use "
+               "`after_batch`."),
+        ([3*std for std in right], "These are sums over the batches of a validation: divide by how many there are."),
+        ([3/11*std for std in right], "You divide by the number of training batches: divide by that of validation."),
+        (others(lambda i, o: i.std()), "These are standard deviations of the layer's input: a hook gets the output "
+                                       "last."),
+        (others(lambda i, o: o.var()), "These are variances: the standard deviation is the root, `.std()`."),
+        (others(lambda i, o: o.mean()), "These are means of the output: take its standard deviation, `o.std()`."),
+        (others(lambda i, o: o.std(0).mean()),
+         "You take a standard deviation for each unit, and the mean of these: `o.std()` is that of the whole batch."),
+        (others(lambda i, o: o.std(1).mean()),
+         "You take a standard deviation for each sample, and the mean of these: `o.std()` is that of the whole batch."),
+        (others(lambda i, o: o.std(correction=0)),
+         "You divide by the number of values, and `std` by one less, unless it is told otherwise: use `o.std()`."),
+    ]: require(not close(wrong), said)
+    require(len(got) != 42,
+            "These are all batches. The hook sees validation and training alike; `self.training` tells them apart.")
+    require(len(got) == 3, f"One number for each of the 3 epochs was asked for; you return {len(got)}.")
+    require(close(right),
+            f"They should be about {[round(v, 3) for v in right]}; yours are {[round(v, 3) for v in got]}. Compare "
+            f"with "
+            "one epoch by hand: three numbers `o.std()`, and their mean.")
+
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #b3e40a7a
 @exercise("06b")
 def _validation_stds(answer):
-    learn = _learner()
-    outputs = {True: [], False: []}
-    handle = learn.model.first.register_forward_hook(lambda m, i, o: outputs[m.training].append(o.detach().clone()))
+    learn, passes, handle = _watched("first")
     answer.hooks_before[learn.model] = len(hooks_on(learn.model))
-    got = _asked(answer, learn, "first")
+    got = _asked_for_stds(answer, learn, "first")
     _was_fit(learn, 3)
     require(len(learn.writes.modes) == 42, "Fit for three epochs: `learn.fit(3, cbs=…)`.")
     got = _numbers_of_epochs(got)
-
-    def close(stds): return len(got) == len(stds) and all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, stds))
-    trained, validated = ([o.std().item() for o in outputs[kind]] for kind in (True, False))
-    right = _means(validated, 3)
     require(got, "The list is empty: was `after_validate` ever called, and does it append to the list?")
-    require(not close(validated), "There is a number for each validation batch. For each epoch take their mean.")
-    require(len(got) != 42,
-            "These are all batches. The hook sees validation and training alike; `self.training` tells them apart.")
-    of_training = _means(trained, 11)
-    require(not close(trained) and not close(of_training), "These are the training batches: `if not self.training`.")
-    require(not close([(11*a + 3*b)/14 for a, b in zip(of_training, right)]),
-            "These are the means over all batches of an epoch, training too: `if not self.training`.")
-    running = [sum(validated[:n])/n for n in (3, 6, 9)]
-    require(not close(running),
-            "The first number is right, but then earlier epochs count again: empty the list in `before_validate`.")
-    require(not close(validated[::3]) and not close(validated[2::3]),
-            "That is one batch of each validation. Take the mean over all of its batches.")
-    joined = [torch.cat(outputs[False][k:k + 3]).std().item() for k in (0, 3, 6)]
-    require(not close(joined),
-            "That is the standard deviation of all batches of a validation together. Take it for each batch, then the "
-            "mean of these numbers.")
-    require(not close(right[-1:]), "That is the last epoch only: append to a list in `after_validate`.")
-    require(len(got) == 3, f"One number for each of the 3 epochs was asked for; you return {len(got)}.")
-    require(close(right),
-            f"They should be about {[round(v, 3) for v in right]}; yours are {[round(v, 3) for v in got]}.")
+    _require_stds(got, passes)
     require(not answer.leaves_hooks(), "Right, but a hook stays on the model when the fit is over.")
     handle.remove()
     answer.hooks_before.clear()
     _is_tidy(learn)
     _interrupted(answer, "first")
-    require(len(_numbers_of_epochs(answer(_learner(), "last"))) == 3,
-            "In the second call the list still has the numbers of the first: begin with an empty one in each call.")
+    learn, passes, handle = _watched("last")
+    got, right = _numbers_of_epochs(answer(learn, "last")), _means([o.std().item() for _, o in passes[False]], 3)
+    handle.remove()
+    require(len(got) == 3, "In the second call the list still has the numbers of the first: begin with an empty one "
+                           "in each "
+                           "call.")
+    require(all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, right)),
+            f"For another layer, `last`, they should be about {[round(v, 3) for v in right]}; yours are "
+            f"{[round(v, 3) for v in got]}. Does the callback hook the layer `name`, and only that, `PerEpoch(name)`?")
     return "the hook listens to validation only, and no interrupted fit leaves it behind"
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #effd29fc

@@ -81,13 +81,40 @@ class _Triples(nn.Module):
     def forward(self, z): return 3*z
 
 
+def _size(act, z, g=1.): return act(g*z).square().mean().sqrt().item()
+
+
+def _require_gain_of_relu(act, z, g):
+    "The right gain, of ReLU; if it is another number, where that comes from."
+    def is_(number): return math.isclose(g, number, rel_tol=.005)
+    size = _size(act, z)
+    require(not is_(size), "That is the size of the output. The gain makes up for it: 1 divided by that size.")
+    require(not is_(size**2),
+            f"That is the mean of the squares of `act(z)`, {size**2:.3g}: what comes out without a gain. The gain is "
+            f"the "
+            "factor of `z` that makes it 1. For ReLU that is 1 divided by its root; for others, search.")
+    require(not is_(1/size**2), "That is 1 divided by the mean of the squares: the size is its square root.")
+    require(not is_(1/act(z).std().item()),
+            "You made the standard deviation 1. But the next layer's sums depend on `square().mean()`, since "
+            "after a ReLU the mean is not 0.")
+    require(not math.isclose(g, 1, rel_tol=.02),
+            f"With a gain of 1, the output of ReLU has size {size:.3g}. Do you return the size that the search has "
+            f"reached, "
+            "not the gain, `middle`? Or does it compare with another number than 1?")
+    require(not is_(5.05),
+            "5.05 is the first middle, (0.1 + 10) / 2, so your interval was never halved. Is `return` inside the "
+            "loop, or "
+            "`else` outside it?")
+    require(not is_(1/act(z).abs().mean().item()),
+            "You made the mean 1, or that of the absolute values. The size is the root of the mean of the squares.")
+
+# %% ../../nbs/lib/exercises/lesson-07.ipynb #1b2294c9
 @exercise("07b")
 def _gain_of(answer):
     z = torch.randn(20_000)
     z = z/z.square().mean().sqrt()
-
-    def size(act, g): return act(g*z).square().mean().sqrt().item()
-    for act in (nn.ReLU(), nn.GELU(), nn.SiLU(), nn.LeakyReLU(.5), nn.Hardtanh(0, 1.6), nn.ELU(4.), nn.Identity(),
+    relu = nn.ReLU()
+    for act in (relu, nn.GELU(), nn.SiLU(), nn.LeakyReLU(.5), nn.Hardtanh(0, 1.6), nn.ELU(4.), nn.Identity(),
                 _Triples()):
         g, name = answer(act, z), type(act).__name__
         require(not isinstance(g, torch.Tensor) or g.numel() == 1,
@@ -95,26 +122,28 @@ def _gain_of(answer):
         g = one_number(g, "The answer, the gain `g`,")
         require(math.isfinite(g), f"For {name} your function returns {g}.")
         require(g > 0, f"For {name} your function returns {g:.3g}, and a gain is positive, from 0.1 to 10. The middle "
-                       "of an "
+                       f"of an "
                        "interval is `(low + high) / 2`.")
-        once, spread = 1/size(act, 1.), 1/act(z).std().item()
-        require(not (math.isclose(g, size(act, 1.), rel_tol=.005) and name == "ReLU"),
-                "That is the size of the output. The gain makes up for it: 1 divided by that size.")
-        require(not (math.isclose(g, once**2, rel_tol=.005) and name == "ReLU"),
-                "That is 1 divided by the mean of the squares: the size is its square root.")
-        require(not (math.isclose(g, spread, rel_tol=.005) and name == "ReLU"),
-                "You made the standard deviation 1. But the next layer's sums depend on `square().mean()`, since "
-                "after a ReLU the mean is not 0.")
-        require(name != "GELU" or not math.isclose(g, once, rel_tol=.005),
+        if act is relu: _require_gain_of_relu(act, z, g)
+        require(name != "GELU" or not math.isclose(g, 1/_size(act, z), rel_tol=.005),
                 "Right for ReLU, where `act(2*z)` is `2*act(z)`. For GELU that does not hold: search for the `g` for "
                 "which `act(g*z)` has size 1.")
+        require(name != "GELU" or not math.isclose(g, 1/_size(relu, z), rel_tol=.01),
+                f"For GELU you return {g:.3g}, the gain of ReLU. Each activation has its own: call the `act` that your "
+                "function is given.")
         require(not any(math.isclose(g, end, rel_tol=1e-3) for end in (.1, 10)),
                 f"For {name} your search ends at {g:.3g}, an end of the interval. While the output is too small, keep "
                 "the upper half, `low = middle`. And do you compare the size, or the mean of the squares?")
-        require(not (math.isclose(act(g*z).abs().mean().item(), 1, rel_tol=.005) and name == "ReLU"),
-                "You made the mean 1, or that of the absolute values. The size is the root of the mean of the squares.")
-        require(math.isclose(size(act, g), 1, rel_tol=.02),
-                f"With your gain of {g:.3g}, {name} turns numbers of size 1 into numbers of size {size(act, g):.3g}.")
+        require(.1 < g < 10, f"For {name} your function returns {g:.3g}, and a gain is between 0.1 and 10: return the "
+                             f"last "
+                             "middle.")
+        size = _size(act, z, g)
+        require(math.isclose(size, 1, rel_tol=.02),
+                f"With your gain of {g:.3g}, {name} turns numbers of size 1 into numbers of size {size:.3g}, so the "
+                f"gain is "
+                f"too {'small' if size < 1 else 'large'}. Does your search begin with 0.1 to 10, and is it fine "
+                f"enough? "
+                "Print gain and size in each of its steps.")
     return "that is the gain of ReLU, of GELU, and of any other"
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #354f2942

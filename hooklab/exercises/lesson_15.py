@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #e688aca9
-from collections import defaultdict
 from itertools import cycle
 
 import torch
@@ -108,7 +107,7 @@ def _slim_gradients(answer):
     model = nn.Sequential(nn.Linear(4, 900), nn.Tanh(), nn.MaxPool1d(2), _Half(), nn.Tanh(), nn.Linear(30, 1)).double()
     def loss(out): return (out ** 2).mean()
     for n, dtype in ((6, torch.bfloat16), (3, torch.float16)):
-        x = torch.randn(n, 4, dtype=torch.double)
+        x = torch.randn(n + 1, 4, dtype=torch.double)[1:]  # a part of a larger tensor
         whole = {name: p.detach().clone() for name, p in model.named_parameters()}
         for p in model.parameters(): p.grad = torch.ones_like(p)  # left over from an earlier step
         try: got = answer(model, loss, x, dtype)
@@ -167,7 +166,9 @@ def _which_gradients(got, model, x, loss, dtype):
             "The parameters and `x` are rounded as well. They are in memory anyway, so `pack` should return them as "
             "they are: recognise their storage, `t.untyped_storage().data_ptr()`.")
     require(not is_(rounding(lambda t: whole_number(t) or is_given(t) and not is_x(t))),
-            "`x` is rounded as well. It is in memory anyway, so leave it as it is, like the parameters.")
+            "`x` is rounded as well. It is in memory anyway, so leave it as it is, like the parameters. It may be a "
+            "part of "
+            "a larger tensor: remember the address of its storage, `x.untyped_storage().data_ptr()`.")
     require(not is_(rounding(lambda t: whole_number(t) or is_x(t))),
             "The parameters are rounded as well. They are in memory anyway: leave them as they are, like `x`. "
             "Autograd may save a view of a parameter, another tensor object with the same storage.")

@@ -192,7 +192,8 @@ def _leaky(t): return nn.functional.leaky_relu(t, 0.3)
 
 
 _CASES = {  # name: the layer, the same as a function, how often it runs, is its input used elsewhere? what helps
-    "an ordinary layer": (nn.Tanh, torch.tanh, 1, False, "The gradient of the input comes first."),
+    "an ordinary layer": (nn.Tanh, torch.tanh, 1, False,
+                          "A gradient passes only a copy that is used: return it from the hook that makes it."),
     "a layer that works in place": (lambda: nn.LeakyReLU(0.3, inplace=True), _leaky, 1, False,
                                     "Give it a `clone()`, not a view, and listen before the layer overwrites it."),
     "a layer whose input is used elsewhere, too": (nn.Tanh, torch.tanh, 1, True, "Only the layer gets the `clone()`."),
@@ -200,6 +201,36 @@ _CASES = {  # name: the layer, the same as a function, how often it runs, is its
     "a layer that returns its input": (nn.Identity, lambda t: t, 1, False,
                                        "Input and output are the same tensor: clone both."),
 }
+
+# %% ../../nbs/lib/exercises/lesson-17.ipynb #211655d8
+def _pass_stopped(error, case):
+    "Why a pass through the model stopped, as far as that can be told."
+    said, helps = str(error), _CASES[case][-1]
+    require("invalid number of grad_input" not in said,
+            "The function that you gave to `register_full_backward_hook` returns something, and that replaces the "
+            "gradient: call `hook` in it, and return nothing.")
+    require("modified inplace" not in said and "BackwardHookFunction" not in said,
+            "A layer that works in place must not be given a view, and `register_full_backward_hook` gives it one: "
+            "pass on "
+            "a `clone()`, and listen to it with `register_hook`, without a backward hook on the layer.")
+    require("not have been used in the graph" not in said and "does not require grad" not in said,
+            f"In a model with {case}, the gradient does not get past your hooks: `detach()` and `.data` cut the graph. "
+            "`clone()` alone stays in it.")
+    require("KeyError" not in said, f"{said} The gradient of the output was not there when that of the input came. "
+                                    f"{helps}")
+    raise error
+
+
+def _which_is_wrong(seen, right, case):
+    "Require the right gradients, or say which of the two is another."
+    if _same(seen, right): return
+    def part(pairs, k): return [pair[k:k + 1] for pair in pairs]
+    wrong = [name for k, name in enumerate(("input", "output")) if not _same(part(seen, k), part(right, k))]
+    which = f"that of the {wrong[0]} is wrong" if len(wrong) == 1 else "both are wrong"
+    helps = _CASES[case][-1] if case != "an ordinary layer" else (
+        "Pass on what `register_hook` gives to your functions, and return nothing from them: it would replace the "
+        "gradient.")
+    require(False, f"With {case}, these are not the gradients of its input and output: {which}. {helps}")
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #9a54b5b7
 def _gradients(answer, case):
@@ -210,27 +241,28 @@ def _gradients(answer, case):
 
     def hook(*given):
         seen.append(given)
-        return 3*given[0]
+        return 3*given[0] if isinstance(given[0], torch.Tensor) else None
     remove = answer(model.layer, hook)
 
+    require(hooks_on(model.layer), "When your function is done, nothing of yours is on the layer. Register hooks, and "
+                                   "remove "
+                                   "them only in the function that you return.")
     def step(): return torch.autograd.grad(model(x).pow(2).sum(), [*model.parameters()])
     try: after = _later(answer, step, f"In a model with {case}, the pass stopped")
-    except NotYet as error:
-        require("invalid number of grad_input" not in str(error),
-                "The function that you gave to `register_full_backward_hook` returns something, and that replaces the "
-                "gradient: call `hook` in it, and return nothing.")
-        if "modified inplace" not in str(error) and "BackwardHookFunction" not in str(error): raise
-        raise NotYet("A layer that works in place must not be given a view, and `register_full_backward_hook` gives it "
-                     "one: pass on a `clone()`.") from None
+    except NotYet as error: _pass_stopped(error, case)
     require(seen, f"With {case}, `hook` was not called in the backward pass. {helps}")
-    require(all(len(given) == 2 for given in seen), f"`hook` gets two gradients; it got {len(seen[0])} arguments.")
+    require(all(len(given) == 2 for given in seen), f"`hook` gets two gradients; it got {len(seen[0])} "
+                                                 f"argument{'s' if len(seen[0]) > 1 else ''}.")
     require(len(seen) == times, f"With {case}, `hook` is called {times} times; it was called {len(seen)} times.")
     require(not any(isinstance(part, tuple) for part in seen[0]), "Give `hook` tensors, not tuples of them.")
     for part in seen[0]:
+        require(part is not None, "Give `hook` two gradients: one of yours is None. The `.grad` of a tensor in the "
+                                  "middle of a "
+                                  "model is not kept: `register_hook` gives you the gradient when it arrives.")
         require(isinstance(part, torch.Tensor), f"Give `hook` the gradients as tensors; it got {what_it_is(part)}.")
     require(case == "a layer that returns its input" or not _same([pair[::-1] for pair in seen], right),
             "The two gradients are swapped: that of the input comes first.")
-    require(_same(seen, right), f"With {case}, these are not the gradients of its input and output. {helps}")
+    _which_is_wrong(seen, right, case)
     require(all(torch.allclose(a, b, atol=1e-5) for a, b in zip(after, plain)),
             "The gradients of the model have changed: what `hook` returns must not replace anything.")
     require(callable(remove), "Return a function that removes what you have registered.")

@@ -6,13 +6,14 @@
 __all__ = []
 
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #fd193458
+import math
 from contextlib import suppress
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .checking import Planted, exercise, one_number, one_tensor, require, what_it_is
+from .checking import NotYet, Planted, exercise, one_number, one_tensor, require, what_it_is
 from ..features.heads.attending import attention
 from ..hooks.attached import hooks_on
 
@@ -28,55 +29,119 @@ def _heads(got, n):
 
 def _shown(numbers): return [round(number, 3) for number in numbers.tolist()]
 
+# %% ../../nbs/lib/exercises/lesson-19.ipynb #05cf1ac8
+def _entropies(answer, weights, hint):
+    "What the answer returns, or its error with a hint about dimensions."
+    try: return answer(weights)
+    except NotYet as error:
+        require("must match the size of tensor" not in str(error), f"{error} {hint}")
+        raise
+
+
+def _require_shape(got):
+    "A number for each of four heads, of three texts with six positions."
+    if not isinstance(got, torch.Tensor): return
+    said = {
+        (4, 5): "These are numbers for each query: take the mean over them as well, `.mean((0, 2))`.",
+        (4, 6): "These are numbers for each query, or for each key. Add up over keys first, `.sum(-1)`; then take the "
+                "mean "
+                "over texts and queries, `.mean((0, 2))`.",
+        (3, 4): "These are numbers for each text: take the mean over texts, too, `.mean((0, 2))`.",
+        (3,): "That is a number for each text: take the mean over texts and queries, and keep the heads, `.mean((0, "
+              "2))`.",
+        **dict.fromkeys([(5,), (6,)], "That is a number for each query: entropy has the dimensions texts, heads, "
+                                      "queries; "
+                        "take the mean over texts and queries, and keep the heads, `.mean((0, 2))`."),
+    }
+    require(tuple(got.shape) not in said, said.get(tuple(got.shape), ""))
+
+
+def _require_finite(got, answer, positive):
+    "No NaN and no infinity; where there is, what the answer returns for weights of which none is 0 tells why."
+    if got.isfinite().all(): return
+    again = _heads(answer(positive), 4)
+    require(got.isnan().any() or not again.isfinite().all(),
+            "There is infinity in your numbers, and only where weights are 0: you divide by the entropy, which is 0 "
+            "when one "
+            "key has all the weight. Divide the entropy by ln(i + 1).")
+    require(got.isnan().any(),
+            "There is infinity in your numbers: you divide a row by ln 1, which is 0. Query i sees i + 1 keys, so the "
+            "second "
+            "query is divided by ln 2: it is ln(i + 1), not ln(i).")
+    first = "Leave out the first query: it sees one key, its entropy and ln 1 are both 0, and 0 / 0 is NaN."
+    zeros = "Where a weight is 0, `w * w.log()` is NaN: use `torch.special.entr`."
+    reasons = zeros if again.isfinite().all() else first if not again.isnan().any() else f"{zeros} {first}"
+    raise NotYet(f"There is NaN in your numbers. {reasons}")
+
+# %% ../../nbs/lib/exercises/lesson-19.ipynb #9b16e65e
+def _wrong_entropies(weights):
+    "What usually goes wrong: the numbers that come of it, and what helps."
+    entropy, n = torch.special.entr(weights).sum(-1), weights.shape[-1]
+    later, highest, ln2 = entropy[:, :, 1:], torch.arange(1, n + 1).log(), math.log(2)
+    right = (later/highest[1:]).mean((0, 2))
+    def by(rows, divisors): return (rows/divisors).mean((0, 2))
+    return [
+        (later.mean((0, 2)),
+         "That is the mean entropy: divide each row by the entropy of uniform attention, ln(i + 1)."),
+        (later.mean((0, 2))/highest[-1],
+         "You divide every row by ln 6, but query i sees only i + 1 keys: each row has a number of its own, ln(i + "
+         "1)."),
+        (later.mean((0, 2))/highest[1:].mean(),
+         "You divide the mean entropy by the mean of the highest: divide each row first, then take the mean."),
+        (by(later, torch.arange(2, n + 1)), "You divide by i + 1, how many keys there are: it is the logarithm, ln(i "
+                                            "+ 1)."),
+        (by(later, torch.arange(3, n + 2).log()), "Off by one: you divide by ln(i + 2). The second query sees two "
+                                                  "keys, ln 2."),
+        (by(entropy, torch.arange(2, n + 2).log()),
+         "Off by one: you divide by ln(i + 2), and count the first query. Leave that out, and begin with ln 2."),
+        (by(entropy[:, :, :-1], torch.arange(2, n + 1).log()),
+         "You leave out the last query: leave out the first, which sees one key, `[:, :, 1:]`."),
+        (right*(n - 1)/n, "You count the first query, too: leave it out of the mean, since it has nothing to choose."),
+        (right/ln2, "`log2` and `log` are mixed: use the natural logarithm in both."),
+        (right*ln2, "`log2` and `log` are mixed: use the natural logarithm in both."),
+        (right/n, "You take the mean over keys: entropy is a sum over them, `.sum(-1)`."),
+        (by(torch.special.entr(weights).sum(-2)[:, :, 1:], highest[1:]),
+         "You add up over queries: keys are the last dimension, `.sum(-1)`."),
+        (-right, "The sign is wrong: entropy is −Σ w ln w, which is never negative."),
+        (by(-(weights*(weights + 1).log()).sum(-1)[:, :, 1:], highest[1:]),
+         "ln(w + 1) is another function. Where w is 0, w ln w counts as 0: `torch.special.entr` does that."),
+        ((later - highest[1:]).mean((0, 2)), "You subtract ln(i + 1): divide by it."),
+        ((torch.special.entr(weights.mean(0)).sum(-1)[:, 1:]/highest[1:]).mean(1),
+         "You take the mean of the weights over texts, and then its entropy: take the entropy of each row first."),
+        ((torch.special.entr(weights.mean(2)).sum(-1)/highest[-1]).mean(0),
+         "You take the mean of the weights over queries, and then its entropy: take the entropy of each row first."),
+        (3*(n - 1)*right, "That is a sum: take the mean over texts and queries."),
+        ((later/highest[1:])[0].mean(1), "That is the first text: take the mean over all."),
+        ((later/highest[1:])[:, :, -1].mean(0), "That is the last query: take the mean over all but the first."),
+    ]
+
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #8362f681
 @exercise("19a")
 def _causal_entropy(answer):
     logits = 2*torch.randn(3, 4, 6, 6)
+    positive = logits.softmax(-1)
     logits[:, 1] = logits[:, 1].masked_fill(torch.rand(3, 6, 6) < 0.3, -torch.inf)
     logits = logits.masked_fill(torch.eye(6).bool(), 0.).masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
     weights = logits.softmax(-1)
-    given, entropy, highest = weights.clone(), torch.special.entr(weights).sum(-1), torch.arange(1, 7).log()
-    later = entropy[:, :, 1:]
-    got = answer(given)
-    if isinstance(got, torch.Tensor):
-        require(tuple(got.shape) != (4, 5), "These are numbers for each query: take the mean over them as well, "
-                                            "`.mean((0, 2))`.")
-        require(tuple(got.shape) != (3, 4), "These are numbers for each text: take the mean over texts, too, "
-                "`.mean((0, 2))`.")
-        require(tuple(got.shape) != (3,), "That is a number for each text: take the mean over texts and queries, and "
-                "keep the heads, `.mean((0, 2))`.")
+    given = weights.clone()
+    got = _entropies(answer, given, "Entropy, a sum over keys, has the dimensions texts, heads, queries. `[:, :, 1:]` "
+                                    "leaves out the first query; the divisors, one for each query, go along the last.")
+    _require_shape(got)
     got = _heads(got, 4)
-    require(not got.isinf().any(), "There is infinity in your numbers: you divide a row by ln 1, which is 0. Query i "
-                                   "sees "
-            "i + 1 keys, so the second query is divided by ln 2: it is ln(i + 1), not ln(i).")
-    require(not got.isnan().any(), "There is NaN in your numbers. Where a weight is 0, `w * w.log()` is NaN: use "
-            "`torch.special.entr`. And leave out the first query: its entropy and ln 1 are both 0.")
-    right = (later/highest[1:]).mean((0, 2))
-    for wrong, said in [
-        (later.mean((0, 2)), "That is the mean entropy: divide each row by the entropy of uniform attention, ln(i + "
-         "1)."),
-        (later.mean((0, 2))/highest[-1], "You divide every row by ln 6, but query i sees only i + 1 keys: each row "
-         "has a number of its own, ln(i + 1)."),
-        (later.mean((0, 2))/highest[1:].mean(), "You divide the mean entropy by the mean of the highest: divide each "
-         "row first, then take the mean."),
-        ((later/torch.arange(1, 6).log().clamp(min=1e-9)).mean((0, 2)), "Off by one: query i sees i + 1 keys, so it is "
-                                                                        "ln(i + 1)."),
-        (right*5/6, "You count the first query, too: leave it out of the mean, since it has nothing to choose."),
-        (right/torch.tensor(2.).log(), "`log2` and `log` are mixed: use the natural logarithm in both."),
-        (right*torch.tensor(2.).log(), "`log2` and `log` are mixed: use the natural logarithm in both."),
-        (right/6, "You take the mean over keys: entropy is a sum over them, `.sum(-1)`."),
-        ((torch.special.entr(weights).sum(-2)[:, :, 1:]/highest[1:]).mean((0, 2)), "You add up over queries: keys are "
-                                                                                   "the "
-         "last dimension, `.sum(-1)`."),
-        (-right, "The sign is wrong: entropy is −Σ w ln w, which is never negative."),
-        (3*5*right, "That is a sum: take the mean over texts and queries."),
-        ((later/highest[1:])[0].mean(1), "That is the first text: take the mean over all."),
-        ((later/highest[1:])[:, :, -1].mean(0), "That is the last query: take the mean over all but the first."),
-    ]: require(not torch.allclose(got, wrong, atol=1e-4), said)
+    _require_finite(got, answer, positive)
+    for wrong, said in _wrong_entropies(weights): require(not torch.allclose(got, wrong, atol=1e-4), said)
+    right = (torch.special.entr(weights).sum(-1)[:, :, 1:]/torch.arange(2, 7).log()).mean((0, 2))
+    ratio = got/right
+    require((ratio - 1).abs().max() < 1e-3 or (ratio - ratio.mean()).abs().max() > 1e-3,
+            f"Each of your numbers is {ratio.mean():.3g} times what it should be. The mean is over 15 rows of each "
+            f"head: 3 "
+            "texts, and 5 queries in each.")
     require(torch.allclose(got, right, atol=1e-4), f"It should be {_shown(right)}; yours is {_shown(got)}.")
     even = torch.ones(2, 1, 9, 9).tril()/torch.arange(1, 10)[:, None]
-    require(abs(_heads(answer(even), 1).item() - 1) < 1e-4, "For uniform attention, and nine positions, it should be "
-            "1.")
+    nine = "There are nine positions here, and six before: take their number from `weights.shape[-1]`."
+    require(abs(_heads(_entropies(answer, even, nine), 1).item() - 1) < 1e-4, "For uniform attention, and nine "
+                                                                              "positions, "
+            "it should be 1.")
     require(torch.equal(given, weights), "The numbers are right, but `weights` is changed: work on a copy.")
     return "1 is uniform, in each row by its own measure"
 

@@ -58,6 +58,27 @@ mistakes = {
         ("found.update(named)", "found.update(enumerate(i))",
          "`mask` and `scale` are passed by keyword; you return ['0']"),
         ("return found", "return list(found)", "The answer should be the dict itself, but yours is a list"),
+        ("found.update(named)", "found['named'] = named", "takes over what is in it"),
+        ("return found", "return [found]", "The dict is a part of it"),
+        ("return found", "return found['mask']", "That is the value of `mask` alone"),
+        ("def named_arguments(model, layer, x):\n    import inspect\n"
+         "    return dict(inspect.signature(layer.forward).parameters)", "`shift` is not passed"),
+        ("found.update(named)", "found.update(named, x=i[0])", "`x` is passed by position: leave it out"),
+        ("found.update(named)", "found.update((name, str(value)) for name, value in named.items())",
+         "and yours is a str"),
+        ("found.update(named)", "found.update((name, value.float() if torch.is_tensor(value) else value) "
+         "for name, value in named.items())", "torch.bool, and yours is a tensor of shape (3, 4) of torch.float32"),
+        ("found.update(named)", "found.update((name, value.item()) for name, value in named.items())",
+         "return them as they are"),
+        ("def look(m, i, named, o): found.update(named)",
+         "def look(m, i, named, o):\n        for name, value in named: found[name] = value", "are in `.items()`"),
+        ("m, i, named, o): found.update(named)\n    with hl.Hook(layer, look, with_kwargs=True)",
+         "m, i, o): found.update(i[1])\n    with hl.Hook(layer, look)", "only what is passed by position"),
+        ("    with hl.Hook(layer, look, with_kwargs=True): model(x)", "    model(x)\n"
+         "    with hl.Hook(layer, look, with_kwargs=True): pass", "no hook was on it when the model ran"),
+        ("def named_arguments(model, layer, x):\n    found = {}\n    def look(m, i, named, o): found.update(named)\n"
+         "    with hl.Hooks(model, look, names='*', with_kwargs=True): model(x)\n    return found",
+         "hook only `layer`"),
     ],
     "02c": [
         ("lambda name, m: not hl.has_children(m)", "'*'", "only layers without layers inside"),

@@ -37,6 +37,8 @@ mistakes = {
         (" or t.untyped_storage().data_ptr() in given", "", "The parameters and `x` are rounded as well"),
         ("[x, *model.parameters()]", "model.parameters()", "`x` is rounded as well"),
         ("[x, *model.parameters()]", "[x]", "The parameters are rounded as well"),
+        ("{t.untyped_storage().data_ptr() for t in [x", "{t.data_ptr() for t in [x",
+         "remember the address of its storage"),
         (" or t.untyped_storage().data_ptr() in given", " or any(t is p for p in [x, *model.parameters()])",
          "recognise their storage"),
         ("def slim_gradients(model, loss, x, dtype):\n"

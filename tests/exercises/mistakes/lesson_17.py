@@ -209,5 +209,20 @@ mistakes = {
             "        return output\n    handle = layer.register_forward_hook(leave)\n    return handle.remove",
             "before the layer overwrites it",
         ),
+        ("        return x\n", "", "A gradient passes only a copy that is used"),
+        ("        return output\n", "", "The gradient of the output was not there when that of the input came"),
+        ("args[0].clone()", "args[0].detach().clone().requires_grad_()", "`detach()` and `.data` cut the graph"),
+        ("output = output.clone()", "output = output.detach().clone().requires_grad_()", "`clone()` alone stays in it"),
+        ("        output = output.clone()\n", "", "Input and output are the same tensor: clone both"),
+        ("    return lambda: [handle.remove() for handle in handles]",
+         "    for handle in handles: handle.remove()\n    return lambda: None", "nothing of yours is on the layer"),
+        ('hook(g, kept["of output"])', 'hook(g, None)', "one of yours is None"),
+        ('hook(g, kept["of output"])', 'hook(g)', "it got 1 argument."),
+        ('hook(g, kept["of output"])', 'hook(x, kept["of output"])', "that of the input is wrong"),
+        ('kept["of output"] = g', 'return kept.setdefault("of output", 2*g)', "both are wrong. Pass on what"),
+        ("def on_gradients(layer, hook):\n    def both(m, gi, go): hook(gi[0], go[0])\n"
+         "    handles = [layer.register_forward_pre_hook(lambda m, args: args[0].clone()),\n"
+         "               layer.register_full_backward_hook(both)]\n"
+         "    return lambda: [handle.remove() for handle in handles]", "without a backward hook on the layer"),
     ],
 }
