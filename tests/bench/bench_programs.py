@@ -205,7 +205,7 @@ FIRST_LOOKS = RESULTS/"first_looks.json"
 
 def look_first(which: str):
     known = json.loads(FIRST_LOOKS.read_text())
-    if which in known: raise SystemExit(f"There was a first look at {which}, on {known[which]['date']}. There is no second first look.")
+    if which in known: raise SystemExit(f"The first look at {which} was on {known[which]['date']}, and stays as it is.")
     known[which] = {"date": f"{datetime.date.today()}", "figures": figures_of(which, [], show=False)}
     FIRST_LOOKS.write_text(json.dumps(known, indent=1) + "\n")
 

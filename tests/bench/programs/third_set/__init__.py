@@ -1,1 +1,2 @@
-"Programs that were ported after the kept half had been run, while rules were written with both halves in view; measured once."
+"""Programs that were ported after the kept half had been run, by people who saw no rule. Measured once, while the rules
+were written with both halves in view."""
