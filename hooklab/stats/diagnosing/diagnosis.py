@@ -68,8 +68,11 @@ def said_of(stats: Recorded, preflight: Any) -> dict[str, list[dict[str, Any]]]:
     return {**stats.others, "preflight": plain_rows(preflight)}
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #ab047734
-def nothing_to_read(why: str) -> Finding:
-    return Finding("nothing recorded", [], (0, -1), "certain", why, usual_advice("nothing recorded"))
+def nothing_to_read(why: str, moved: bool = False) -> Finding:
+    "That no layer has numbers: a note if the parameters moved all the same, since loop and loss were looked at."
+    lend = " Its parameters move, though: the layers lend their weights and are not called, so they cannot be judged."
+    sure, more = ("note", lend) if moved else ("certain", "")
+    return Finding("nothing recorded", [], (0, -1), sure, why + more, usual_advice("nothing recorded"))
 
 
 def about_heads(history: AttentionHistory) -> Diagnosis:
@@ -94,9 +97,11 @@ def diagnose(
                                   f"run, with ActivationStats().on(model) as s: …, and then write {hint}"))
     why, others = stats._why_nothing_to_read(), said_of(stats, preflight)
     if why:
-        found = [] if stats.history.is_meta else found_in(Run(stats), without_layers=True)
+        run = None if stats.history.is_meta else Run(stats)
+        found = found_in(run, without_layers=True) if run else []
         if found or "find_nan" in others: found = verdict(found, others)
-        return Diagnosis(found or [nothing_to_read(why)], 0, len(stats.names), [])
+        moved = run is not None and any(p.get("moved") for p in run.params.values())  # not in old files
+        return Diagnosis(found or [nothing_to_read(why, moved)], 0, len(stats.names), [])
     run = Run(stats)
     names = run.outputs.names or run.grads.names
     n_steps = max(len(run.steps), len(run.log_steps))  # of the loop more steps are known

@@ -99,7 +99,7 @@ def more_as_html(finding: Finding) -> str:
 class Diagnosis:
     """What `diagnose` found. It is false if there is nothing, or only notes; `"dead units" in diagnosis` asks for one
     fault. Iterating gives all findings: causes first, then what follows from them, then notes.
-    A run that recorded nothing does not count as healthy: it has the finding `nothing recorded`."""
+    A run that recorded nothing has the finding `nothing recorded`, which is a note if the parameters moved."""
     findings: list[Finding] # All findings, causes first
     n_steps: int # How many steps the run had, as far as known
     n_layers: int # How many layers were recorded

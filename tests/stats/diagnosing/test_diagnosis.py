@@ -1,11 +1,13 @@
 """Each fault is found in runs that have it, healthy runs are left alone, and no record makes the diagnosis fail."""
 import math
+import warnings
 from functools import partial
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
+from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.stats.activation_stats import ActivationStats
@@ -351,6 +353,34 @@ def test_file(tmp_path):
     s = full("bias of -10", 0)
     s.save(tmp_path/"run.safetensors")
     assert str(diagnose(ActivationStats.load(tmp_path/"run.safetensors"))) == str(diagnose(s))
+
+
+class Lends(nn.Module):
+    "A model that uses the weights of a layer and never calls it."
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x): return F.linear(x, self.layer.weight*2, self.layer.bias)
+
+
+def test_layers_that_lend_their_weights_are_no_fault():
+    def recorded(model, trained):
+        optimizer = sgd(trained.parameters(), lr=.02)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as s:
+                for _ in range(3):
+                    loss = F.cross_entropy(trained(torch.randn(8, 64)), torch.randint(10, (8,)))
+                    loss.backward()
+                    optimizer.step()
+                    s.step(loss)
+        return diagnose(s)
+    model = Lends()
+    d = recorded(model, model)
+    assert not d and found(d) == ["nothing recorded"] and "lend their weights" in str(d)
+    d = recorded(Lends(), model)
+    assert d.first.sure == "certain" and "lend" not in str(d), "another model is trained"
 
 
 def test_while_it_records():
