@@ -4,7 +4,6 @@ The report: validation is much less accurate than published. A reader found that
 the names of the folders and got the published score; another reader confirmed it."""
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from tests.bench.programs import Parts
 
