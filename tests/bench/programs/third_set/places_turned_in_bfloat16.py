@@ -1,4 +1,4 @@
-"""The angles by which places are turned are computed in bfloat16, where far places can not be told apart.
+"""The angles by which places are turned are computed in bfloat16, where far places cannot be told apart.
 
 The report is the merged change: casting the whole model to bfloat16 also casts the frequencies of the rotary position
 embedding, which have to stay in float32."""
