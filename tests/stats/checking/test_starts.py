@@ -132,12 +132,15 @@ def test_a_parameter_that_was_moved_when_it_was_made():
 
 # Units that begin alike
 
-def same_weights(model): model[0].weight.fill_(.1), model[0].bias.zero_()
+def same_weights(layer):
+    def fill(model):
+        model[layer].weight.fill_(.1)
+        model[layer].bias.zero_()
+    return fill
 
 
 def test_units_that_begin_with_the_same_weights():
-    (sure, layers, said), = found_in(network(fill=same_weights), "units alike")
+    (sure, layers, said), = found_in(network(fill=same_weights(0)), "units alike")
     assert (sure, layers) == ("likely", ["0"]) and "such as 0.1: they get the same gradient" in said
     assert not found_in(network(), "units alike")
-    last = network(fill=lambda model: (model[6].weight.fill_(.1), model[6].bias.zero_()))
-    assert not found_in(last, "units alike")  # the loss tells them apart
+    assert not found_in(network(fill=same_weights(6)), "units alike")  # the loss tells the last ones apart
