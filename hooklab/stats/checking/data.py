@@ -47,6 +47,21 @@ def of_another_range(flight: TestFlight) -> Check:
                           f"{in_digits(x.max())}: what is made and what is real should have one range.", [p.name])
             return
 
+# %% ../../../nbs/lib/stats/checking/data.ipynb #99bb0012
+def mostly_one_token(parts: list[list[BatchPart]]) -> Check:
+    "Are nearly all tokens the same, and not only as padding at an end?"
+    for same in zip(*parts):
+        t = same[0].tensor
+        if t.dim() != 2 or t.is_floating_point() or t.dtype == torch.bool or len(t.unique()) < 3: continue
+        is_it = t == t.flatten().mode().values
+        before_padding = [~one.flip(1).cumprod(1).flip(1).bool() for one in (is_it, is_it.flip(1))]
+        inner = [is_it[before_padding[0]], is_it.flip(1)[before_padding[1]]]
+        share = is_it.double().mean().item()
+        if share < .9 or any(len(x) < 20 or x.double().mean() < .6 for x in inner): continue
+        yield Suspect("constant inputs", "possible", f"{share:.0%} of the tokens of {same[0].name} are "
+                      f"{t.flatten().mode().values}, and not as padding: as if most words were in no list.",
+                      [same[0].name])
+
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a5
 TOO_LARGE = 12. # a size of an input from which it is too large
 TOO_SMALL = .01 # an input is too small if its largest number is below this
@@ -96,6 +111,7 @@ def inputs_fine(flight: TestFlight) -> Check:
             yield Suspect("constant inputs", "certain", f"All numbers of {name} are {number:g}.", [name])
         elif all(map(is_alike, same)):
             yield Suspect("samples alike", "certain", f"All samples of {name} are equal.", [name])
+    yield from mostly_one_token(parts)
     yield from scaled(flight)
     yield from of_another_range(flight)
     return ""

@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #10d0f23e
 import linecache
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,10 +18,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from .checks import PASSES, Check, NotLookedAt, Suspect, claims
-from .loss import ACTIVATIONS, ONLY_TURNED, op
-from .loss_calls import LOSSES, first_calls
+from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from .loss import ACTIVATIONS, ONLY_TURNED, nodes_before, op
+from .loss_calls import DISTANCES, LOSSES, first_calls
 from .probes import is_graph
+from .training import leaves_of
 from .trial import TestFlight
 from ..diagnosing.evidence import in_digits
 
@@ -215,6 +217,61 @@ def over_one_number(seen: Operations) -> Iterator[Suspect]:
                           f"{'×'.join(map(str, one.shape))}, which has one number: it always returns 1, and what it "
                           "gets has no gradient.")
             return
+
+# %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0001
+@claims("Targets stay where they are.",
+        Known("gradient into the target", rank=161, lesson="08-gradients", page="dependence",
+              symptom="The loss falls to almost nothing, and what the model returns means little.",
+              look_first="what the target of the loss is computed from, and whether that is under no_grad",
+              advice="Compute the target under torch.no_grad(), or detach it: what a teacher says, the value of the "
+                     "next state, a baseline. If both sides shall come together, as in a loss of two branches, this is "
+                     "no fault."),
+        price=PASSES)
+def targets_stay(flight: TestFlight) -> Check:
+    "Does the target of a loss function have a gradient, and come from what is trained?"
+    trained = {*map(id, flight.trained.values())}
+    for call in first_calls(flight).calls:
+        wanted = call.target
+        if call.name not in (*DISTANCES, "kl_div", "cross_entropy") or not call.prediction.requires_grad: continue
+        if not wanted.requires_grad or not any(id(leaf) in trained for leaf in leaves_of(wanted)): continue
+        made = [{op(node) for node in nodes_before(t.grad_fn, most=60)} for t in (call.prediction, wanted)]
+        is_value = "Gather" in made[0] and made[1] & {"Max", "Amax", "Maximum"} and "Gather" not in made[1]
+        what = ("the prediction is gathered and the target has a maximum, as where the value of the next state is "
+                "wanted" if is_value else "both sides come to meet each other")
+        yield Suspect("gradient into the target", "likely" if is_value else "note", f"The target of {call.name} has a "
+                      f"gradient for parameters that are trained: {what}.")
+        return ""
+    return ""
+
+# %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0003
+def size_of_similarities(t: Tensor) -> float | None:
+    "The factor in front of cosine similarities; None if these numbers are none, or if the factor is trained."
+    node = t.grad_fn
+    while node is not None and op(node) not in ("Mm", "Bmm"):
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        if op(node) not in ONLY_TURNED | {"Mul", "Div"} or len(parents) != 1: return None
+        node, = parents
+    a, b = getattr(node, "_saved_self", None), getattr(node, "_saved_mat2", None)
+    if op(node) != "Mm" or a is None or b is None or a.size(0)*b.size(1) != t.numel(): return None
+    if ((a.norm(dim=1) - 1).abs() > 1e-3).any() or ((b.norm(dim=0) - 1).abs() > 1e-3).any(): return None
+    return (t.detach().abs().max()/(a @ b).abs().max().clamp(min=1e-9)).item()
+
+
+@claims("Logits can become large enough.", price=PASSES)
+def logits_are_free(flight: TestFlight) -> Check:
+    "Are logits cosine similarities without a temperature?"
+    for call in first_calls(flight).calls:
+        t = call.prediction
+        if call.name != "cross_entropy" or t.dim() != 2 or t.size(1) < 4: continue
+        most, guess = size_of_similarities(t), math.log(t.size(1))
+        if most is None: continue
+        least = math.log1p((t.size(1) - 1)*math.exp(-2*most))
+        if least < .3*guess: continue
+        yield Suspect("loss takes another form", "likely", f"The logits of cross_entropy are cosine similarities, from "
+                      f"{in_digits(-most)} to {in_digits(most)}: with {t.size(1)} of them even a perfect answer loses "
+                      f"{in_digits(least)}, and a guess {in_digits(guess)}. Divide them by a temperature such as 0.07.")
+        return ""
+    return ""
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #f05359a8
 @claims("No softmax of the loss goes over samples.", price=PASSES)

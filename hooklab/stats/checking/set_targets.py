@@ -60,7 +60,8 @@ def weights_of_frequent(weight: Tensor | None, counts: Tensor, name: str) -> Che
     if w.max() < 1.2*w.min() or torch.corrcoef(both)[0, 1] < .9: return
     yield Suspect(FORM, "possible", f"The weights of {name} are larger for frequent classes: "
                   f"{in_digits(w[c.argmax()])} for the one with {int(c.max()):,} labels, "
-                  f"{in_digits(w[c.argmin()])} for the one with {int(c.min()):,}. Weights that make up for rare classes are one over their number.")
+                  f"{in_digits(w[c.argmin()])} for the one with {int(c.min()):,}. Weights that make up for rare "
+                  "classes are one over their number.")
 
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #12568999
 @claims("Each number of the target changes.", price=SETS)
@@ -81,7 +82,8 @@ def targets_change(flight: TestFlight) -> Check:
     which = constant.nonzero().flatten().tolist()
     yield Suspect("constant targets", "possible", f"{len(which)} of {rows.size(1)} numbers of the target are the same "
                   f"in {train}: number {first_few(list(map(str, which)), 8)}, always "
-                  f"{in_digits(rows[0, which[0]])}. Each other one is not at its usual value in at least {changes:.0%} of them.")
+                  f"{in_digits(rows[0, which[0]])}. Each other one is not at its usual value in at least "
+                  f"{changes:.0%} of them.")
     return ""
 
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #905bcb86

@@ -7,8 +7,9 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #a35d7bd7
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from ...hooks.select import first_few, unwrap
+from ...hooks.select import first_few, leaves, unwrap
 from ...hooks.tree import tensors
 from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .trial import TestFlight, heard
@@ -50,6 +51,32 @@ def all_filled(flight: TestFlight) -> Check:
     others = f"; and {len(found) - 1} more do" if len(found) > 1 else ""
     yield Suspect("not initialised", "certain", f"Before the first step, {name} looks as if nothing had filled it: "
                   f"{said}{others}.", [*found])
+    return ""
+
+# %% ../../../nbs/lib/stats/checking/starts.ipynb #99bb0011
+def are_alike(m: nn.Module) -> bool:
+    "Has a layer several units with the same weights, which are not zero?"
+    if not isinstance(m, nn.Linear | nn.modules.conv._ConvNd) or getattr(m, "transposed", False): return False
+    if is_lazy(m.weight) or len(m.weight) < 3: return False
+    rows = m.weight.detach().flatten(1)
+    if rows.size(1) < 2 or not rows.any() or not (rows == rows[:1]).all(): return False
+    return m.bias is None or bool((m.bias == m.bias[:1]).all())
+
+
+@claims("The units of a layer begin with different weights.",
+        Known("units alike", rank=76,
+              advice="Begin with random weights: nn.init.kaiming_normal_ for ReLU, xavier_normal_ for tanh. Biases may "
+                     "be zero."),
+        price=ONE_PASS)
+def units_differ(flight: TestFlight) -> Check:
+    "Have all units of a layer the same weights?"
+    named = {name: m for name, m in leaves(flight.model).items() if next(m.parameters(), None) is not None}
+    names = [name for name, m in named.items() if are_alike(m) and m.weight.requires_grad]
+    names = [name for name in names if name != [*named][-1]]  # the loss tells the last ones apart
+    if not names: return ""
+    yield Suspect("units alike", "likely", f"All units of {first_few(names, 4)} begin with the same weights, such as "
+                  f"{in_digits(named[names[0]].weight.flatten()[0])}: they get the same gradient and stay one unit.",
+                  names)
     return ""
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #3fab0db8

@@ -148,3 +148,13 @@ def test_an_input_beside_the_first_is_all_zero():
     (sure, layers, _), = found_in("constant inputs", model, None, (NUMBERS[0], torch.zeros(N, 4), NUMBERS[1]), call)
     assert (sure, layers) == ("possible", ["input2"])
     assert not found_in("constant inputs", model, None, (NUMBERS[0], torch.ones(N, 4), NUMBERS[1]), call)
+
+
+def test_most_words_are_in_no_list():
+    text, y = texts()
+    unknown = torch.where(torch.rand(text.shape) < .95, 1, text)
+    (sure, layers, _), = found_in("constant inputs", Positions(1), F.cross_entropy, (unknown, y))
+    assert (sure, layers) == ("possible", ["text"])
+    short = torch.where(torch.arange(10) < 1, text, 0)  # padded, at the end or at the beginning
+    for fine in (text, short, short.flip(1)):
+        assert not found_in("constant inputs", Positions(1), F.cross_entropy, (fine, y))

@@ -193,3 +193,39 @@ def test_a_loss_that_makes_its_own_data():
     assert [f.what for f in found] == ["activation before the loss"]
     assert not hl.preflight(network(4), None, [None, None], call=call(False), overfit=False)
     with pytest.raises(TypeError): hl.preflight(network(4), F.mse_loss, None)
+
+
+# A target that is trained
+
+def of_next(stays, best=True):
+    def call(model, batch):
+        x, y = batch
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not stays): then = model(x.roll(1, 0))
+        then = then.max(1).values if best else then[:, 0]
+        return F.smooth_l1_loss(model(x).gather(1, torch.zeros(len(x), 1, dtype=torch.long))[:, 0], y + .9*then)
+    return call
+
+
+def test_a_target_that_is_trained():
+    (sure, said), = found_in(of_next(False), "gradient into the target", network(4))
+    assert sure == "likely" and "as where the value of the next state is wanted" in said
+    (sure, _), = found_in(of_next(False, best=False), "gradient into the target", network(4))
+    assert sure == "note"
+    assert not found_in(of_next(True), "gradient into the target", network(4))
+
+
+# Similarities as logits
+
+def matched(temperature):
+    def call(model, batch):
+        one, other = (F.normalize(model(x)) for x in (batch[0], 1.1*batch[0]))
+        return F.cross_entropy(one @ other.T/temperature, torch.arange(len(one)))
+    return call
+
+
+def test_similarities_without_a_temperature():
+    (sure, said), = found_in(matched(1), "loss takes another form", network(4))
+    assert sure == "likely" and "from -1 to 1: with 16 of them even a perfect answer loses 1.1, and a guess 2.8" in said
+    (_, said), = found_in(matched(2), "loss takes another form", network(4))
+    assert "from -0.5 to 0.5" in said
+    assert not found_in(matched(.07), "loss takes another form", network(4))

@@ -128,3 +128,19 @@ def test_a_parameter_that_was_moved_when_it_was_made():
     (sure, layers, said), = found_in(Gated(True), "not registered")
     assert (sure, layers) == ("likely", ["gate"]) and "no parameter but was computed from one" in said
     assert not found_in(Gated(False), "not registered")
+
+
+# Units that begin alike
+
+def same_weights(layer):
+    def fill(model):
+        model[layer].weight.fill_(.1)
+        model[layer].bias.zero_()
+    return fill
+
+
+def test_units_that_begin_with_the_same_weights():
+    (sure, layers, said), = found_in(network(fill=same_weights(0)), "units alike")
+    assert (sure, layers) == ("likely", ["0"]) and "such as 0.1: they get the same gradient" in said
+    assert not found_in(network(), "units alike")
+    assert not found_in(network(fill=same_weights(6)), "units alike")  # the loss tells the last ones apart
