@@ -41,6 +41,9 @@ def _once(answer):
     require(len(seen[0]) == 3 and seen[0][0] is layer and isinstance(seen[0][1], tuple),
             "A forward hook is called with three arguments: the layer, its inputs in a tuple, and its output. Pass all "
             "of them on to `hook`.")
+    require(isinstance(first, torch.Tensor),
+            f"What your own function returns replaces the output, and that is now {what_it_is(first)}: return what "
+            "`hook` returned, as it is.")
     require(torch.allclose(first, 3*plain),
             "What `hook` returns is lost: your own function has to return it, so that it replaces the output. "
             "(`hl.Hook` stores it instead: use `layer.register_forward_hook`.)")
@@ -51,6 +54,7 @@ def _once(answer):
             "`hook` is called only once, but your function around it is still on the layer, and is called each time: "
             "instead of remembering that it has run, let it call `handle.remove()`.")
     require(len(others) == 3, "Another hook on the layer is gone: remove only your own, by its handle.")
+    require(not isinstance(handle, (list, tuple)), f"Return the handle itself; yours is {what_it_is(handle)}.")
     require(callable(getattr(handle, "remove", None)),
             "Return the handle, so that the hook can be removed before it is ever called.")
     answer(layer, triple).remove()

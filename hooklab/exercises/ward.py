@@ -136,6 +136,7 @@ def plan_of_case(seed: int) -> CasePlan:
 
 # %% ../../nbs/lib/exercises/ward.ipynb #86ce0d5c
 WRONG_CLAIM, WRONG_NAME, WRONG_TREATMENT = 1, 2, 2  # points; what a look costs is in `LOOKS`
+FOLLOWS = " If this case looks so, that follows from a fault: what was odd before it, in an earlier layer or step?"
 LOOKS_FIRST = 3  # so many looks before “nothing is wrong” is believed
 NOTHING = {plainly(name) for name in (
     "nothing", "nothing is wrong", "nothing wrong", "healthy", "it is healthy", "no fault", "no disease", "none")}
@@ -262,6 +263,7 @@ class Case:
         try: said = what_is_said(fault, layers, 0, what, layer, "case.name")
         except NotYet as error:
             if layer is None and what in (fault.what, *fault.also): raise  # only the layer is missing
+            if what not in (fault.what, *fault.also): error = NotYet(f"{error}{FOLLOWS}")
             raise self._wrong("name", f"{disease}{in_layer(layer)}", WRONG_NAME, error) from None
         self._named[f"{fault.what}{in_layer(layer or layers[0]) if layers else ''}"] = fault
         print(f"ok: {said}{' One name is still missing.' if self._left else ''}")

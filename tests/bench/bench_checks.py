@@ -19,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 import torch
+import torch._dynamo  # the first optimizer imports it, which on a busy machine takes longer than an answer may
 
 import hooklab
 from hooklab.exercises.checking import ADVICE, TRIES, NotYet, check

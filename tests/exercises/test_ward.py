@@ -244,7 +244,7 @@ def test_a_name_needs_a_claim_and_a_wrong_sign_is_told(capsys):
     assert "in two healthy twins" in capsys.readouterr().out
     with not_yet("shown that already"): case.claim(*claim)
     before, wrong = case.points, next(what for what in DISEASES if what not in {f.what for f in case._plan.faults})
-    with not_yet("A good doctor would have looked at"): case.name(wrong, layer)
+    with not_yet("A good doctor would have looked at.*what was odd before it"): case.name(wrong, layer)
     with not_yet("No disease has the name 'flu'"): case.name("flu")
     assert case.points == before + ward.WRONG_NAME
     case.name(fault.what, layer)
