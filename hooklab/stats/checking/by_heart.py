@@ -37,6 +37,9 @@ class Lesson:
         self.end = min(_middle(losses[-10:]), _middle(last_quarter))
 
     @property
+    def ends_in_nan(self) -> bool: return not math.isfinite(self.losses[-1])
+
+    @property
     def halved(self) -> bool: return self.fallen > .5
 
     @property
@@ -64,7 +67,7 @@ class Lesson:
 
     def __str__(self): return f"from {in_digits(self.start)} to {in_digits(self.end)} in {len(self.losses) - 1} steps"
 
-
+# %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0060
 def floor_of(step: FirstStep) -> float | None:
     "The least that the loss can be; None if that is not known."
     if len(step.criteria) != 1: return None
@@ -125,6 +128,22 @@ def _moved(kept: list[tuple[Tensor, Tensor]], steps: int) -> float:
         found.append(length.item()/steps)
     return max(found, default=1.)
 
+# %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0040
+def apart_by_chance(flight: TestFlight, draws: int = 5) -> float:
+    "How far the losses of a `call` are apart if it draws other random numbers, as one that plays or that adds noise."
+    if not flight.call: return 0.
+    def put_back(): flight.seed = 0
+    with putting_back(put_back):
+        losses = []
+        for flight.seed in range(draws): losses.append(flight.asked(flight.batch.raw, "eval").loss.item())
+    return max(losses) - min(losses)
+
+
+def ended_in_nan(flight: TestFlight, own: Lesson, adam: Lesson) -> Suspect:
+    return Suspect("NaN or Inf", "likely", f"The loss of {flight.batch.n or 'a few'} samples is {in_digits(own.start)} "
+                   f"at first and {own.losses[-1]} after {len(own.losses) - 1} steps, and with Adam after "
+                   f"{len(adam.losses) - 1}.")
+
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #8ba05bbb
 @claims("The loss falls when 16 samples are learned by heart.",
         Known("learning rate too large", rank=230,
@@ -169,12 +188,18 @@ def learns_by_heart(flight: TestFlight) -> Check:
         return f"{lesson} with Adam at {lr:g}"
     fallen = max(lesson.fallen for lesson in lessons)
     if floor is None and fallen > .1: return f"{first}, and no further; the least that this loss can be is not known"
+    if all(lesson.ends_in_nan for lesson in lessons):
+        yield ended_in_nan(flight, *lessons[:2])
+        return ""
+    apart = apart_by_chance(flight)
+    if apart > .2*abs(first.start):
+        raise NotLookedAt(f"the loss draws random numbers of its own, which change it by {in_digits(apart)}")
     sure = "possible" if fallen > .05 else "likely"
     yield Suspect("cannot learn by heart", sure,
                   f"The loss of {flight.batch.n or 'a few'} samples went {first}, and with Adam {lessons[1]}.")
     return ""
 
-
+# %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0061
 def rate_is_to_blame(flight: TestFlight, own: Lesson, adam: Lesson, lr: float) -> Iterator[Suspect]:
     evidence = (f"The loss went {own}, and with Adam at {lr:g} {adam}; "
             f"a step moves parameters by up to {in_digits(own.moved)} of their length.")

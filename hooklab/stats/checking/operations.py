@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,11 +19,12 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ...hooks.select import first_few
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss import ACTIVATIONS, ONLY_TURNED, nodes_before, op
 from .loss_calls import DISTANCES, LOSSES, first_calls
 from .probes import is_graph
-from .training import leaves_of
+from .training import leaves_of, owners
 from .trial import TestFlight
 from ..diagnosing.evidence import in_digits
 
@@ -322,3 +324,37 @@ def where_nan_arises(flight: TestFlight) -> str:
     first = FirstNan()
     with first: flight.run(flight.batch.raw)
     return first.said
+
+# %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0051
+@claims("The first gradient is finite.", price=PASSES)
+def gradient_finite(flight: TestFlight) -> Check:
+    "Are all numbers of the gradient of a batch finite?"
+    flight.afford(4)
+    for batch in flight.whole:
+        loss = flight.run(batch.raw).loss
+        if not loss.isfinite() or not loss.requires_grad: continue
+        grads = torch.autograd.grad(loss, [*flight.trained.values()], allow_unused=True)
+        odd = [name for name, grad in zip(flight.trained, grads) if grad is not None and not is_finite(grad)]
+        if not odd: continue
+        yield Suspect("NaN or Inf", "certain", f"The loss of a batch is finite, and the gradient of "
+                      f"{first_few(odd, 4)} is not.{where_gradient_breaks(flight, batch.raw)}", owners(flight, odd)[:4])
+        return ""
+    return ""
+
+
+def is_finite(grad: Tensor) -> bool:
+    numbers = grad.coalesce().values() if grad.is_sparse else grad
+    return bool(numbers.isfinite().all())
+
+
+def where_gradient_breaks(flight: TestFlight, raw: Any) -> str:
+    "The operation that makes finite gradients infinite or NaN, in words; empty if none is seen."
+    loss, found = flight.run(raw).loss, []
+    def finite(grads): return all(is_finite(grad) for grad in grads if isinstance(grad, Tensor))
+    def note(name, given, made):
+        if not found and finite(made) and not finite(given): found.append(name)
+    for node in [*nodes_before(loss.grad_fn)]:
+        if not hasattr(node, "variable"): node.register_hook(partial(note, op(node)))
+    torch.autograd.grad(loss, [*flight.trained.values()], allow_unused=True)
+    if not found: return ""
+    return f" It arises at {found[0]}, on the way back: look at what it gets, such as a 0 under a root."

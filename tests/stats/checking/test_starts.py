@@ -144,3 +144,27 @@ def test_units_that_begin_with_the_same_weights():
     assert (sure, layers) == ("likely", ["0"]) and "such as 0.1: they get the same gradient" in said
     assert not found_in(network(), "units alike")
     assert not found_in(network(fill=same_weights(6)), "units alike")  # the loss tells the last ones apart
+
+
+def squares(model, batch): return (model(batch[0]) - model(batch[0].clone())).square().sum(1)  # all 0
+def roots(model, batch): return squares(model, batch).sqrt().mean() + model(batch[0]).mean()
+def apart(model, batch): return (squares(model, batch) + 1e-9).sqrt().mean() + model(batch[0]).mean()
+
+
+@pytest.mark.parametrize(("call", "odd"), [(roots, True), (apart, False)])
+def test_a_gradient_that_is_nan_where_the_loss_is_not(call, odd):
+    found = [f for f in hl.preflight(network(), None, data(), call=call, overfit=False) if f.what == "NaN or Inf"]
+    assert len(found) == odd
+    for f in found:
+        assert f.sure == "certain" and "It arises at Sqrt, on the way back" in f.evidence
+        assert set(f.layers) <= {"0", "3", "6"}
+
+
+def test_a_loss_that_becomes_nan_while_it_is_learned():
+    model = network()
+    def call(model, batch): return (.1 - model(batch[0]).square().mean()).sqrt()
+    with torch.no_grad():
+        for p in model[6].parameters(): p.mul_(.01)
+    found = hl.preflight(model, None, data(), torch.optim.Adam(model.parameters(), 1e-2), call=call)
+    said, = [f.evidence for f in found if f.what == "NaN or Inf"]
+    assert said.startswith("The loss of 16 samples is 0.3") and "nan after" in said
