@@ -11,6 +11,7 @@
     loss_calls what loss functions were called with, and the terms of a loss
     loss       the first loss, and its inputs
     task       does the loss fit the targets? Which dimension, which reduction, what of padding?
+    precision  are small numbers that guard a logarithm lost in the dtype?
     probes     is the input used, and every label? Do samples stay apart, is a mask obeyed?
     training   which parameters get a gradient, and which the optimizer has
     dependence does the loss change with what no gradient reaches?

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
 from . import (
-    by_heart, data, dependence, functions, loss, probes, sequences, sets, structure, task, training)
+    by_heart, data, dependence, functions, loss, precision, probes, sequences, sets, structure, task, training)
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import (
     CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, Suspect)
@@ -42,7 +42,7 @@ def loss_finite(flight: TestFlight) -> Check:
     return ""
 
 
-ROOMS = (data, sets, loss, task, training, dependence, probes, functions, structure, sequences,
+ROOMS = (data, sets, loss, task, precision, training, dependence, probes, functions, structure, sequences,
          by_heart)  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
