@@ -12,6 +12,7 @@
     loss_calls what loss functions were called with, and the terms of a loss
     loss       the first loss, and its inputs
     task       does the loss fit the targets? Which dimension, which reduction, what of padding?
+    precision  are small numbers that guard a logarithm lost in the dtype?
     probes     is the input used, and every label? Do samples stay apart?
     masks      does what a mask hides reach the output, or nothing but the padding?
     training   which parameters get a gradient, and which the optimizer has

@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
 from . import (
-    by_heart, data, dependence, functions, loss, masks, operations, probes, sequences, set_targets, sets, starts,
-    structure, task, training)
+    by_heart, data, dependence, functions, loss, masks, operations, precision, probes, sequences, set_targets, sets,
+    starts, structure, task, training)
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import (
     CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, Suspect)
@@ -45,8 +45,8 @@ def loss_finite(flight: TestFlight) -> Check:
     return ""
 
 
-ROOMS = (data, starts, sets, set_targets, loss, task, operations, training, dependence, probes, masks, functions,
-         structure, sequences, by_heart)  # in the order of their checks
+ROOMS = (data, starts, sets, set_targets, loss, task, precision, operations, training, dependence, probes, masks,
+         functions, structure, sequences, by_heart)  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
 PREFLIGHT_PAGES = {page: {what: known for what, known in PREFLIGHT.items() if known.page == page}

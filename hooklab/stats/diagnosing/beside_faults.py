@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from hooklab.hooks.select import first_few
 from hooklab.stats.diagnosing.evidence import LASTS, SOON, Run, Seen
-from hooklab.stats.diagnosing.faults import WEAK, fault
+from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #cfa80482
 OFTEN = .3  # of the steps of the loop: a scaler or a guard against NaN skips far fewer
@@ -28,6 +28,36 @@ def thrown_away(run: Run) -> Iterator[Seen]:
     yield Seen([], run.log_span(0), "certain",
                f"In {n} of {watched['n']} steps of the loop, gradients were cleared before any optimizer step had "
                f"used them; only {watched['stepped']} had a step of the optimizer.")
+
+# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #a8998783
+REGULAR = .8  # of the distances between steps with cleared gradients: these are the same
+
+
+def gathering(run: Run) -> tuple[int, int, int] | None: # Steps with old gradients, all, from clearing to clearing
+    "Are gradients cleared regularly, and kept in between, though the optimizer makes a step each time?"
+    stepped = run.logged("updates") > 0
+    kept = run.logged("kept")[stepped] == 1
+    begins = (kept[1:] & ~kept[:-1]).nonzero().flatten()  # the first step after each that began without old gradients
+    distances = begins.diff()
+    if len(distances) < LASTS: return None
+    usual = int(distances.mode().values)
+    same = (distances == usual).double().mean()
+    return (int(kept.sum()), len(kept), usual) if same >= REGULAR and usual > 1 else None
+
+
+@fault("steps while gathering", page="beside", rank=89, lesson="08-gradients",
+       symptom="The loss jumps; steps are longer than those of the optimizer's rate.",
+       look_first="whether `optimizer.step()` is called as often as `zero_grad()`",
+       advice="Call optimizer.step() only where gradients are cleared, below the same condition, and remove the other "
+              "call; divide the loss by the number of batches that are gathered.",
+       brings=(WILD, NOTHING_LEFT), hides=("no zero_grad",), by_steps=True)
+def steps_while_gathering(run: Run) -> Iterator[Seen]:
+    found = run.once(gathering)
+    if found is None: return
+    n, of, every = found
+    yield Seen([], run.log_span(0), "certain",
+               f"In {n} of {of} steps of the loop, the optimizer used gradients that still held those of the step "
+               f"before. They are cleared after every {every}th one only: each step in between uses the sum so far.")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #db128150
 SOME = 1/3  # of the steps: what happens more often is part of the training, such as a target or a player

@@ -221,3 +221,26 @@ def made_anew(run: Run) -> Iterator[Seen]:
                f"{n} different {other['type']} optimizers moved the parameters one after the other, each for about "
                f"{in_digits(each)} steps: the optimizer is made anew, and forgets its averages, which reach back "
                f"{in_digits(other['memory'])} steps.")
+
+# %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #ac0223fa
+HALF_OF_LEAST = 2**-25  # of float16: what is smaller becomes zero
+
+
+@fault("epsilon is lost", page="beside", rank=154, lesson="10-nan-hunt",
+       symptom="Numbers become NaN or Inf in half precision, in spite of a small number that should prevent it.",
+       look_first="the `dtype` of what the small number is added to",
+       advice="Keep parameters in float32, and compute in half precision with torch.autocast; or take a small number "
+              "that the dtype has: 1e-4 for the eps of an optimizer whose parameters are float16, 1e-7 as a guard.",
+       brings=("NaN or Inf", "skipped steps"), at_once=True)
+def epsilon_lost(run: Run) -> Iterator[Seen]:
+    "Is the eps of an optimizer zero in the dtype of its parameters?"
+    for o in run.optimizers:
+        eps = o.get("eps")
+        if not eps or not 0 < eps < HALF_OF_LEAST: continue
+        lost = [name for name in o["decay"] if run.params.get(name, {}).get("dtype") == "float16"]
+        if lost: yield Seen(lost, run.log_span(0), "likely", lost_in_optimizer(o["type"], eps, len(lost)))
+
+
+def lost_in_optimizer(kind: str, eps: float, n: int) -> str:
+    return (f"The {kind} has eps={eps:g}, which is 0 in float16, and {n} of its parameters are float16: where a "
+            "gradient is small, it divides by zero.")

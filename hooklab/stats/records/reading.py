@@ -85,7 +85,7 @@ LAYER |= {f"{name}?": SETTING for name in SETTINGS}
 PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool,
              "moved?": OneOf(bool, None), "dtype?": str}
 OPTIMIZER = {"type": str, "n": SIZE, "n_foreign": SIZE, "n_idle": SIZE, "twice": SIZE, "decay": {str: SETTING},
-             "momentum?": SETTING, "maximize?": SETTING}
+             "momentum?": SETTING, "maximize?": SETTING, "eps?": SETTING}
 INPUT = {"n_samples": SIZE, "n": SIZE, "floating": bool, "target?": bool}
 INPUT |= dict.fromkeys(("bad", "mean", "std", "low", "high"), float)
 INPUT |= dict.fromkeys(("samples_apart?", "features?", "widest?", "narrowest?", "farthest?", "varied?"), float)

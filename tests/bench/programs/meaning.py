@@ -78,7 +78,7 @@ CAUSES = {
     "gradients not cleared": {"no zero_grad"},
     "step before backward": {"step before backward"},  # or gradients cleared between backward and step
     "no step": {"no step", "gradients thrown away"},  # the optimizer's step is never called, or seldom
-    "accumulation": set(),                 # the loss is not divided, or the wrong steps count
+    "accumulation": {"steps while gathering"},  # the loss is not divided, or the wrong steps count
     "state goes on": set(),                # a hidden state or memory that should be reset or detached
     "state is lost": {"state is lost"},  # a hidden state or memory that should go on
     "other loss": set(),                   # backward is called on another loss than the one that is meant
@@ -94,7 +94,7 @@ CAUSES = {
     "NaN or Inf": {"NaN or Inf"},          # a logarithm, root, division or exponent without a guard: with its place
     "float16 limit": {"float16 limit"},
     "clipping before unscaling": {"clipping before unscaling", "skipped steps"},
-    "epsilon": set(),                      # too large, too small, or lost in the dtype
+    "epsilon": {"epsilon is lost"},        # too large, too small, or lost in the dtype
     "rounded": {"lost in rounding"},       # to whole numbers, or to few bits
     # initialisation
     "units alike": {"units alike", "stuck at zero"},

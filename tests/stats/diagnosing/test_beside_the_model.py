@@ -15,7 +15,8 @@ from hooklab.stats.measure.around import held_around
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 IDS = {"schedule never moves", "schedule does not fit", "optimizer made anew", "gradients thrown away", "train mode",
-       "part in eval mode", "copy does not follow", "statistics stay behind", "scheduler each batch"}
+       "part in eval mode", "copy does not follow", "statistics stay behind", "scheduler each batch",
+       "steps while gathering", "no zero_grad", "epsilon is lost"}
 
 
 def net(norm=False, p=0.):
@@ -172,6 +173,50 @@ def test_steps_that_come_too_seldom(clears):
     said = found(stats)
     assert ("gradients thrown away" in said) == (clears == "each batch")
     if said: assert "only 12 had" in said["gradients thrown away"].evidence
+
+
+@pytest.mark.parametrize("steps", ["each", "once more", "with the others", "and is never cleared"])
+def test_steps_while_gathering(steps):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=.02)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for i, (x, y) in enumerate(batches(40), 1):
+            loss = F.cross_entropy(model(x), y)/4
+            loss.backward()
+            if i % 4 == 0 or steps in ("each", "and is never cleared"): optimizer.step()
+            if i % 4 == 0 and steps != "and is never cleared": optimizer.zero_grad()
+            if steps == "once more": optimizer.step()
+            stats.step(loss)
+    said = found(stats)
+    names = {"with the others": set(), "and is never cleared": {"no zero_grad"}}
+    assert set(said) == names.get(steps, {"steps while gathering"})
+    if steps == "each": assert "In 29 of 40" in (text := said["steps while gathering"].evidence) and "every 4th" in text
+
+
+@pytest.mark.parametrize("dtype, eps, is_lost", [
+    (torch.float16, 1e-8, True), (torch.float16, 1e-4, False), (torch.bfloat16, 1e-8, False),
+    (torch.float32, 1e-8, False)])
+def test_the_eps_of_an_optimizer(dtype, eps, is_lost):
+    model = net().to(dtype)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, eps=eps)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for x, y in batches(6): stats.step(step(model, optimizer, x.to(dtype), y))
+    assert ("epsilon is lost" in found(stats)) == is_lost
+
+
+def guarded(x, y, small, dtype): return (x.relu().to(dtype) + small).log().float().square().mean()
+
+
+def limited(x, y, small, dtype): return -(1 - x.sign().to(dtype).clamp(small, 1 - small)).log().float().mean()
+
+
+@pytest.mark.parametrize("loss, small, dtype, is_lost", [
+    (guarded, 1e-8, torch.float16, True), (guarded, 1e-6, torch.float16, False),
+    (guarded, 1e-8, torch.float32, False), (limited, 1e-8, torch.float32, True), (limited, 1e-6, torch.float32, False)])
+def test_preflight_sees_a_guard_that_is_lost(loss, small, dtype, is_lost):
+    data = [*batches(2)]
+    found = hl.preflight(net(), partial(loss, small=small, dtype=dtype), data, overfit=False)
+    assert ("epsilon is lost" in found) == is_lost
 
 
 def test_two_players_throw_nothing_away():
