@@ -338,7 +338,7 @@ def test_each_fault_has_a_run_and_advice():
     planted = {what for what, *_ in broken.values()} | {what for case in faults for what in case.causes}
     assert set(FAULTS) - planted == {
         "nothing recorded", "loss does not fall", "loss rises",  # these follow from others
-        "spike", *PAGES["losses"]}  # they have tests of their own
+        "spike", *PAGES["losses"], *PAGES["beside"]}  # they have tests of their own
     assert all(callable(fault.advice) or fault.advice.endswith(".") for fault in FAULTS.values())
 
 

@@ -46,7 +46,7 @@ def named_a_fault(make, n):
         optimizer.step()
         schedule.step()
     rates = torch.tensor(rates, dtype=torch.double)
-    return bool([*scheduler_each_batch(SimpleNamespace(rates=rates, log_span=lambda row: (row, n)))])
+    return bool([*scheduler_each_batch(SimpleNamespace(facts={}, rates=rates, log_span=lambda row: (row, n)))])
 
 
 @pytest.mark.parametrize("n", [21, 25, 30, 60, 300])
