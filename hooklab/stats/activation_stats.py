@@ -44,7 +44,8 @@ def check_options(with_hist: Any, hist_sample: int | None):
 
 
 def check_what_is_recorded(model: Any, optimizer: Any, auto: bool):
-    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+    if not isinstance(model, nn.Module):
+        raise TypeError(not_a_model(model))
     if auto and optimizer is None:
         raise ValueError("auto=True ends a step after that of the optimizer, and no optimizer was given; write "
                          "on(model, optimizer=optimizer, auto=True), or call step() yourself")

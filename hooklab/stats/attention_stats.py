@@ -30,8 +30,10 @@ class AttentionStats(UntilRemoved, OneOfSeveral, AttentionHistory):
         every: int = 1, # Measure only every this many steps
         max_rows: int = 4096, # How many steps to keep; of a longer run, evenly spaced steps are kept
     ):
-        if sample is not None and sample < 1: raise ValueError(f"sample={sample}: a sample has at least one query")
-        if every < 1: raise ValueError(f"every={every}: one in so many steps is measured, so it is at least 1")
+        if sample is not None and sample < 1:
+            raise ValueError(f"sample={sample}: a sample has at least one query")
+        if every < 1:
+            raise ValueError(f"every={every}: one in so many steps is measured, so it is at least 1")
         super().__init__(max_rows)
         self.picked, self.sample, self.every, self.next_step = names, sample, every, 0
 
@@ -40,7 +42,8 @@ class AttentionStats(UntilRemoved, OneOfSeveral, AttentionHistory):
         model: nn.Module, # The model; passes in train mode are measured
     ) -> Self: # Itself, for a `with` block
         "Start recording. Call `step()` at the end of each step."
-        if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+        if not isinstance(model, nn.Module):
+            raise TypeError(not_a_model(model))
         if self.session is not None: self.remove()
         self.session = AttentionMeter(model, self.picked, self.sample)
         self.parts, self.process, self.combined = self.session.head_parts, place_of(model), False
@@ -50,16 +53,20 @@ class AttentionStats(UntilRemoved, OneOfSeveral, AttentionHistory):
 
     def step(self):
         "End a step: the numbers measured since the last one become a row."
-        if self.session is None: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
+        if self.session is None:
+            raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
         found, self.stage = self.session.take(), self.session.stage
-        if self.next_step % self.every == 0: self.add(found, self.next_step)
+        if self.next_step % self.every == 0:
+            self.add(found, self.next_step)
         self.next_step += 1
         self._switch()
 
-    def _switch(self): self.session.measures = self.next_step % self.every == 0 and self.wants_next
+    def _switch(self):
+        self.session.measures = self.next_step % self.every == 0 and self.wants_next
 
     def _remove(self, report, in_context=False):
-        if self.session is not None: self.session.close(report, in_context)
+        if self.session is not None:
+            self.session.close(report, in_context)
         self.session = None
 
     @property
@@ -67,7 +74,8 @@ class AttentionStats(UntilRemoved, OneOfSeveral, AttentionHistory):
         "Itself, because an `ActivationStats` has its attention record under this name."
         return self
 
-    def __getstate__(self): return vars(self) | {"session": None}
+    def __getstate__(self):
+        return vars(self) | {"session": None}
 
     def __repr__(self):
         return super().__repr__() + self.from_where + (", recording" if self.session is not None else "")

@@ -36,9 +36,12 @@ class Autosave:
     ):
         self.path = Path(path)
         folder = self.path.absolute().parent
-        if not seconds >= 0: raise ValueError(f"seconds={seconds}: the time between two copies is zero or more")
-        if not folder.is_dir(): raise FileNotFoundError(printable(f"there is no folder {folder} for {self.path.name}"))
-        if self.path.is_dir(): raise IsADirectoryError(printable(f"{self.path} is a folder: give the name of a file"))
+        if not seconds >= 0:
+            raise ValueError(f"seconds={seconds}: the time between two copies is zero or more")
+        if not folder.is_dir():
+            raise FileNotFoundError(printable(f"there is no folder {folder} for {self.path.name}"))
+        if self.path.is_dir():
+            raise IsADirectoryError(printable(f"{self.path} is a folder: give the name of a file"))
         self.stats, self.seconds = weakref.ref(stats), seconds
         self.file = self.writing = self.owner = None
         self.due = 0.
@@ -48,7 +51,8 @@ class Autosave:
         "Start a save if it is time to; called at the end of each step."
         if time.monotonic() < self.due: return
         if self.owner is None: self.begin()
-        if self.writing is not None and self.writing.is_alive(): return
+        if self.writing is not None and self.writing.is_alive():
+            return
         self._warn()
         began = time.monotonic()
         self.due = began + self.seconds
@@ -89,7 +93,8 @@ class Autosave:
         if not here: return
         if self.writing is not None: self.writing.join()
         stats = self.stats()
-        if stats is not None and stats.steps: self.write(stats.snapshot(), [], time.monotonic())
+        if stats is not None and stats.steps:
+            self.write(stats.snapshot(), [], time.monotonic())
         self.writing, self.due = None, 0.
         self._warn()
 
@@ -98,7 +103,8 @@ def events(stats: Any) -> list[torch.Event]:
     "For each device that holds numbers of a record, an event to wait until its work so far is done."
     devices = set()
     for history in stats.histories.values():
-        for chunk in getattr(history, "chunks", ()): devices.add(chunk.device)
+        for chunk in getattr(history, "chunks", ()):
+            devices.add(chunk.device)
     found = [torch.Event(device) for device in devices if device.type not in ("cpu", "meta")]
     for event in found: event.record()
     return found

@@ -41,7 +41,8 @@ class LivePlot:
         try:
             from IPython.display import Image, display
             image = Image(picture(self.stats), alt=f"Overview of the run. {self.stats!r}")
-            if self.handle is None: self.handle = display(image, display_id=True)
+            if self.handle is None:
+                self.handle = display(image, display_id=True)
             else: self.handle.update(image)
         except Exception as e:
             self.on = False

@@ -150,7 +150,8 @@ def with_followers(finding: Finding, waiting: list[Finding]) -> str:
 
 def top_of_page(diagnosis: Diagnosis) -> str:
     "The diagnosis: causes, each with the findings that follow from it."
-    if not len(diagnosis) or "nothing recorded" in diagnosis: return diagnosis._repr_html_()
+    if not len(diagnosis) or "nothing recorded" in diagnosis:
+        return diagnosis._repr_html_()
     waiting = [finding for finding in diagnosis if finding.follows]
     items = [with_followers(finding, waiting) for finding in diagnosis if not finding.follows]
     items += map(as_html, waiting)  # their causes were not found
@@ -190,14 +191,16 @@ def pictures_of(histories: dict[str, History]) -> Iterator[Picture]:
             words = in_words(history, "std")
             yield Picture(history.plot_flow, (6.4, 4), CAPTIONS["flow"], words)
             yield Picture(partial(history.plot, "std"), over_time, CAPTIONS["gradients"], words)
-        if kind == "updates": yield Picture(history.plot, over_time, CAPTIONS["ratio"], in_words(history, "ratio"))
+        if kind == "updates":
+            yield Picture(history.plot, over_time, CAPTIONS["ratio"], in_words(history, "ratio"))
 
 
 def in_words(history: History, what: str) -> str:
     "The alternative text of a picture of one number over time."
     values, broken = to_draw(history, what)
     text = f"{label_of(history, what)}, {len(history.names)} lines or rows"
-    if history.steps: text += f", steps {history.steps[0]} to {history.steps[-1]}"
+    if history.steps:
+        text += f", steps {history.steps[0]} to {history.steps[-1]}"
     last = np.full(len(values), np.nan)
     for i, row in enumerate(values):
         known = row[np.isfinite(row)]
@@ -278,13 +281,16 @@ def table_of(histories: dict[str, History]) -> str:
     "A row for each layer."
     wanted = {"activations": ("mean", "std", "near_zero"), "gradients": ("std",)}
     columns = []
-    for kind, history in histories.items(): columns += [(history, what) for what in wanted.get(kind, ())]
-    if not columns or not columns[0][0].steps: return "<p>Nothing was recorded.</p>"
+    for kind, history in histories.items():
+        columns += [(history, what) for what in wanted.get(kind, ())]
+    if not columns or not columns[0][0].steps:
+        return "<p>Nothing was recorded.</p>"
     main = columns[0][0]
     head = [label_of(*column).capitalize() for column in columns]
     cells = {name: [] for name in main.names}
     for history, what in columns:
-        for name, cell in zip(history.names, number_cells(history, what)): cells[name].append(cell)
+        for name, cell in zip(history.names, number_cells(history, what)):
+            cells[name].append(cell)
     if main.has_hist and main.kind == "activations":
         head.append("Histogram, 0 to 10")
         for name, counts in zip(main.names, main.values("hist").cpu().numpy()):
@@ -295,4 +301,5 @@ def table_of(histories: dict[str, History]) -> str:
             f'<thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>')
 
 
-def breakable(name: str) -> str: return escape(name).replace(".", ".<wbr>")
+def breakable(name: str) -> str:
+    return escape(name).replace(".", ".<wbr>")

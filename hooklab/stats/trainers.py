@@ -25,7 +25,8 @@ from .measure.step_end import that_make_steps
 class Follower:
     "Connects statistics to a trainer."
     trainer = None # The Hugging Face trainer, which does not pass itself to its callbacks
-    def __init__(self, stats, updates): self.stats, self.updates = stats, updates
+    def __init__(self, stats, updates):
+        self.stats, self.updates = stats, updates
 
     def begin(self, model, step, optimizers, scaler, wrapped=None):
         "Start recording at this step. Rows have the trainer's step numbers, even when it resumes a run."
@@ -34,7 +35,8 @@ class Follower:
         known = [o for o in optimizers if isinstance(torch_optimizer(o), Optimizer)]
         wanted = known if self.stats.updates_too else []
         if self.updates: wanted = optimizers
-        if wanted: known = that_make_steps(wanted, {id(p) for p in model.parameters()})
+        if wanted:
+            known = that_make_steps(wanted, {id(p) for p in model.parameters()})
         self.loss, self.stats.learn = None, None
         self.stats._begin(model, known, scaler, updates=bool(wanted), called=wrapped, step=step)
 
@@ -89,7 +91,8 @@ def end_however(trainer_class: type):
     def train_and_end(self, *args, **kwargs):
         for cb in followers(self): cb.trainer = self
         try:
-            with losses_noted(self): return train(self, *args, **kwargs)
+            with losses_noted(self):
+                return train(self, *args, **kwargs)
         finally:
             for cb in followers(self):
                 cb.end()

@@ -23,7 +23,8 @@ from ...hooks.tree import map_tensors, named_tensors, shape_text, tensors
 def is_batch(x: Any) -> bool:
     "Are these the parts of one batch, such as `(inputs, targets)`?"
     if isinstance(x, Tensor): return True
-    if isinstance(x, Mapping): return any(map(tensors, x.values()))
+    if isinstance(x, Mapping):
+        return any(map(tensors, x.values()))
     return isinstance(x, list | tuple) and any(map(tensors, x))
 
 
@@ -34,7 +35,8 @@ def kinds_of(batch: Any) -> list:
 
 def two_batches(given: Any) -> list[Any]:
     "The first two batches; just one if that is all there is."
-    if not isinstance(given, nn.Module): given = getattr(given, "train", given)
+    if not isinstance(given, nn.Module):
+        given = getattr(given, "train", given)
     if isinstance(given, Iterator):
         raise TypeError("this loader can be looped over only once, and preflight would take two of its batches; "
                         "give it two batches instead: preflight(model, loss_fn, [next(it), next(it)], optimizer)")
@@ -42,7 +44,8 @@ def two_batches(given: Any) -> list[Any]:
     if can_be_two and all(map(is_batch, given[:2])):
         first, second = given[:2]
         several = not any(isinstance(part, Tensor) for part in given)
-        if several and kinds_of(first) == kinds_of(second): return [first, second]
+        if several and kinds_of(first) == kinds_of(second):
+            return [first, second]
     if is_batch(given): return [given]
     if not isinstance(given, Iterable) or isinstance(given, str | nn.Module):
         raise TypeError("batch is (inputs, targets), a dict, two such batches or a loader, "
@@ -61,7 +64,8 @@ def order_kept(loader: Iterable) -> Iterator[None]:
         for g, state in states:
             g.set_state(state)
 
-    with putting_back(put_back), same_chance(), torch.random.fork_rng([]): yield
+    with putting_back(put_back), same_chance(), torch.random.fork_rng([]):
+        yield
 
 
 def _first_of(loader: Iterable, n: int = 2) -> list[Any]:
@@ -96,12 +100,15 @@ def given_by(batch: Any, forward: Callable) -> GivenToModel:
         name = next((name for name in TARGET_NAMES if name in batch), None)
         inputs = {n: part for n, part in batch.items() if n != name}
         return GivenToModel((), inputs, batch.get(name))
-    if isinstance(batch, Tensor): return GivenToModel((batch,), {}, batch)
+    if isinstance(batch, Tensor):
+        return GivenToModel((batch,), {}, batch)
     if len(batch) == 1: return given_by(batch[0], forward)
     *inputs, target = batch
-    if len(inputs) > 1: return GivenToModel(tuple(inputs), {}, target)
+    if len(inputs) > 1:
+        return GivenToModel(tuple(inputs), {}, target)
     own, = inputs
-    if isinstance(own, Mapping): return GivenToModel((), dict(own), target)
+    if isinstance(own, Mapping):
+        return GivenToModel((), dict(own), target)
     several = isinstance(own, list | tuple) and n_needed(forward) == len(own)
     args = tuple(own) if several else (own,)
     return GivenToModel(args, {}, target)
@@ -189,13 +196,15 @@ def arguments_named(given: GivenToModel, forward: Callable) -> dict[int, str]:
 def n_samples(batch: SampleBatch) -> tuple[int | None, str]:
     "How many samples a batch has; or None, and why."
     firsts = [p.tensor for p in batch.inputs if p.tensor.dim()]
-    if not firsts: return None, "no input is a tensor with samples"
+    if not firsts:
+        return None, "no input is a tensor with samples"
     x = firsts[0]
     ys = [p.tensor for p in batch.targets if p.tensor.dim()]
     if not ys or x is ys[0]: return x.size(0), ""
     y = ys[0]
     n = y.size(0)
-    if n not in x.shape[:2]: return None, f"inputs are {shape_text(x)} and targets {shape_text(y)}"
+    if n not in x.shape[:2]:
+        return None, f"inputs are {shape_text(x)} and targets {shape_text(y)}"
     return n, ""
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #6a783aec
@@ -241,7 +250,8 @@ def looks_like_mask(p: BatchPart, batch: SampleBatch) -> bool:
     if "type" in name or "segment" in name: return False
     xs = [x for x in masked_by(p, batch) if x.tensor.dtype != torch.bool]
     if not xs: return False
-    if "mask" in name or "padding" in name or t.dtype == torch.bool: return True
+    if "mask" in name or "padding" in name or t.dtype == torch.bool:
+        return True
     binary = ((t == 0) | (t == 1)).all()
 
     def has_features_or_words(x):

@@ -37,7 +37,8 @@ class Lesson:
         self.end = min(_middle(losses[-10:]), _middle(last_quarter))
 
     @property
-    def ends_in_nan(self) -> bool: return not math.isfinite(self.losses[-1])
+    def ends_in_nan(self) -> bool:
+        return not math.isfinite(self.losses[-1])
 
     @property
     def halved(self) -> bool: return self.fallen > .5
@@ -63,9 +64,11 @@ class Lesson:
         "Was a step far too large, whatever came of it? After one, the units of a ReLU may be dead and the loss calm."
         return self.moved > 1 or any(map(self._far_above, self.losses))
 
-    def _far_above(self, loss: float) -> bool: return not math.isfinite(loss) or loss > 2*abs(self.start) + 1
+    def _far_above(self, loss: float) -> bool:
+        return not math.isfinite(loss) or loss > 2*abs(self.start) + 1
 
-    def __str__(self): return f"from {in_digits(self.start)} to {in_digits(self.end)} in {len(self.losses) - 1} steps"
+    def __str__(self):
+        return f"from {in_digits(self.start)} to {in_digits(self.end)} in {len(self.losses) - 1} steps"
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0060
 def floor_of(step: FirstStep) -> float | None:
@@ -91,7 +94,8 @@ def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, floor
     "Let optimizers learn one batch, within so many seconds."
     theirs = {}
     for o in optimizers:
-        for group in o.param_groups: theirs.update({id(p): p for p in group["params"]})
+        for group in o.param_groups:
+            theirs.update({id(p): p for p in group["params"]})
     kept = [(p, p.data) for p in theirs.values()]
     losses, moved = [], 0.
     end = time.monotonic() + seconds
@@ -105,14 +109,17 @@ def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, floor
             flight.set_mode("train")
             while len(losses) < most and (time.monotonic() < end or len(losses) < 2):
                 _, loss = flight.called(raw)
-                if not loss.requires_grad: raise NotLookedAt("the loss has no graph")
+                if not loss.requires_grad:
+                    raise NotLookedAt("the loss has no graph")
                 now = loss.item()
                 losses.append(now)
-                if not math.isfinite(now) or 0 < now < .01*losses[0]: break
+                if not math.isfinite(now) or 0 < now < .01*losses[0]:
+                    break
                 loss.backward()
                 for o in optimizers: o.step()
                 if len(losses) == 5: moved = _moved(kept, 5)
-                for p in (*flight.parameters.values(), *theirs.values()): p.grad = None
+                for p in (*flight.parameters.values(), *theirs.values()):
+                    p.grad = None
         return Lesson(losses, moved, floor)
     except NotLookedAt: raise
     except Exception as e:
@@ -135,7 +142,8 @@ def apart_by_chance(flight: TestFlight, draws: int = 5) -> float:
     def put_back(): flight.seed = 0
     with putting_back(put_back):
         losses = []
-        for flight.seed in range(draws): losses.append(flight.asked(flight.batch.raw, "eval").loss.item())
+        for flight.seed in range(draws):
+            losses.append(flight.asked(flight.batch.raw, "eval").loss.item())
     return max(losses) - min(losses)
 
 
@@ -160,7 +168,8 @@ def ended_in_nan(flight: TestFlight, own: Lesson, adam: Lesson) -> Suspect:
         price=STEPS)
 def learns_by_heart(flight: TestFlight) -> Check:
     "Does the loss of 16 samples fall?"
-    if not flight.trained: raise NotLookedAt("no parameter is trained")
+    if not flight.trained:
+        raise NotLookedAt("no parameter is trained")
     trained = list(flight.trained.values())
     if flight.optimizers and in_optimizers(flight).isdisjoint(map(id, trained)):
         raise NotLookedAt("the optimizer has none of the model's trainable parameters")
@@ -171,23 +180,28 @@ def learns_by_heart(flight: TestFlight) -> Check:
     began = time.monotonic()
     floor = floor_of(flight.first)
     first = taught(flight, raw, own or adam(1e-3), seconds, floor or 0)
-    if abs(first.start) < 1e-6: raise NotLookedAt("the first loss is 0")
+    if abs(first.start) < 1e-6:
+        raise NotLookedAt("the first loss is 0")
     if len(first.losses) < 20 and not first.learned and not first.blown_up:
         raise NotLookedAt(f"{len(first.losses)} steps were made in {seconds:g} s")
     if first.learned and not first.blown_up:
         return f"{first}" if first.halved else f"{first}, and it still falls"
     lessons = [first]
     for lr in (1e-3, 1e-2):
-        if lr > 1e-3 and time.monotonic() > began + 2*seconds: break
+        if lr > 1e-3 and time.monotonic() > began + 2*seconds:
+            break
         lesson = taught(flight, raw, adam(lr), seconds, floor or 0)
         lessons.append(lesson)
         if not lesson.learned or lesson.blown_up: continue
         much_lower = lesson.end <= first.end - .1*abs(first.end)
-        if own and not first.blown_up and not much_lower: return f"{first}"
-        if own: yield from rate_is_to_blame(flight, first, lesson, lr)
+        if own and not first.blown_up and not much_lower:
+            return f"{first}"
+        if own:
+            yield from rate_is_to_blame(flight, first, lesson, lr)
         return f"{lesson} with Adam at {lr:g}"
     fallen = max(lesson.fallen for lesson in lessons)
-    if floor is None and fallen > .1: return f"{first}, and no further; the least that this loss can be is not known"
+    if floor is None and fallen > .1:
+        return f"{first}, and no further; the least that this loss can be is not known"
     if all(lesson.ends_in_nan for lesson in lessons):
         yield ended_in_nan(flight, *lessons[:2])
         return ""

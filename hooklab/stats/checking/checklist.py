@@ -68,20 +68,24 @@ def check_all(flight: TestFlight, overfit: bool) -> Checklist:
     flown = flight.run(flight.batch.raw)
     flight.pass_seconds = time.monotonic() - began
     flight.first = first_step(flight, flown)
-    for check in checks_of(ONE_PASS): made.make(check.claim, partial(check.look, flight))
+    for check in checks_of(ONE_PASS):
+        made.make(check.claim, partial(check.look, flight))
     if flight.sets:
-        for check in checks_of(SETS): made.make(check.claim, partial(check.look, flight))
+        for check in checks_of(SETS):
+            made.make(check.claim, partial(check.look, flight))
     checks = checks_of(PASSES)
     if overfit: checks += checks_of(STEPS)
     else:
-        for check in checks_of(STEPS): made.leave_out(check.claim, "overfit=False")
+        for check in checks_of(STEPS):
+            made.leave_out(check.claim, "overfit=False")
     if not math.isfinite(flight.first.loss):
         if "NaN or Inf" not in [f.what for f in made.findings]:
             made.make("The first loss is finite.", partial(loss_finite, flight))
         made.leave_out("All that needs a loss or an output.", f"the first loss is {flight.first.loss}")
         return made
     check_quiet(flight)
-    for check in checks: made.make(check.claim, partial(check.look, flight))
+    for check in checks:
+        made.make(check.claim, partial(check.look, flight))
     name_its_layer(flight, made)
     return made
 

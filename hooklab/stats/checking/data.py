@@ -24,9 +24,11 @@ from ..diagnosing.evidence import in_digits
 # %% ../../../nbs/lib/stats/checking/data.ipynb #77aa0003
 def empty_beside(name: str, ts: list[Tensor]) -> Check:
     "Is an input beside the first one the same everywhere? A single number for a sample, or a mask of ones, may be."
-    if any(t.dim() < 2 or t.numel() < 8 or t.dtype == torch.bool for t in ts): return
+    if any(t.dim() < 2 or t.numel() < 8 or t.dtype == torch.bool for t in ts):
+        return
     number = ts[0].flatten()[0].item()
-    if number == 1 or not all((t == number).all() for t in ts): return
+    if number == 1 or not all((t == number).all() for t in ts):
+        return
     yield Suspect("constant inputs", "possible", f"All numbers of {name} are {number:g}.", [name])
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #77aa0009
@@ -34,10 +36,12 @@ def of_another_range(flight: TestFlight) -> Check:
     "Is what the model makes from -1 to 1 or from 0 to 1, and the data of that shape otherwise?"
     for _, t in flight.first.flown.floats:
         activation = ACTIVATIONS.get(op(last_made(t)), "")
-        if activation not in ("tanh", "sigmoid") or t[0].numel() < 8: continue
+        if activation not in ("tanh", "sigmoid") or t[0].numel() < 8:
+            continue
         for p in flight.whole[0].parts:
             x = p.tensor
-            if not x.is_floating_point() or x.shape[1:] != t.shape[1:] or not x.isfinite().all(): continue
+            if not x.is_floating_point() or x.shape[1:] != t.shape[1:] or not x.isfinite().all():
+                continue
             halved = activation == "tanh" and 0 <= x.min() < .25 and .5 < x.max() <= 1
             outside = activation == "sigmoid" and x.min() < -.1 or x.max() > 1.1 or x.min() < -1.1
             if not (halved or outside): continue
@@ -52,12 +56,14 @@ def mostly_one_token(parts: list[list[BatchPart]]) -> Check:
     "Are nearly all tokens the same, and not only as padding at an end?"
     for same in zip(*parts):
         t = same[0].tensor
-        if t.dim() != 2 or t.is_floating_point() or t.dtype == torch.bool or len(t.unique()) < 3: continue
+        if t.dim() != 2 or t.is_floating_point() or t.dtype == torch.bool or len(t.unique()) < 3:
+            continue
         is_it = t == t.flatten().mode().values
         before_padding = [~one.flip(1).cumprod(1).flip(1).bool() for one in (is_it, is_it.flip(1))]
         inner = [is_it[before_padding[0]], is_it.flip(1)[before_padding[1]]]
         share = is_it.double().mean().item()
-        if share < .9 or any(len(x) < 20 or x.double().mean() < .6 for x in inner): continue
+        if share < .9 or any(len(x) < 20 or x.double().mean() < .6 for x in inner):
+            continue
         yield Suspect("constant inputs", "possible", f"{share:.0%} of the tokens of {same[0].name} are "
                       f"{t.flatten().mode().values}, and not as padding: as if most words were in no list.",
                       [same[0].name])
@@ -70,7 +76,8 @@ NO_DATA = "mask", "type", "position", "segment", "padding", "length"
 
 def data_parts(parts: list[BatchPart]) -> list[BatchPart]:
     "The inputs that carry data; masks and the like may be constant."
-    def has_data(p): return not any(word in p.name.lower() for word in NO_DATA)
+    def has_data(p):
+        return not any(word in p.name.lower() for word in NO_DATA)
     return [p for p in parts if p.tensor.dim() and has_data(p)]
 
 
@@ -81,7 +88,8 @@ def is_alike(p: BatchPart) -> bool:
     return bool((p.tensor == first).all())
 
 
-def has_bad_numbers(ts: list[Tensor]) -> bool: return any(t.is_floating_point() and not t.isfinite().all() for t in ts)
+def has_bad_numbers(ts: list[Tensor]) -> bool:
+    return any(t.is_floating_point() and not t.isfinite().all() for t in ts)
 
 
 @claims("Inputs are finite, different from each other and of a usual size.",
@@ -123,8 +131,10 @@ def taken_first(flight: TestFlight) -> tuple[str, Tensor] | None:
     def note(name, m, inputs, output):
         has_parameters = next(m.parameters(recurse=False), None) is not None
         if "Norm" in type(m).__name__: found.append((name, []))
-        elif has_parameters: found.append((name, [t.clone() for t in tensors(inputs)]))
-    with heard(running_leaves(flight.model), note): flight.asked(flight.batch.raw, "train")
+        elif has_parameters:
+            found.append((name, [t.clone() for t in tensors(inputs)]))
+    with heard(running_leaves(flight.model), note):
+        flight.asked(flight.batch.raw, "train")
     if not found: return None
     name, given = found[0]
     return (name, given[0]) if given and given[0].is_floating_point() else None
@@ -139,8 +149,10 @@ def scaled(flight: TestFlight) -> Check:
     size = x.double().square().mean().sqrt().item()
     most = x.abs().max().item()
     evidence = f"{name} gets numbers of size {in_digits(size)}, from {in_digits(x.min())} to {in_digits(x.max())}."
-    if size > TOO_LARGE: sure = "likely" if size > 2*TOO_LARGE else "possible"
-    elif most < TOO_SMALL: sure = "likely" if most < TOO_SMALL/10 else "possible"
+    if size > TOO_LARGE:
+        sure = "likely" if size > 2*TOO_LARGE else "possible"
+    elif most < TOO_SMALL:
+        sure = "likely" if most < TOO_SMALL/10 else "possible"
     else: return
     yield Suspect("inputs not scaled", sure, evidence, [name])
 
@@ -154,7 +166,8 @@ def scaled(flight: TestFlight) -> Check:
         price=ONE_PASS)
 def targets_fine(flight: TestFlight) -> Check:
     "Are targets finite, and not all the same?"
-    if not flight.whole[0].targets: raise NotLookedAt("no target was found in the batch")
+    if not flight.whole[0].targets:
+        raise NotLookedAt("no target was found in the batch")
     for same in zip(*(batch.targets for batch in flight.whole)):
         ts = [p.tensor for p in same]
         if has_bad_numbers(ts):
@@ -166,7 +179,8 @@ def targets_fine(flight: TestFlight) -> Check:
         n = sum(t.numel() for t in ts)
         if n < 8: continue
         first = ts[0].flatten()[0] if ts[0].numel() else None
-        if not all((t == first.to(t.device)).all() for t in ts): continue
+        if not all((t == first.to(t.device)).all() for t in ts):
+            continue
         if first.is_floating_point(): odd = first not in (0, 1)
         else: odd = ts[0].dim() == 1 and n >= 16 and _n_classes(flight) > 2
         yield Suspect("constant targets", "likely" if odd else "note", f"All {n} targets are {first.item():g}.")
@@ -182,7 +196,8 @@ def _n_classes(flight: TestFlight) -> int:
 def all_finite(flight: TestFlight) -> bool:
     "Are the first loss and its gradient finite?"
     loss = flight.first.flown.loss
-    if not loss.isfinite() or not loss.requires_grad: return bool(loss.isfinite())
+    if not loss.isfinite() or not loss.requires_grad:
+        return bool(loss.isfinite())
     grads = torch.autograd.grad(loss, [*flight.trained.values()], retain_graph=True, allow_unused=True)
     return not has_bad_numbers([g.coalesce().values() if g.is_sparse else g for g in grads if g is not None])
 
@@ -191,7 +206,8 @@ def last_batch_size(loader: Any) -> int | None:
     "How many samples the last batch of an epoch has; None if the loader does not have it."
     size = getattr(loader, "batch_size", None)
     sampler = getattr(loader, "sampler", None)
-    if not size or getattr(loader, "drop_last", True): return None
+    if not size or getattr(loader, "drop_last", True):
+        return None
     try: return len(sampler) % size or size
     except TypeError: return None
 
@@ -209,9 +225,11 @@ def batch_norm_fine(flight: TestFlight) -> Check:
     names = training[:1]
     if n is not None and n <= 2:
         counts = []
-        def note(m, inputs, output): counts.append(inputs[0].numel()//max(inputs[0].size(1), 1))
+        def note(m, inputs, output):
+            counts.append(inputs[0].numel()//max(inputs[0].size(1), 1))
         layers = {name: named[name] for name in training}
-        with Hooks(layers, note): flight.asked(flight.batch.raw, "train")
+        with Hooks(layers, note):
+            flight.asked(flight.batch.raw, "train")
         fewest = min(counts, default=n)
         sure = "likely" if fewest <= 4 else "possible"
         yield Suspect("batch norm", sure,

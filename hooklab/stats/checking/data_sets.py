@@ -52,28 +52,33 @@ class DataSet:
     is_own_target: bool = False # Is an input the target?
 
     def __str__(self):
-        if self.all_read: return f"all {self.n:,} samples of {self.name}"
+        if self.all_read:
+            return f"all {self.n:,} samples of {self.name}"
         why = "" if self.n >= MOST_SAMPLES else f", which took {self.took:.1f} s"
         return f"the first {self.n:,} samples of {self.name}{why}"
 
     @property
     def labels(self) -> Tensor | None:
         "One whole number for each sample; None if targets are something else."
-        if self.target is None or self.target.numbers.size(1) != 1: return None
+        if self.target is None or self.target.numbers.size(1) != 1:
+            return None
         labels = self.target.numbers[:, 0]
-        if not labels.isfinite().all() or not (labels == labels.round()).all(): return None
+        if not labels.isfinite().all() or not (labels == labels.round()).all():
+            return None
         return labels.long() if not self.target.is_float or len(labels.unique()) <= 2 else None
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #703f0621
 def batches_in(given: Any, name: str) -> Iterable:
     "The batches of what was given as data: a loader, a list of batches, or one batch."
-    if not isinstance(given, nn.Module): given = getattr(given, name, given)
+    if not isinstance(given, nn.Module):
+        given = getattr(given, name, given)
     if isinstance(given, Iterator):
         raise TypeError(printable(f"{name} can be looped over only once, and preflight would read it; give the loader "
                                   "itself"))
     if isinstance(given, Tensor | Mapping): return [given]
     if isinstance(given, list | tuple):
-        if not given: raise ValueError(printable(f"{name} has no batch"))
+        if not given:
+            raise ValueError(printable(f"{name} has no batch"))
         return [given] if any(isinstance(part, Tensor) for part in given) else given
     if not isinstance(given, Iterable) or isinstance(given, str | nn.Module):
         raise TypeError(printable(f"{name} is a loader or a list of batches, not a {class_name(given)}"))
@@ -87,7 +92,8 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float) -> DataSe
     with order_kept(loader):
         for raw in loader:
             if raw is None: break
-            if not is_batch(raw): raise TypeError(printable(f"{name} gives {class_name(raw)}, which is no batch"))
+            if not is_batch(raw):
+                raise TypeError(printable(f"{name} gives {class_name(raw)}, which is no batch"))
             batch = batch_of(raw, forward)
             if not batch.n: break
             batches.append(kept_of(batch))
@@ -96,13 +102,15 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float) -> DataSe
             found.hashes += hashes_of(batch)
             found.is_own_target = any(p.is_input and p.is_target for p in batch.parts)
             found.took = time.monotonic() - began
-            if found.n >= MOST_SAMPLES or found.took > seconds: break
+            if found.n >= MOST_SAMPLES or found.took > seconds:
+                break
         else: found.all_read = True
     if batches: put_together(found, batches)
     return found
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #d819bd73
-def by_samples(p: BatchPart) -> Tensor: return p.tensor.detach().cpu().movedim(p.dim, 0)
+def by_samples(p: BatchPart) -> Tensor:
+    return p.tensor.detach().cpu().movedim(p.dim, 0)
 
 
 def kept_of(batch: SampleBatch) -> list[tuple[BatchPart, Tensor]]:
@@ -114,7 +122,8 @@ def small(t: Tensor) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
     "The shape of a sample, some of its numbers, and its mean for each channel."
     shape, flat = tuple(t.shape[1:]), t.flatten(1) if t.dim() > 1 else t[:, None]
     means = flat.new_zeros(0)
-    if t.is_floating_point() and t.dim() > 3: means = t.flatten(2).mean(2)
+    if t.is_floating_point() and t.dim() > 3:
+        means = t.flatten(2).mean(2)
     every = -(-flat.size(1)//WIDTH) or 1
     return shape, flat[:, ::every].clone(), means if means.numel() else None
 
@@ -133,7 +142,8 @@ def put_together(found: DataSet, batches: list):
         p = same[0][0]
         shapes = {shape for _, (shape, *_) in same}
         if len(shapes) > 1:
-            if p.tensor.is_floating_point() or any(len(shape) != 1 for shape in shapes): continue
+            if p.tensor.is_floating_point() or any(len(shape) != 1 for shape in shapes):
+                continue
             widest = max(kept.size(1) for _, (_, kept, _) in same)  # sequences that each batch pads for itself
             same = [(one, ((widest,), F.pad(kept, (0, widest - kept.size(1))), None)) for one, (_, kept, _) in same]
         numbers = torch.cat([kept for _, (_, kept, _) in same])[:MOST_SAMPLES]
@@ -142,6 +152,7 @@ def put_together(found: DataSet, batches: list):
         columns = Columns(name, same[0][1][0], numbers.double(), p.tensor.is_floating_point(),
                           torch.cat(means)[:MOST_SAMPLES].double() if means else None)
         if p.is_input: found.inputs.append(columns)
-        if p.is_target and found.target is None: found.target = columns
+        if p.is_target and found.target is None:
+            found.target = columns
     found.n = min(found.n, MOST_SAMPLES)
     del found.hashes[MOST_SAMPLES:]

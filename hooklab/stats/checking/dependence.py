@@ -43,19 +43,23 @@ def moved(flight: TestFlight, by: Mapping[str, Tensor], far: float) -> Iterator[
     def put_back():
         for p, data in before: p.data = data
     with putting_back(put_back):
-        for (p, data), way in zip(before, by.values()): p.data = data + far*way
+        for (p, data), way in zip(before, by.values()):
+            p.data = data + far*way
         yield
 
 
 def change_loss(flight: TestFlight, names: list[str], mode: str) -> list[str]:
     "Those of these parameters with which the loss changes."
-    def loss_of(): return flight.asked(flight.batch.raw, mode).loss
+    def loss_of():
+        return flight.asked(flight.batch.raw, mode).loss
     if any(map(is_dtensor, flight.trained.values())): return []
     base, found = loss_of(), []
     if not torch.equal(base, loss_of()): return []
     for name in names:
-        with moved(flight, ways(flight, [name]), 1): loss = loss_of()
-        if (loss - base).abs() > 1e-6*base.abs(): found.append(name)
+        with moved(flight, ways(flight, [name]), 1):
+            loss = loss_of()
+        if (loss - base).abs() > 1e-6*base.abs():
+            found.append(name)
     return found
 
 
@@ -67,7 +71,8 @@ def goes_straight_through(flight: TestFlight) -> bool:
     leaves = {node.variable for t in outputs for node in nodes_before(t.grad_fn) if hasattr(node, "variable")}
     inputs = [*leaves - {*flight.parameters.values()}]
     if not inputs: return False
-    with seeded(): weighted = sum((t*torch.randn_like(t)).sum() for t in outputs)
+    with seeded():
+        weighted = sum((t*torch.randn_like(t)).sum() for t in outputs)
     grads = torch.autograd.grad(weighted, inputs, allow_unused=True)
     return any(grad is not None and bool(grad.any()) for grad in grads)
 
@@ -100,19 +105,23 @@ def passed_on(flight: TestFlight, mode: str) -> list[Given]:
         copies = [t.detach().clone() for t in numbers]
         found.append(Given(name, class_name(m), torch.is_grad_enabled(), copies, trains,
                            any(t.requires_grad for t in numbers), any(t.requires_grad for t in made), bool(made)))
-    with heard(running_layers(flight.model), note, detach=False): flight.run(flight.batch.raw, mode)
+    with heard(running_layers(flight.model), note, detach=False):
+        flight.run(flight.batch.raw, mode)
     return found
 
 
 def where_cut(flight: TestFlight, names: list[str], mode: str) -> tuple[str, str]:
     "The layer at which gradients of these parameters end, and what happens there; empty if no layer shows it."
     calls = passed_on(flight, mode)
-    with moved(flight, ways(flight, names), 1): after = passed_on(flight, mode)
-    if [c.layer for c in calls] != [c.layer for c in after]: return "", ""
+    with moved(flight, ways(flight, names), 1):
+        after = passed_on(flight, mode)
+    if [c.layer for c in calls] != [c.layer for c in after]:
+        return "", ""
     for own, other in zip(calls, after):
         depends = any(a.shape == b.shape and differs(a, b).any() for a, b in zip(own.inputs, other.inputs))
         if own.goes_on and not own.returned and (own.given or own.has_parameters):
-            if not own.on: return own.layer, f"{own.layer} ({own.kind}) runs while gradients are switched off"
+            if not own.on:
+                return own.layer, f"{own.layer} ({own.kind}) runs while gradients are switched off"
             if own.given:
                 return own.layer, f"{own.layer} ({own.kind}) gets numbers with a graph and returns numbers without one"
             return own.layer, f"{own.layer} ({own.kind}) returns numbers without a graph"
@@ -138,7 +147,8 @@ def slope_along(flight: TestFlight, mode: str, grads: dict[str, Tensor], base: f
     by = ways(flight, grads, seed)
     parts = {name: (grads[name].double()*way).square().sum().sqrt().item() for name, way in by.items()}
     middle = sorted(parts.values())[len(parts)//2]
-    for name, part in parts.items(): by[name] = by[name]*min(max(middle/part, .05), 1)
+    for name, part in parts.items():
+        by[name] = by[name]*min(max(middle/part, .05), 1)
     each = [grads[name].double()*way for name, way in by.items()]
     by_gradient = sum(part.sum().item() for part in each)
     usual = sum(part.square().sum().item() for part in each)**.5
@@ -148,7 +158,8 @@ def slope_along(flight: TestFlight, mode: str, grads: dict[str, Tensor], base: f
     def measured(far):
         losses = []
         for sign in (1, -1):
-            with moved(flight, by, sign*far): losses.append(flight.asked(flight.batch.raw, mode).loss.item())
+            with moved(flight, by, sign*far):
+                losses.append(flight.asked(flight.batch.raw, mode).loss.item())
         return (losses[0] - losses[1])/(2*far)
     wide, rounding = measured(far), 1e-6*size/far
     first = Slope(wide, rounding, by_gradient, usual)
@@ -161,7 +172,8 @@ def whole_gradient(flight: TestFlight, mode: str) -> tuple[dict[str, Tensor], fl
     "The gradients of one pass that are not zero, and its loss."
     for p in flight.trained.values(): p.grad = None
     loss = flight.run(flight.batch.raw, mode).loss
-    if not loss.requires_grad: raise NotLookedAt("the loss has no graph")
+    if not loss.requires_grad:
+        raise NotLookedAt("the loss has no graph")
     loss.backward()
     found = {name: p.grad.to_dense() for name, p in flight.trained.items() if p.grad is not None}
     for p in flight.trained.values(): p.grad = None
@@ -178,16 +190,21 @@ def whole_gradient(flight: TestFlight, mode: str) -> tuple[dict[str, Tensor], fl
         price=PASSES)
 def gradient_is_whole(flight: TestFlight) -> Check:
     "Does the loss change as its gradient says?"
-    if not flight.trained: raise NotLookedAt("no parameter is trained")
-    if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
-    if any(map(is_dtensor, flight.trained.values())): raise NotLookedAt("parameters are split between processes")
+    if not flight.trained:
+        raise NotLookedAt("no parameter is trained")
+    if flight.first.loss == 0:
+        raise NotLookedAt("the first loss is 0, so all gradients are")
+    if any(map(is_dtensor, flight.trained.values())):
+        raise NotLookedAt("parameters are split between processes")
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in flight.trained.values()):
         raise NotLookedAt("in 16 bits a small step does not show")
     flight.afford(12, 1.)
     yield from cut_off(flight)
     mode = "train"
-    if not same(*(flight.asked(flight.batch.raw, mode) for _ in range(2))): mode = flight.quiet
-    if not mode: raise NotLookedAt("the model returns something else each time for the same batch")
+    if not same(*(flight.asked(flight.batch.raw, mode) for _ in range(2))):
+        mode = flight.quiet
+    if not mode:
+        raise NotLookedAt("the model returns something else each time for the same batch")
     grads, base = whole_gradient(flight, mode)
     if not grads: raise NotLookedAt("all gradients are zero")
     slopes = [slope_along(flight, mode, grads, base, seed) for seed in range(2)]
@@ -207,8 +224,10 @@ def gradient_is_whole(flight: TestFlight) -> Check:
 def cut_off(flight: TestFlight) -> Iterator[Suspect]:
     "Is a part of the loss, behind all layers, zero for every sample?"
     ends = []
-    def note(name, m, inputs, output): ends.extend(t.grad_fn for t in tensors(output))
-    with heard(running_layers(flight.model), note, detach=False): loss = flight.run(flight.batch.raw).loss
+    def note(name, m, inputs, output):
+        ends.extend(t.grad_fn for t in tensors(output))
+    with heard(running_layers(flight.model), note, detach=False):
+        loss = flight.run(flight.batch.raw).loss
     if not ends: return
     for node in nodes_before(loss.grad_fn, ends, 200):
         if op(node) != "Relu": continue

@@ -30,7 +30,8 @@ from .trial import TestFlight, differs, layer_outputs, same
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #16cdf32d
 def calls_in(flight: TestFlight, raw: Any, functions: list, f: Callable, mode: str | None = None) -> dict[str, Any]:
     "What `f` returns for each call of these functions in one pass, by the name of the call."
-    if not runs(unwrap(flight.model)): raise NotLookedAt("the model has no forward of its own")
+    if not runs(unwrap(flight.model)):
+        raise NotLookedAt("the model has no forward of its own")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)  # most models call a few of them only
         with hook_calls(flight.model, functions, ["", "*"], lambda call: (call.name, f(call))) as calls:
@@ -56,10 +57,13 @@ MASKS = [torch.bernoulli, Tensor.bernoulli_, Tensor.bernoulli]
 def drops(call: FunctionCall) -> bool:
     "Does this call set numbers to zero at random?"
     name = call.function
-    if name == "scaled_dot_product_attention": return argument(call, 4, "dropout_p", 0.) > 0
-    if "dropout" in name: return bool(argument(call, 2, "training", True)) and argument(call, 1, "p", .5) > 0
+    if name == "scaled_dot_product_attention":
+        return argument(call, 4, "dropout_p", 0.) > 0
+    if "dropout" in name:
+        return bool(argument(call, 2, "training", True)) and argument(call, 1, "p", .5) > 0
     chance = argument(call, 1, "p", None) if name == "bernoulli_" else call.inputs[0]
-    if not isinstance(chance, Tensor): return chance is None or 0 < chance < 1
+    if not isinstance(chance, Tensor):
+        return chance is None or 0 < chance < 1
     return bool(chance.numel() and (chance == chance.flatten()[0]).all())  # one chance for all, so no model has made it
 
 
@@ -75,12 +79,14 @@ def gets_noise(flight: TestFlight) -> bool:
     "Do the inputs of the model depend on random numbers, as where the loss adds noise to them?"
     if not flight.call: return False
     found = []
-    def note(m, inputs, output): found.append([t.clone() for t in tensors(inputs)])
+    def note(m, inputs, output):
+        found.append([t.clone() for t in tensors(inputs)])
     whole = runs(unwrap(flight.model))
     with hooks_for_now([flight.model] if whole else outermost(flight.model), note):
         flight.asked(flight.batch.raw, "eval")
         first, found = found, []
-        with other_chance(flight): flight.asked(flight.batch.raw, "eval")
+        with other_chance(flight):
+            flight.asked(flight.batch.raw, "eval")
     pairs = [(a, b) for own, other in zip(first, found) for a, b in zip(own, other)]
     return any(a.shape != b.shape or not torch.equal(a, b) for a, b in pairs)
 
@@ -95,10 +101,12 @@ def gets_noise(flight: TestFlight) -> bool:
         price=PASSES)
 def calm_in_eval(flight: TestFlight) -> Check:
     "Does the output in eval mode depend on random numbers?"
-    if flight.quiet != "eval": raise NotLookedAt("the model returns something else each time, or has no eval mode")
+    if flight.quiet != "eval":
+        raise NotLookedAt("the model returns something else each time, or has no eval mode")
     base = flight.asked(flight.batch.raw, "eval")
     if not base.floats: raise NotLookedAt("no output was seen")
-    with other_chance(flight): other = flight.asked(flight.batch.raw, "eval")
+    with other_chance(flight):
+        other = flight.asked(flight.batch.raw, "eval")
     if same(base, other): return ""
     if gets_noise(flight): return "its inputs do already"
     functions = [*DROPOUTS, *MASKS, F.scaled_dot_product_attention]
@@ -111,7 +119,8 @@ def calm_in_eval(flight: TestFlight) -> Check:
                       f"{' and '.join(kinds)} in {where} still drops numbers.", [layer for layer in layers if layer])
         return ""
     own = layer_outputs(flight, flight.batch.raw)
-    with other_chance(flight): theirs = layer_outputs(flight, flight.batch.raw)
+    with other_chance(flight):
+        theirs = layer_outputs(flight, flight.batch.raw)
     first = next((name for (name, xs), (_, ys) in zip(own, theirs) for x, y in zip(xs, ys)
                   if x.shape == y.shape and differs(x, y).any()), "")
     where = f", first of all that of {first}" if first else ""
@@ -196,11 +205,13 @@ def joined(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 def looks_swapped(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
     "Is the new shape the old one with dimensions swapped, and maybe joined, while no order of the old one explains it?"
     old, new = ([size for size in shape if size != 1] for shape in (old, new))
-    if len(old) > 5 or len(new) > len(old) or len(old) < 2 or new in map(list, joined(tuple(old))): return False
+    if len(old) > 5 or len(new) > len(old) or len(old) < 2 or new in map(list, joined(tuple(old))):
+        return False
     return any(list(shape) == new for order in permutations(old) for shape in joined(order))
 
 
-def shapes(call: FunctionCall) -> tuple[tuple, tuple]: return tuple(call.inputs[0].shape), tuple(call.output.shape)
+def shapes(call: FunctionCall) -> tuple[tuple, tuple]:
+    return tuple(call.inputs[0].shape), tuple(call.output.shape)
 
 
 @claims("No view stands for a permutation.",

@@ -41,7 +41,8 @@ def op(node: Any) -> str:
 def source(node: Any) -> Any:
     "The operation that has made the numbers which `node` got; those that only reshape them are skipped."
     node = node.next_functions[0][0] if node is not None and node.next_functions else None
-    while op(node) in ONLY_TURNED: node = node.next_functions[0][0]
+    while op(node) in ONLY_TURNED:
+        node = node.next_functions[0][0]
     return node
 
 
@@ -64,7 +65,8 @@ def criteria_in(loss: Tensor, most: int = 200) -> Iterator[Criterion]:
         if node is None or node in seen: continue
         seen.add(node)
         kind = CRITERIA.get(op(node))
-        if kind is None: todo += [parent for parent, _ in node.next_functions]
+        if kind is None:
+            todo += [parent for parent, _ in node.next_functions]
         else: yield criterion_at(node, kind, loss)
 
 
@@ -104,20 +106,24 @@ def first_step(flight: TestFlight, flown: Flown) -> FirstStep:
     step = FirstStep(flown, flown.loss.item(), criteria, ACTIVATIONS.get(op(last), ""))
     criteria += absolute_errors(flight, flown.loss)
     pair = None if criteria else _plain_distance(flight, outputs)
-    if pair: step.criteria = [Criterion("distance", step.activation, *pair)]
-    if not step.criteria and len(outputs) == 1: step.criteria = [*by_gradient(step, outputs[0])]
+    if pair:
+        step.criteria = [Criterion("distance", step.activation, *pair)]
+    if not step.criteria and len(outputs) == 1:
+        step.criteria = [*by_gradient(step, outputs[0])]
     return step
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #6b2f10c4
 def by_gradient(step: FirstStep, output: Tensor) -> Iterator[Criterion]:
     "A loss over classes or answers that was written by hand, as its gradient shows it."
-    if not step.flown.loss.requires_grad or not output.requires_grad: return
+    if not step.flown.loss.requires_grad or not output.requires_grad:
+        return
     grad, = torch.autograd.grad(step.flown.loss, [output], retain_graph=True, allow_unused=True)
     if grad is None: return
     for look in look_at_output(0, output, grad):
         look.loss = step.loss
         kind = loss_kind(look)
-        if kind and kind.labels: yield Criterion(kind.kind, step.activation, output.detach())
+        if kind and kind.labels:
+            yield Criterion(kind.kind, step.activation, output.detach())
 
 
 def absolute_errors(flight: TestFlight, loss: Tensor) -> Iterator[Criterion]:
@@ -126,27 +132,32 @@ def absolute_errors(flight: TestFlight, loss: Tensor) -> Iterator[Criterion]:
     seen = first_calls(flight)
     for call in seen.calls:
         made, y = call.prediction, call.target
-        if call.name != "l1_loss" or made.shape != y.shape or made.grad_fn is None: continue
+        if call.name != "l1_loss" or made.shape != y.shape or made.grad_fn is None:
+            continue
         found = Criterion("distance", ACTIVATIONS.get(op(last_made(made)), ""), made.detach(), y.detach())
         if call.result.requires_grad:
             slope, = torch.autograd.grad(seen.flown.loss, [call.result], retain_graph=True, allow_unused=True)
-            if slope is not None: found.sign = slope.sum().item()
+            if slope is not None:
+                found.sign = slope.sum().item()
         yield found
 
 
 def last_made(t: Tensor) -> Any:
     "The operation that has made these numbers; those that only reshape them are skipped."
     node = t.grad_fn
-    while op(node) in ONLY_TURNED: node = node.next_functions[0][0]
+    while op(node) in ONLY_TURNED:
+        node = node.next_functions[0][0]
     return node
 
 
 def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
     "Output and target, if the loss is zero where they are equal, as of any distance."
     targets = tensors(flight.batch.given.target)
-    if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1: return None
+    if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1:
+        return None
     (out,), (y,) = outputs, targets
-    if out.shape != y.shape or not y.is_floating_point(): return None
+    if out.shape != y.shape or not y.is_floating_point():
+        return None
     try:
         with torch.no_grad():
             least = flight.loss_fn(y.clone(), y)
@@ -240,13 +251,15 @@ def activation_fits(flight: TestFlight) -> Check:
 
 def probabilities_given(flight: TestFlight) -> Check:
     "Does cross-entropy get probabilities that no softmax of torch has made?"
-    if any(c.kind == "cross-entropy" and c.activation in RANGE for c in flight.first.criteria): return
+    if any(c.kind == "cross-entropy" and c.activation in RANGE for c in flight.first.criteria):
+        return
     for call in first_calls(flight).calls:
         if call.name != "cross_entropy": continue
         made = call.prediction.detach()
         dim = class_dim(made)
         n = made.size(dim)
-        if n < 2 or made.numel() < 8*n or made.numel() > 1e7 or not are_probabilities(made, dim): continue
+        if n < 2 or made.numel() < 8*n or made.numel() > 1e7 or not are_probabilities(made, dim):
+            continue
         yield Suspect("activation before the loss", "certain", f"The loss gets {n} numbers for each label that are not "
                       f"negative and add up to 1, as probabilities do; {WANTED['cross-entropy']}.")
         return
@@ -270,7 +283,8 @@ def right_and_wrong(out: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def perfect_is_worse(flight: TestFlight) -> bool:
     "Does a loss of unknown kind rise when the output becomes the target?"
     targets, outputs = tensors(flight.batch.given.target), [t for _, t in flight.first.flown.floats]
-    if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1: return False
+    if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1:
+        return False
     (out,), (y,) = outputs, targets
     found = []
     for right, wrong in right_and_wrong(out.detach(), y.to(out.device)):
@@ -292,7 +306,8 @@ def sign_right(flight: TestFlight) -> Check:
         yield Suspect("wrong sign", "likely", "The loss is higher for an output that is the target than for one that "
                       "is its opposite: it falls when answers get worse.")
         return ""
-    if not known: raise NotLookedAt("the loss is of a kind that preflight does not know")
+    if not known:
+        raise NotLookedAt("the loss is of a kind that preflight does not know")
     if any(c.sign < 0 for c in known):
         yield Suspect("wrong sign", "likely" if len(known) == 1 else "possible",
                       "The loss falls when outputs and targets grow apart.")
@@ -305,8 +320,10 @@ def classified(c: Criterion) -> tuple[float, float] | None:
         if not (c.target != c.ignored).any(): return None
         loss = F.nll_loss(c.prediction, c.target, ignore_index=c.ignored)
         return loss.item(), math.log(c.prediction.size(min(1, c.prediction.dim() - 1)))
-    if c.kind == "bce with logits": loss = F.binary_cross_entropy_with_logits(c.prediction, c.target)
-    elif c.kind == "bce": loss = F.binary_cross_entropy(c.prediction, c.target)
+    if c.kind == "bce with logits":
+        loss = F.binary_cross_entropy_with_logits(c.prediction, c.target)
+    elif c.kind == "bce":
+        loss = F.binary_cross_entropy(c.prediction, c.target)
     else: return None
     return loss.item(), math.log(2)
 
@@ -327,14 +344,16 @@ def classified(c: Criterion) -> tuple[float, float] | None:
 def loss_of_a_guess(flight: TestFlight) -> Check:
     "Is the first loss about that of a model that knows nothing?"
     known = [c for c in flight.first.criteria if c.target is not None]
-    if not known: raise NotLookedAt("what a guess loses is known for cross-entropy and distances only")
+    if not known:
+        raise NotLookedAt("what a guess loses is known for cross-entropy and distances only")
     compared = []
     for c in known:
         pair = classified(c)
         if pair:
             loss, guess = pair
             compared.append(f"{in_digits(loss)}, and a guess loses {in_digits(guess)}")
-            if loss > 3*guess + 1: yield Suspect("first loss too high", "likely", f"The loss is {compared[-1]}.")
+            if loss > 3*guess + 1:
+                yield Suspect("first loss too high", "likely", f"The loss is {compared[-1]}.")
         elif c.kind == "distance": yield from sizes_fit(c)
     return "; ".join(compared)
 
@@ -345,8 +364,10 @@ def sizes_fit(c: Criterion) -> Iterator[Suspect]:
     out, y = size(c.prediction), size(c.target)
     if not y: return
     evidence = f"Targets are of size {in_digits(y)}, outputs of size {in_digits(out)}."
-    if out > max(6*y, 10): yield Suspect("first loss too high", "likely", evidence)
+    if out > max(6*y, 10):
+        yield Suspect("first loss too high", "likely", evidence)
     elif y > 20 and out < .1*y:
         sure = "likely" if y > 100 else "possible"
         yield Suspect("targets not scaled", sure, evidence)
-    elif y < .01 and out > 10*y: yield Suspect("targets not scaled", "possible", evidence)
+    elif y < .01 and out > 10*y:
+        yield Suspect("targets not scaled", "possible", evidence)

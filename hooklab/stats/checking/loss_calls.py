@@ -45,7 +45,8 @@ class LossCall:
         return next(iter(self.given.values()))
 
     @property
-    def target(self) -> Tensor: return self.given["targets" if self.name == "ctc_loss" else "target"]
+    def target(self) -> Tensor:
+        return self.given["targets" if self.name == "ctc_loss" else "target"]
 
 
 @dataclass(eq=False)
@@ -66,7 +67,8 @@ class SeenLoss(TorchFunctionMode):
             bound = SIGNATURES[name].bind(*args, **(kwargs or {}))
             bound.apply_defaults()
             self.calls.append(LossCall(name, bound.arguments, result))
-        elif name in SOFTMAX and len(self.softmaxes) < MOST: self.softmaxes.append(result)
+        elif name in SOFTMAX and len(self.softmaxes) < MOST:
+            self.softmaxes.append(result)
         if result.grad_fn is not None and result.numel() < 1e6 and len(self.numbers) < MOST:
             self.numbers.append((name, result))
         return result
@@ -81,7 +83,8 @@ def seen_in(flight: TestFlight, raw: Any, mode: str = "train") -> SeenLoss:
 
 def first_calls(flight: TestFlight) -> SeenLoss:
     "The calls that a pass of the first batch makes."
-    if flight.seen is None: flight.seen = seen_in(flight, flight.batch.raw)
+    if flight.seen is None:
+        flight.seen = seen_in(flight, flight.batch.raw)
     return flight.seen
 
 
@@ -121,13 +124,16 @@ def is_of_terms(node: Any) -> bool:
     "Are these numbers a sum of several, maybe weighted by what is not trained?"
     while node is not None:
         parents = [parent for parent, _ in node.next_functions if parent is not None]
-        if op_of(node) in ("Add", "Sub") and len(parents) > 1: return True
-        if op_of(node) not in ADDED or len(parents) != 1: return False
+        if op_of(node) in ("Add", "Sub") and len(parents) > 1:
+            return True
+        if op_of(node) not in ADDED or len(parents) != 1:
+            return False
         node, = parents
     return False
 
 
-def op_of(node: Any) -> str: return node.name().partition("Backward")[0]
+def op_of(node: Any) -> str:
+    return node.name().partition("Backward")[0]
 
 
 def ends_below(start: Any, split: bool = False) -> set:
@@ -138,7 +144,8 @@ def ends_below(start: Any, split: bool = False) -> set:
         parents = [parent for parent, _ in node.next_functions if parent is not None]
         is_product = op_of(node) in ("Mul", "Div") and len(parents) > 1
         is_sum = split and node is start and op_of(node) in ("Sum", "Mean") and is_of_terms(parents[0])
-        if op_of(node) in ADDED and not is_product or is_sum: todo += parents
+        if op_of(node) in ADDED and not is_product or is_sum:
+            todo += parents
         else: ends.add(node)
     return ends
 
@@ -151,11 +158,13 @@ def terms_of(seen: SeenLoss) -> list[Term]:
     if len(ends) == 1: ends = ends_below(*ends, split=True)
     found = {}
     for name, t in seen.numbers:
-        if t.grad_fn in ends: found.setdefault(t.grad_fn, (name, t))
+        if t.grad_fn in ends:
+            found.setdefault(t.grad_fn, (name, t))
     if len(found) < len(ends): return []  # a number that no function returned, such as the one behind `backward`
     numbers = [t for _, t in found.values()]
     factors = torch.autograd.grad(loss, numbers, retain_graph=True, allow_unused=True)
     terms = []
     for (name, t), factor in zip(found.values(), factors):
-        if factor is not None: terms.append(Term(name, factor.sum().item(), (factor*t.detach()).sum().item()))
+        if factor is not None:
+            terms.append(Term(name, factor.sum().item(), (factor*t.detach()).sum().item()))
     return terms

@@ -25,7 +25,8 @@ def reads_padding_only(flight: TestFlight) -> Check:
         new = torch.where(where, p.tensor, known[following])
         with roused(flight):
             base = base_of(flight)
-            if not base.floats or not same(base, flight.asked(flight.batch.put({p.number: new}))): continue
+            if not base.floats or not same(base, flight.asked(flight.batch.put({p.number: new}))):
+                continue
             longer = torch.where(~where & where.roll(-1, 1), p.tensor[where][0], p.tensor)  # a token less
             if same(base, flight.asked(flight.batch.put({p.number: longer}))): continue  # it is not used at all
         yield Suspect("mask ignored", "likely", f"Other tokens in {p.name}, where it is not padded, do not change the "
@@ -54,7 +55,8 @@ def mask_obeyed(flight: TestFlight) -> Check:
     "Does what a mask hides reach the output?"
     masks = [p for p in flight.batch.inputs if looks_like_mask(p, flight.batch)]
     yield from reads_padding_only(flight)
-    if not masks: raise NotLookedAt("no input looks like a mask of positions")
+    if not masks:
+        raise NotLookedAt("no input looks like a mask of positions")
     base_of(flight)
     for p in masks:
         x = masked_by(p, flight.batch)[0]
@@ -79,7 +81,8 @@ def _opposite(mask: Tensor) -> Tensor:
     "What hides if the first column of a mask shows, and the other way round."
     first = mask[:, :1]
     if _is_added(mask): return torch.zeros_like(first)
-    if mask.is_floating_point() and not mask.any(): return torch.ones_like(first)
+    if mask.is_floating_point() and not mask.any():
+        return torch.ones_like(first)
     return (~first.bool()).to(mask.dtype)
 
 
@@ -97,6 +100,7 @@ def reaches(flight: TestFlight, masked: dict[int, Tensor], x: BatchPart, hidden:
     after = flight.asked(flight.batch.put({**masked, x.number: new}))
     for (_, a), (_, b) in zip(before.floats, after.floats):
         changed = differs(a, b)
-        if changed.shape[:2] == hidden.shape: changed = changed[~hidden]
+        if changed.shape[:2] == hidden.shape:
+            changed = changed[~hidden]
         if changed.any(): return True
     return False

@@ -36,7 +36,8 @@ NOT_THE_USERS = f"{Path(torch.__file__).parent}/", f"{OURS}/"
 def line_now() -> str:
     "The line of the user's program that runs now."
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS): frame = frame.f_back
+    while frame is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
+        frame = frame.f_back
     if frame is None: return ""
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip()
     if len(text) > 80: text = f"{text[:79]}…"
@@ -98,7 +99,8 @@ def is_square(a: Tensor, b: Tensor) -> bool:
 
 def are_labels(t: Tensor) -> bool:
     "Does each row have one 1 and else zeros?"
-    if t.dim() < 2 or t.size(-1) < 2 or t.requires_grad: return False
+    if t.dim() < 2 or t.size(-1) < 2 or t.requires_grad:
+        return False
     return bool(((t == 0) | (t == 1)).all()) and bool((t.sum(-1) == 1).all())
 
 
@@ -107,7 +109,8 @@ def activation_of(t: Tensor) -> str:
     node = t.grad_fn
     while node is not None:
         parents = [parent for parent, _ in node.next_functions if parent is not None]
-        if op(node) not in ONLY_TURNED | {"Mul", "Div", "MaskedFill"} or len(parents) != 1: break
+        if op(node) not in ONLY_TURNED | {"Mul", "Div", "MaskedFill"} or len(parents) != 1:
+            break
         node, = parents
     return ACTIVATIONS.get(op(node), "")
 
@@ -201,8 +204,10 @@ def swapped_labels(flight: TestFlight, seen: Operations) -> Iterator[Suspect]:
                       "and else zeros, as labels do: logits and labels seem to be swapped.")
         return
     for call in first_calls(flight).calls:
-        if call.name not in ("cross_entropy", "binary_cross_entropy", "binary_cross_entropy_with_logits"): continue
-        if call.prediction.requires_grad or not call.target.requires_grad: continue
+        if call.name not in ("cross_entropy", "binary_cross_entropy", "binary_cross_entropy_with_logits"):
+            continue
+        if call.prediction.requires_grad or not call.target.requires_grad:
+            continue
         yield Suspect("loss takes another form", "likely", f"The first argument of {call.name} does not depend on what "
                       "is trained, and its target does: they seem to be swapped.")
         return
@@ -212,7 +217,8 @@ def over_one_number(seen: Operations) -> Iterator[Suspect]:
     "Is a softmax always over one number?"
     most = {}
     for one in seen.over:
-        if one.trains and one.function != "logsumexp": most[one.line] = max(most.get(one.line, 0), one.size)
+        if one.trains and one.function != "logsumexp":
+            most[one.line] = max(most.get(one.line, 0), one.size)
     for one in seen.over:
         if one.line and most.get(one.line) == 1 and torch.Size(one.shape).numel() > 2:
             yield Suspect("wrong axis", "likely", f"A softmax{one.line} goes over dimension {one.dim} of "
@@ -234,8 +240,10 @@ def targets_stay(flight: TestFlight) -> Check:
     trained = {*map(id, flight.trained.values())}
     for call in first_calls(flight).calls:
         wanted = call.target
-        if call.name not in (*DISTANCES, "kl_div", "cross_entropy") or not call.prediction.requires_grad: continue
-        if not wanted.requires_grad or not any(id(leaf) in trained for leaf in leaves_of(wanted)): continue
+        if call.name not in (*DISTANCES, "kl_div", "cross_entropy") or not call.prediction.requires_grad:
+            continue
+        if not wanted.requires_grad or not any(id(leaf) in trained for leaf in leaves_of(wanted)):
+            continue
         made = [{op(node) for node in nodes_before(t.grad_fn, most=60)} for t in (call.prediction, wanted)]
         is_value = "Gather" in made[0] and made[1] & {"Max", "Amax", "Maximum"} and "Gather" not in made[1]
         what = ("the prediction is gathered and the target has a maximum, as where the value of the next state is "
@@ -251,11 +259,14 @@ def size_of_similarities(t: Tensor) -> float | None:
     node = t.grad_fn
     while node is not None and op(node) not in ("Mm", "Bmm"):
         parents = [parent for parent, _ in node.next_functions if parent is not None]
-        if op(node) not in ONLY_TURNED | {"Mul", "Div"} or len(parents) != 1: return None
+        if op(node) not in ONLY_TURNED | {"Mul", "Div"} or len(parents) != 1:
+            return None
         node, = parents
     a, b = getattr(node, "_saved_self", None), getattr(node, "_saved_mat2", None)
-    if op(node) != "Mm" or a is None or b is None or a.size(0)*b.size(1) != t.numel(): return None
-    if ((a.norm(dim=1) - 1).abs() > 1e-3).any() or ((b.norm(dim=0) - 1).abs() > 1e-3).any(): return None
+    if op(node) != "Mm" or a is None or b is None or a.size(0)*b.size(1) != t.numel():
+        return None
+    if ((a.norm(dim=1) - 1).abs() > 1e-3).any() or ((b.norm(dim=0) - 1).abs() > 1e-3).any():
+        return None
     return (t.detach().abs().max()/(a @ b).abs().max().clamp(min=1e-9)).item()
 
 
@@ -264,7 +275,8 @@ def logits_are_free(flight: TestFlight) -> Check:
     "Are logits cosine similarities without a temperature?"
     for call in first_calls(flight).calls:
         t = call.prediction
-        if call.name != "cross_entropy" or t.dim() != 2 or t.size(1) < 4: continue
+        if call.name != "cross_entropy" or t.dim() != 2 or t.size(1) < 4:
+            continue
         most, guess = size_of_similarities(t), math.log(t.size(1))
         if most is None: continue
         least = math.log1p((t.size(1) - 1)*math.exp(-2*most))
@@ -281,16 +293,20 @@ def softmax_of_the_loss(flight: TestFlight) -> Check:
     "Does a softmax that `call` asks for itself go over samples?"
     batch = flight.batch
     if not flight.call: return "the loss gets the output only"
-    if not batch.n or batch.n < 4: raise NotLookedAt(batch.why_unknown or "the batch has too few samples")
-    if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
+    if not batch.n or batch.n < 4:
+        raise NotLookedAt(batch.why_unknown or "the batch has too few samples")
+    if is_graph(flight):
+        raise NotLookedAt("the samples seem to be nodes of a graph")
     fewer = batch.n - batch.n//4
     own = operations_of(flight, batch.raw).over
     try: theirs = operations_of(flight, batch.taken(range(fewer))).over
     except Exception as error: raise NotLookedAt(f"the loss takes whole batches only ({error})") from error
-    if [one.line for one in own] != [one.line for one in theirs]: raise NotLookedAt("its softmaxes differ")
+    if [one.line for one in own] != [one.line for one in theirs]:
+        raise NotLookedAt("its softmaxes differ")
     for a, b in zip(own, theirs):
         shorter = [i for i, (x, y) in enumerate(zip(a.shape, b.shape)) if x != y]
-        if shorter != [a.dim] or len(a.shape) < 2 or a.size*fewer != b.size*batch.n: continue
+        if shorter != [a.dim] or len(a.shape) < 2 or a.size*fewer != b.size*batch.n:
+            continue
         yield Suspect("softmax over samples", "likely", f"A softmax{a.line} goes over dimension {a.dim} of "
                       f"{'×'.join(map(str, a.shape))}, which has {a.size} numbers with {batch.n} samples and {b.size} "
                       f"with {fewer}.")
@@ -307,9 +323,11 @@ class FirstNan(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        if self.said or not isinstance(result, Tensor) or not result.is_floating_point(): return result
+        if self.said or not isinstance(result, Tensor) or not result.is_floating_point():
+            return result
         given = [t for t in (*args, *(kwargs or {}).values()) if isinstance(t, Tensor) and t.is_floating_point()]
-        if not result.isnan().any() or not given or any(t.isnan().any() for t in given): return result
+        if not result.isnan().any() or not given or any(t.isnan().any() for t in given):
+            return result
         name, t = getattr(func, "__name__", "").strip("_"), given[0].detach()
         odd = "" if t.isfinite().all() else ", some of them infinite"
         self.said = (f" NaN arises in {name}{line_now()}, which gets numbers from {in_digits(t.min())} to "
@@ -350,11 +368,14 @@ def is_finite(grad: Tensor) -> bool:
 def where_gradient_breaks(flight: TestFlight, raw: Any) -> str:
     "The operation that makes finite gradients infinite or NaN, in words; empty if none is seen."
     loss, found = flight.run(raw).loss, []
-    def finite(grads): return all(is_finite(grad) for grad in grads if isinstance(grad, Tensor))
+    def finite(grads):
+        return all(is_finite(grad) for grad in grads if isinstance(grad, Tensor))
     def note(name, given, made):
-        if not found and finite(made) and not finite(given): found.append(name)
+        if not found and finite(made) and not finite(given):
+            found.append(name)
     for node in [*nodes_before(loss.grad_fn)]:
-        if not hasattr(node, "variable"): node.register_hook(partial(note, op(node)))
+        if not hasattr(node, "variable"):
+            node.register_hook(partial(note, op(node)))
     torch.autograd.grad(loss, [*flight.trained.values()], allow_unused=True)
     if not found: return ""
     return f" It arises at {found[0]}, on the way back: look at what it gets, such as a 0 under a root."

@@ -22,7 +22,8 @@ LOWER = {"clamp": 1, "clamp_": 1, "clip": 1, "clamp_min": 1, "clamp_min_": 1}  #
 UPPER = {"clamp": 2, "clamp_": 2, "clip": 2, "clamp_max": 1, "clamp_max_": 1}
 
 
-def rounded(number: float, x: Tensor) -> float: return torch.tensor(number, dtype=x.dtype).item()
+def rounded(number: float, x: Tensor) -> float:
+    return torch.tensor(number, dtype=x.dtype).item()
 
 
 class SmallNumbers(TorchFunctionMode):
@@ -41,11 +42,14 @@ class SmallNumbers(TorchFunctionMode):
 
     def look(self, name: str, args: tuple, kwargs: dict[str, Any]):
         x = args[0]
-        def given(place, key): return args[place] if len(args) > place else kwargs.get(key)
-        def is_lost(number, to): return isinstance(number, float) and number != to and rounded(number, x) == to
+        def given(place, key):
+            return args[place] if len(args) > place else kwargs.get(key)
+        def is_lost(number, to):
+            return isinstance(number, float) and number != to and rounded(number, x) == to
         kind = str(x.dtype).removeprefix("torch.")
         least = given(1, "other") if name in SUMS else given(LOWER.get(name, 9), "min")
-        if is_lost(least, 0.) and least > 0 and (x <= 0).any(): self.lost[f"{least:g} is 0 in {kind}"] = None
+        if is_lost(least, 0.) and least > 0 and (x <= 0).any():
+            self.lost[f"{least:g} is 0 in {kind}"] = None
         most = given(UPPER.get(name, 9), "max")
         if is_lost(most, 1.) and most < 1 and (x >= 1).any():
             self.lost[f"1 - {1 - most:.2g} is 1 in {kind}"] = None

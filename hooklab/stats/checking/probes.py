@@ -30,10 +30,12 @@ from hooklab.stats.checking.trial import (
 def given_in_calls(flight: TestFlight, raw: Any = None) -> list[Tensor]:
     "The tensors that the model, or the models in it, get from whoever calls them, also those that no batch holds."
     found = []
-    def note(name, m, inputs, kwargs, output): found.extend(tensors((inputs, kwargs)))
+    def note(name, m, inputs, kwargs, output):
+        found.extend(tensors((inputs, kwargs)))
     model = flight.model
     with heard({"": model} if runs(unwrap(model)) else outermost(model), note, with_kwargs=True):
-        with suppress(NotLookedAt): flight.asked(flight.batch.raw if raw is None else raw)
+        with suppress(NotLookedAt):
+            flight.asked(flight.batch.raw if raw is None else raw)
     return found
 
 
@@ -100,8 +102,10 @@ def _where_lost(flight: TestFlight, raw: Any) -> str:
     last = None
     for i, ((_, xs), (_, ys)) in enumerate(zip(own, theirs)):
         for x, y in zip(xs, ys):
-            if x.shape != y.shape or differs(x, y).any(): last = i
-    if last is None: return f"{evidence} No layer sees a difference."
+            if x.shape != y.shape or differs(x, y).any():
+                last = i
+    if last is None:
+        return f"{evidence} No layer sees a difference."
     after = f", and in {names[last + 1]} no more" if last + 1 < len(names) else ""
     return f"{evidence} The output of {names[last]} still differs{after}."
 
@@ -156,8 +160,10 @@ def labels_used(flight: TestFlight) -> Check:
     batch = flight.batch
     computed_inside = flight.call is not None or flight.loss_fn is None
     targets = [p for p in batch.targets if p.dim is not None]
-    if computed_inside: targets = [p for p in targets if not p.is_input]
-    if not targets: raise NotLookedAt("no target was found that has a label for each sample")
+    if computed_inside:
+        targets = [p for p in targets if not p.is_input]
+    if not targets:
+        raise NotLookedAt("no target was found that has a label for each sample")
     base = base_of(flight)
     n = min(batch.n, 8 if computed_inside else 64)
     output = noisy(base.output)
@@ -195,12 +201,14 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
         if not is_same: rolls.append(new)
     if not rolls: return
     if flight.call or flight.loss_fn is None:  # without noise, equal outputs do not show which label moved
-        with roused(flight): flown = flight.asked(flight.batch.raw)
+        with roused(flight):
+            flown = flight.asked(flight.batch.raw)
         rows = [t for _, t in flown.floats if t.size(0) == n]
         are_unlike = any(differs(t, t[:1]).any() for t in rows)
         if not are_unlike: return
     losses = losses_with(flight, output, rolls)
-    if any(abs(loss - first) > 1e-5*abs(first) for loss in losses): return
+    if any(abs(loss - first) > 1e-5*abs(first) for loss in losses):
+        return
     reached = samples_of_a_label(flight, output, targets)
     if reached is not None and reached <= 2: return  # rows that say themselves which sample they are of, such as boxes
     target = targets[0].tensor
@@ -218,7 +226,8 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
 def by_sample(t: Tensor, n: int) -> list[Tensor]:
     "The ways to read a tensor as `n` rows, one for each sample."
     dims = [d for d in range(min(t.dim(), 2)) if t.size(d) == n]
-    if dims: return [t.transpose(0, d).reshape(n, -1) for d in dims]
+    if dims:
+        return [t.transpose(0, d).reshape(n, -1) for d in dims]
     if not t.dim() or t.size(0) % n: return []
     one_after_another = t.reshape(n, -1)
     in_turns = t.reshape(t.size(0)//n, n, -1).transpose(0, 1)
@@ -245,8 +254,10 @@ def changed_sample(flight: TestFlight, batch: SampleBatch, i: int) -> dict[int, 
         other = None
         fits = theirs is not None and theirs.shape == p.tensor.shape
         if fits: other = theirs.select(p.dim, i)
-        if other is None or torch.equal(other, own): other = other_sample(p.tensor, p.dim, i)
-        if other is not None: new[p.number] = with_sample(p.tensor, p.dim, i, other)
+        if other is None or torch.equal(other, own):
+            other = other_sample(p.tensor, p.dim, i)
+        if other is not None:
+            new[p.number] = with_sample(p.tensor, p.dim, i, other)
     return new
 
 
@@ -268,16 +279,21 @@ def is_graph(flight: TestFlight) -> bool:
     others = {p.tensor.size(0) for p in flight.batch.inputs if p.tensor.dim()} - {n}  # nodes of another kind
 
     def joins(t):
-        if t.layout != torch.strided or t.shape == (n, n): return True
-        if t.dim() == 2 and t.size(0) == n and t.size(1) in others: return True
+        if t.layout != torch.strided or t.shape == (n, n):
+            return True
+        if t.dim() == 2 and t.size(0) == n and t.size(1) in others:
+            return True
         are_pairs = t.dim() == 2 and t.size(0) == 2
         return are_pairs and n != 2 and not t.is_floating_point()
 
-    if any(joins(p.tensor) for p in flight.batch.inputs[1:]): return True
-    if flight.call and any(map(joins, given_in_calls(flight))): return True
+    if any(joins(p.tensor) for p in flight.batch.inputs[1:]):
+        return True
+    if flight.call and any(map(joins, given_in_calls(flight))):
+        return True
     for m in flight.model.modules():
         held = [*m.buffers(recurse=False), *vars(m).values()]
-        if any(joins(t) for t in held if isinstance(t, Tensor)): return True
+        if any(joins(t) for t in held if isinstance(t, Tensor)):
+            return True
     return False
 
 
@@ -287,7 +303,8 @@ def time_may_be_first(flight: TestFlight, base: Flown) -> bool:
     targets = flight.batch.targets
     both = x.shape[:2]
     if x.dim() < 2 or min(both) < 2: return False
-    if not targets or targets[0].tensor.shape[:2] != both: return False
+    if not targets or targets[0].tensor.shape[:2] != both:
+        return False
     parts = []
     for p in flight.batch.parts:
         dim = 1 if p.tensor.shape[:2] == both else None
@@ -333,15 +350,18 @@ def samples_apart(flight: TestFlight) -> Check:
     "Does a sample change the outputs of others?"
     batch = flight.batch
     if batch.n is None: raise NotLookedAt(batch.why_unknown)
-    if batch.n < 2: raise NotLookedAt("the batch has one sample")
-    if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
+    if batch.n < 2:
+        raise NotLookedAt("the batch has one sample")
+    if is_graph(flight):
+        raise NotLookedAt("the samples seem to be nodes of a graph")
     base = base_of(flight)
     batch_norm = nn.modules.batchnorm._BatchNorm
     has_batch_norm = any(isinstance(m, batch_norm) for m in flight.model.modules())
     if flight.quiet == "train" and has_batch_norm:
         raise NotLookedAt("the model does not run in eval mode, and in train mode batch norm mixes samples")
     has_parts = any(by_sample(t, batch.n) for _, t in base.floats)
-    if not has_parts: raise NotLookedAt("no output has a part for each sample")
+    if not has_parts:
+        raise NotLookedAt("no output has a part for each sample")
     leak = next(leaks(flight, batch, base), None)
     if leak is None:
         yield from by_place_in_batch(flight, base)
@@ -353,11 +373,13 @@ def samples_apart(flight: TestFlight) -> Check:
         yield Suspect("samples leak", "note", f"{evidence}; along the second dimension they stay apart, so this is "
                                               "right if time comes first.")
         return ""
-    def leaking(a, b): return bool(others_changed(a, b, batch.n, i))
+    def leaking(a, b):
+        return bool(others_changed(a, b, batch.n, i))
     layer = first_layer_where(flight, batch.raw, batch.put(new), leaking)
     kind = dict(flight.model.named_modules()).get(layer)
     by_design = isinstance(kind, nn.modules.batchnorm._BatchNorm) and not kind.track_running_stats
-    if layer: evidence += f", and first in what {layer} ({type(kind).__name__}) returns"
+    if layer:
+        evidence += f", and first in what {layer} ({type(kind).__name__}) returns"
     sure = "note" if by_design else "likely"
     yield Suspect("samples leak", sure, f"{evidence}.", [layer] if layer else [])
     return ""

@@ -71,7 +71,8 @@ class Preflight:
     def __bool__(self): return bool(self.alarms)
     def __len__(self): return len(self.findings)
     def __iter__(self): return iter(self.findings)
-    def __contains__(self, what): return any(f.what == what for f in self.findings)
+    def __contains__(self, what):
+        return any(f.what == what for f in self.findings)
 
     def _claims(self, state: str) -> list[str]:
         "The claims with this result, each with its comment."
@@ -80,10 +81,12 @@ class Preflight:
 
     def __repr__(self):
         lines = [self.title]
-        for f in self.findings: lines += ["", head_of(f), f"  {f.evidence}", *f.more.split("\n")]
+        for f in self.findings:
+            lines += ["", head_of(f), f"  {f.evidence}", *f.more.split("\n")]
         for state in ("fine", "not looked at"):
             some = self._claims(state)
-            if some: lines += ["", f"{state.capitalize()}:", *(f"  {text}" for text in some)]
+            if some:
+                lines += ["", f"{state.capitalize()}:", *(f"  {text}" for text in some)]
         return in_lines(lines)
 
     def _repr_html_(self):
@@ -91,7 +94,8 @@ class Preflight:
         parts = [f"<p><b>{escape(self.title)}</b></p>", listed(found)]
         for state in ("fine", "not looked at"):
             some = self._claims(state)
-            if some: parts += [f"<p>{state.capitalize()}:</p>", listed(map(escape, some))]
+            if some:
+                parts += [f"<p>{state.capitalize()}:</p>", listed(map(escape, some))]
         return for_xml("".join(parts))
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #e840c87e
@@ -115,13 +119,15 @@ class Checklist:
     def _added(self, n: int, new: Suspect) -> bool:
         "Is the same, of the same layers or of none, among the first `n` findings? Then what is new goes there."
         for i, f in enumerate(self.findings[:n]):
-            if new.what != f.what or "note" in (new.sure, f.sure) or new.layers not in ([], f.layers): continue
+            if new.what != f.what or "note" in (new.sure, f.sure) or new.layers not in ([], f.layers):
+                continue
             evidence = f.evidence if new.evidence in f.evidence else f"{f.evidence} {new.evidence}"
             self.findings[i] = replace(f, sure=min(f.sure, new.sure, key=SURE.index), evidence=evidence)
             return True
         return False
 
-    def leave_out(self, claim: str, why: str): self.checks.append(Checked(claim, "not looked at", why))
+    def leave_out(self, claim: str, why: str):
+        self.checks.append(Checked(claim, "not looked at", why))
 
     def result(self, seconds: float) -> Preflight:
         self.findings.sort(key=lambda f: (f.sure == "note", f.only_that, SURE.index(f.sure), FINDS[f.what].rank))

@@ -62,14 +62,17 @@ def compared(flight: TestFlight, raw: Any) -> list[Compared]:
         elif y.dim() >= 2 and y.size(0) == n: places = y.size(1)
         else: continue
         both = by_place(out, n, places), by_place(y, n, places)
-        if None not in both and places > 3: found.append(Compared(*both, node, c.ignored))
-    if found or flight.call or flight.loss_fn is None: return found
+        if None not in both and places > 3:
+            found.append(Compared(*both, node, c.ignored))
+    if found or flight.call or flight.loss_fn is None:
+        return found
     outputs, targets = [t for _, t in flown.floats], [p.tensor for p in flight.batch.targets]
     if len(outputs) == len(targets) == 1 and targets[0].dim() > 1 and targets[0].size(0) == n < targets[0].numel():
         places = targets[0].size(1)
         both = by_place(outputs[0].detach(), n, places), by_place(targets[0], n, places)
         fits = None not in both and outputs[0].shape[:2] == (n, places)
-        if fits and places > 3: found.append(Compared(*both, None, -100))
+        if fits and places > 3:
+            found.append(Compared(*both, None, -100))
     return found
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #cb6fa9e7
@@ -83,7 +86,8 @@ def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | No
         if length < max(3, y.size(1)//2): continue
         theirs, own = y[:, first:first + length], x[:, first + shift:first + shift + length]
         wanted = (theirs != ignored) & (theirs != -100)
-        if wanted.any() and (theirs == own)[wanted].all(): fitting.append(shift)
+        if wanted.any() and (theirs == own)[wanted].all():
+            fitting.append(shift)
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -105,7 +109,8 @@ def places_changed(flight: TestFlight, own: Compared, raw: Any, number: int) -> 
     "The places whose prediction is another one for this batch."
     try: theirs = compared(flight, raw)
     except Exception: return []  # such as targets that change with the input, and that the loss cannot take
-    if len(theirs) <= number or theirs[number].prediction.shape != own.prediction.shape: return []
+    if len(theirs) <= number or theirs[number].prediction.shape != own.prediction.shape:
+        return []
     changed = differs(own.prediction.double(), theirs[number].prediction.double()).any(2).any(0)
     return changed.nonzero().flatten().tolist()
 
@@ -132,28 +137,34 @@ def copies(flight: TestFlight, own: Compared, x: BatchPart, number: int) -> bool
         price=PASSES)
 def sees_the_past_only(flight: TestFlight) -> Check:
     "Where the target is the input moved, does a prediction see its target?"
-    if not flight.quiet: raise NotLookedAt("the model returns something else each time for the same batch")
+    if not flight.quiet:
+        raise NotLookedAt("the model returns something else each time for the same batch")
     parts = sequence_parts(flight)
-    if not parts: return "no input is a sequence with samples first"
+    if not parts:
+        return "no input is a sequence with samples first"
     pairs = compared(flight, flight.batch.raw)
     ahead, same = [], []
     for number, own in enumerate(pairs):
         for x in parts:
             t = x.tensor if x.tensor.dim() == 3 else x.tensor[..., None]
             shift = shift_between(t, own.target, own.ignored)
-            if shift == 0 and copies(flight, own, x, number): same.append(x)
+            if shift == 0 and copies(flight, own, x, number):
+                same.append(x)
             if not shift: continue
             place = x.tensor.size(1)//2 + 1
             raw = changed_from(flight, x, place)
             changed = places_changed(flight, own, raw, number)
-            if changed: ahead.append((shift - (place - changed[0]), x, place, raw))
+            if changed:
+                ahead.append((shift - (place - changed[0]), x, place, raw))
     if same and not ahead:
         yield Suspect("later places are seen", "likely", f"The target is {same[0].name}, at the same places, and a "
                       "prediction sees its own place and all before: it has to copy. Move the target by one place, so "
                       "that the next one is asked for.")
         return ""
-    if not ahead: return "no target is the input, moved by some places"
-    if any(by == 1 for by, *_ in ahead): return "the target is the next place"
+    if not ahead:
+        return "no target is the input, moved by some places"
+    if any(by == 1 for by, *_ in ahead):
+        return "the target is the next place"
     by, x, place, raw = min(ahead, key=lambda one: one[0])
     if by > 1:
         yield Suspect("target too far ahead", "likely", f"The target is the place {by} after the last one that is "
@@ -180,12 +191,16 @@ def target_is_no_input(flight: TestFlight) -> Check:
     if not flight.call: return "the batch says what is wanted"
     given = [t for t in given_in_calls(flight) if t.is_floating_point() and t.dim() > 1]
     parts = [p.tensor for p in flight.batch.parts]
-    with suppress(Exception): calls = seen_in(flight, flight.batch.raw, flight.quiet or "train").calls
+    with suppress(Exception):
+        calls = seen_in(flight, flight.batch.raw, flight.quiet or "train").calls
     for call in calls:
         t = call.target
-        if call.name not in DISTANCES or t.requires_grad or not call.prediction.requires_grad: continue
-        def equals(x, t=t): return x.shape == t.shape and torch.equal(x, t)
-        if not any(map(equals, given)) or any(map(equals, parts)): continue
+        if call.name not in DISTANCES or t.requires_grad or not call.prediction.requires_grad:
+            continue
+        def equals(x, t=t):
+            return x.shape == t.shape and torch.equal(x, t)
+        if not any(map(equals, given)) or any(map(equals, parts)):
+            continue
         if not any(p.shape == t.shape for p in parts): continue
         yield Suspect("target among the inputs", "possible", f"{call.name} compares the output with an input of the "
                       f"model, of shape {shape_text(t)}, that is no part of the batch but was made from one: the model "

@@ -22,20 +22,25 @@ from ..diagnosing.evidence import in_digits
 def labels_of_calls(flight: TestFlight, train: DataSet):
     "Each call of a loss over classes that gets the targets, and the labels of the training data that count in it."
     own = flight.batch.targets[0].tensor if flight.batch.targets else None
-    if own is None or train.target is None or train.target.is_float: return
+    if own is None or train.target is None or train.target.is_float:
+        return
     for call in flight.seen.calls if flight.seen else ():
-        if call.name not in OF_CLASSES or call.target.shape != own.shape: continue
-        if not torch.equal(call.target.detach(), own.to(call.target)): continue
+        if call.name not in OF_CLASSES or call.target.shape != own.shape:
+            continue
+        if not torch.equal(call.target.detach(), own.to(call.target)):
+            continue
         labels, n = train.target.numbers.long(), call.prediction.size(class_dim(call.prediction))
         labels = labels[labels != call.given["ignore_index"]]
-        if labels.numel() and labels.min() >= 0 and labels.max() < n: yield call, labels, n
+        if labels.numel() and labels.min() >= 0 and labels.max() < n:
+            yield call, labels, n
 
 
 @claims("Each class of the model has labels, and rare ones count no less.", price=SETS)
 def classes_fit(flight: TestFlight) -> Check:
     "Does the first or last class never occur? Are weights of classes larger for frequent ones?"
     train, = both_or_one(flight, "train")
-    if train.labels is not None and is_in_order(train.labels) and not train.all_read: return "labels are in order"
+    if train.labels is not None and is_in_order(train.labels) and not train.all_read:
+        return "labels are in order"
     of_words = any(not p.tensor.is_floating_point() and p.tensor.dim() > 1 for p in flight.batch.inputs)
     for call, labels, n in labels_of_calls(flight, train):
         counts = labels.bincount(minlength=n)
@@ -55,9 +60,11 @@ def weights_of_frequent(weight: Tensor | None, counts: Tensor, name: str) -> Che
     if weight is None: return
     weight, known = weight.detach().double().cpu(), counts > 0
     w, c = weight[known], counts[known].double()
-    if len(w) < 2 or c.max() < 1.5*c.min() or w.min() <= 0: return
+    if len(w) < 2 or c.max() < 1.5*c.min() or w.min() <= 0:
+        return
     both = torch.stack([w.log(), c.log()])
-    if w.max() < 1.2*w.min() or torch.corrcoef(both)[0, 1] < .9: return
+    if w.max() < 1.2*w.min() or torch.corrcoef(both)[0, 1] < .9:
+        return
     yield Suspect(FORM, "possible", f"The weights of {name} are larger for frequent classes: "
                   f"{in_digits(w[c.argmax()])} for the one with {int(c.max()):,} labels, "
                   f"{in_digits(w[c.argmin()])} for the one with {int(c.min()):,}. Weights that make up for rare "
@@ -115,10 +122,12 @@ def numbers_look_random(train: DataSet) -> Check:
     y = y[:, (y != y[:1]).any(0)]
     x, n = features_of(train, len(train.target.numbers)), len(y)
     if n < 200: raise NotLookedAt(f"{n} samples are too few")
-    if not 0 < y.size(1) <= 64 or not y.isfinite().all(): raise NotLookedAt("targets are not a few numbers")
+    if not 0 < y.size(1) <= 64 or not y.isfinite().all():
+        raise NotLookedAt("targets are not a few numbers")
     z = ((y - y.mean(0))/y.std(0)).clamp(-5, 5)
     for agree, enough in ((z*z[nearest_of(x)]).mean(1), 3), ((z[n//2:]*fitted(x, z, n//2)).mean(1), 2):
-        if agree.mean() > enough*agree.std()/len(agree)**.5: return
+        if agree.mean() > enough*agree.std()/len(agree)**.5:
+            return
     yield Suspect("labels look random", "note", f"In {n} samples, the targets of similar inputs agree no more than by "
                   "chance, and a linear model says nothing of the targets of held out ones.")
 
@@ -137,7 +146,8 @@ def predictable(flight: TestFlight) -> Check:
     if labels is None and train.target and train.target.is_float and not train.is_own_target:
         yield from numbers_look_random(train)
         return f"{train}"
-    if labels is None or train.is_own_target: raise NotLookedAt("targets are not one class for each sample")
+    if labels is None or train.is_own_target:
+        raise NotLookedAt("targets are not one class for each sample")
     x = features_of(train, len(labels))
     kinds, labels = labels.unique(return_inverse=True)
     labels, n = labels[:1000], len(x)
@@ -150,7 +160,8 @@ def predictable(flight: TestFlight) -> Check:
     linear = ((fit + shares).argmax(1) == labels[half:]).double().mean().item()
     most = (labels[half:] == shares.argmax()).double().mean().item()
     noise = (by_chance*(1 - by_chance)/n)**.5, (most*(1 - most)/half)**.5
-    if nearest > by_chance + 3*noise[0] or linear > most + 2*noise[1]: return f"{train}"
+    if nearest > by_chance + 3*noise[0] or linear > most + 2*noise[1]:
+        return f"{train}"
     yield Suspect("labels look random", "note", f"The nearest neighbour has the same label in {nearest:.0%} of {n} "
                   f"samples, by chance it would have it in {by_chance:.0%}; a linear model is right in {linear:.0%} of "
                   f"held out ones, the largest class in {most:.0%}.")

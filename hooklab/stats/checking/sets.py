@@ -89,10 +89,12 @@ def balanced(flight: TestFlight) -> Check:
     "Is one class nearly all of the training data?"
     train, = both_or_one(flight, "train")
     labels = train.labels
-    if labels is None: raise NotLookedAt("targets are not one class for each sample")
+    if labels is None:
+        raise NotLookedAt("targets are not one class for each sample")
     kinds, counts = labels.unique(return_counts=True)
     share = counts.max().item()/len(labels)
-    if len(kinds) < 2 or share < .8 or is_in_order(labels): return f"{train}"
+    if len(kinds) < 2 or share < .8 or is_in_order(labels):
+        return f"{train}"
     yield Suspect("one class is most of the data", "note", f"{share:.0%} of {train} are of class "
                   f"{int(kinds[counts.argmax()])}: who always says that is right as often.")
     return ""
@@ -109,12 +111,14 @@ def targets_in_range(flight: TestFlight) -> Check:
         t = found.target.numbers
         said.append(f"{found}")
         for call in calls:
-            if call.target.shape != own.shape or not torch.equal(call.target.detach(), own.to(call.target)): continue
+            if call.target.shape != own.shape or not torch.equal(call.target.detach(), own.to(call.target)):
+                continue
             if call.name in OF_CLASSES and not found.target.is_float:
                 n = call.prediction.size(class_dim(call.prediction))
                 odd = t[(t != call.given["ignore_index"]) & ((t < 0) | (t >= n))]
                 wanted = f"there are outputs for {n} classes, 0 to {n - 1}"
-            elif call.name in OF_ANSWERS: odd, wanted = t[(t < 0) | (t > 1)], f"{call.name} wants targets from 0 to 1"
+            elif call.name in OF_ANSWERS:
+                odd, wanted = t[(t < 0) | (t > 1)], f"{call.name} wants targets from 0 to 1"
             else: continue
             if not odd.numel(): continue
             yield Suspect(FITS, "certain", f"Targets of {found.name} go up to {odd.max():g} and down to {t.min():g}, "
@@ -126,10 +130,12 @@ def targets_in_range(flight: TestFlight) -> Check:
 DIFFERS = "validation differs from training"
 
 
-def spread(t: Tensor) -> Tensor: return (t - t.median(0).values).abs().mean(0)
+def spread(t: Tensor) -> Tensor:
+    return (t - t.median(0).values).abs().mean(0)
 
 
-def hardly_changes(t: Tensor) -> Tensor: return (t == t.mode(0).values).double().mean(0) > .8
+def hardly_changes(t: Tensor) -> Tensor:
+    return (t == t.mode(0).values).double().mean(0) > .8
 
 
 def ratio_of(a: Tensor, b: Tensor) -> Tensor:
@@ -142,7 +148,8 @@ def ratio_of(a: Tensor, b: Tensor) -> Tensor:
 def scales(a: Columns, b: Columns) -> Check:
     "Is the scale of all numbers, or of single ones, another?"
     one, other = a.numbers, b.numbers
-    if one.shape[1:] != other.shape[1:] or not (one.isfinite().all() and other.isfinite().all()): return
+    if one.shape[1:] != other.shape[1:] or not (one.isfinite().all() and other.isfinite().all()):
+        return
     x, y = one.flatten()[:, None], other.flatten()[:, None]
     std = x.std()
     if not std or not y.std(): return
@@ -170,7 +177,8 @@ def scales(a: Columns, b: Columns) -> Check:
 
 def channels(a: Columns, b: Columns) -> Check:
     "Do the means of channels agree only in reverse order?"
-    if a.means is None or b.means is None or a.means.shape[1:] != b.means.shape[1:] or a.means.size(1) != 3: return
+    if a.means is None or b.means is None or a.means.shape[1:] != b.means.shape[1:] or a.means.size(1) != 3:
+        return
     one, other = a.means.mean(0), b.means.mean(0)
     noise = (a.means.var(0)/len(a.means) + b.means.var(0)/len(b.means)).sqrt().clamp(min=1e-9)
     as_it_is, reversed_ = ((one - other)/noise).abs().max(), ((one - other.flip(0))/noise).abs().max()
@@ -183,7 +191,8 @@ def channels(a: Columns, b: Columns) -> Check:
 def tokens(a: Columns, b: Columns) -> Check:
     "Does train know the whole numbers of valid?"
     half = len(a.numbers)//2
-    def known(some, others): return torch.isin(others, some.unique()).double().mean().item()
+    def known(some, others):
+        return torch.isin(others, some.unique()).double().mean().item()
     usual, share = known(a.numbers[:half], a.numbers[half:]), known(a.numbers, b.numbers)
     if usual > .9 and share < .6:
         yield Suspect(DIFFERS, "likely", f"{1 - share:.0%} of the numbers of {a.name} in valid never occur in train, "
@@ -194,7 +203,8 @@ def tokens(a: Columns, b: Columns) -> Check:
 def missing(one: DataSet, other: DataSet) -> list[int]:
     "Classes of `one` that `other` lacks, though at least ten are to be expected."
     a, b = one.labels, other.labels
-    if not other.all_read and is_in_order(b) or not one.all_read and is_in_order(a): return []
+    if not other.all_read and is_in_order(b) or not one.all_read and is_in_order(a):
+        return []
     kinds, counts = a.unique(return_counts=True)
     return [int(k) for k, n in zip(kinds, counts) if n/len(a)*len(b) >= 10 and not (b == k).any()]
 
@@ -213,7 +223,8 @@ def of_one_kind(flight: TestFlight) -> Check:
         if a.is_float != b.is_float:
             yield Suspect(DIFFERS, "likely", f"{a.name} has whole numbers in one of the sets only.", [a.name])
             continue
-        if not a.is_float and len(a.shape) == 1: yield from tokens(a, b)
+        if not a.is_float and len(a.shape) == 1:
+            yield from tokens(a, b)
         elif a.name == b.name:
             yield from scales(a, b)
             yield from channels(a, b)
@@ -234,7 +245,8 @@ def features_change(flight: TestFlight) -> Check:
     "Does each column of a table have more than one value?"
     train, = both_or_one(flight, "train")
     for part in train.inputs:
-        if not part.is_float or len(part.shape) != 1 or not part.is_whole: continue
+        if not part.is_float or len(part.shape) != 1 or not part.is_whole:
+            continue
         which = (part.numbers == part.numbers[:1]).all(0).nonzero().flatten().tolist()
         if not which: continue
         named = ", ".join(map(str, which[:8]))
@@ -247,7 +259,8 @@ def is_discrete(found: DataSet) -> bool:
     "May samples be equal by chance: few whole numbers, or tokens?"
     for part in found.inputs:
         whole = not part.is_float or (part.numbers == part.numbers.round()).all()
-        if not whole or part.is_whole and part.numbers.size(1) > 256: return False
+        if not whole or part.is_whole and part.numbers.size(1) > 256:
+            return False
     return True
 
 
@@ -261,8 +274,10 @@ def is_discrete(found: DataSet) -> bool:
 def apart(flight: TestFlight) -> Check:
     "Are samples of validation in the training data?"
     train, valid = both_or_one(flight, "train", "valid")
-    if not train.hashes or not valid.hashes: raise NotLookedAt("no input has samples")
-    if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
+    if not train.hashes or not valid.hashes:
+        raise NotLookedAt("no input has samples")
+    if is_graph(flight):
+        raise NotLookedAt("the samples seem to be nodes of a graph")
     known = {*train.hashes}
     share = sum(one in known for one in valid.hashes)/len(valid.hashes)
     if share < .02: return f"{train}, {valid}"
@@ -284,14 +299,17 @@ def seldom_twice(flight: TestFlight) -> Check:
     train, = both_or_one(flight, "train")
     counts = Counter(train.hashes)
     copies = len(train.hashes) - len(counts)
-    if copies <= .05*train.n or is_discrete(train): return f"{train}"
+    if copies <= .05*train.n or is_discrete(train):
+        return f"{train}"
     evidence = f"{copies/train.n:.0%} of {train} are copies of others."
     if train.labels is not None:
         of_each = {}
-        for one, label in zip(train.hashes, train.labels.tolist()): of_each.setdefault(one, set()).add(label)
+        for one, label in zip(train.hashes, train.labels.tolist()):
+            of_each.setdefault(one, set()).add(label)
         several = [one for one, n in counts.items() if n > 1]
         odd = sum(len(of_each[one]) > 1 for one in several)
-        if odd: evidence += f" Of {len(several)} inputs that occur several times, {odd} have several labels."
+        if odd:
+            evidence += f" Of {len(several)} inputs that occur several times, {odd} have several labels."
     yield Suspect("samples repeat", "note", evidence)
     return ""
 
@@ -311,11 +329,14 @@ def answer_apart(flight: TestFlight) -> Check:
         raise NotLookedAt("targets are not one number for each sample")
     y, labels = t.numbers[:, 0], train.labels
     for part in train.inputs:
-        if not part.is_float or len(part.shape) != 1 or part.numbers.shape[0] != len(y): continue
+        if not part.is_float or len(part.shape) != 1 or part.numbers.shape[0] != len(y):
+            continue
         for i, x in enumerate(part.numbers.T):
             if (x == y).all(): how = "is equal to the target"
-            elif labels is not None and is_code_of(x, labels): how = "has one value for each class and no other"
-            elif labels is None and is_line(x, y): how = "is the target, in another unit"
+            elif labels is not None and is_code_of(x, labels):
+                how = "has one value for each class and no other"
+            elif labels is None and is_line(x, y):
+                how = "is the target, in another unit"
             else: continue
             yield Suspect("target among the inputs", "likely", f"Feature {i} of {part.name} {how}, in {train}.",
                           [part.name])

@@ -24,12 +24,15 @@ def as_memory_was(p: Tensor) -> str:
     "What shows that nothing has filled a parameter; empty if nothing does."
     t = p.detach().double().abs()
     if not t.numel(): return ""
-    if t.isnan().any(): return f"{t.isnan().double().mean():.0%} of its numbers are NaN"
-    if t.max() > HUGE: return f"its largest number is {in_digits(t.max())}"
+    if t.isnan().any():
+        return f"{t.isnan().double().mean():.0%} of its numbers are NaN"
+    if t.max() > HUGE:
+        return f"its largest number is {in_digits(t.max())}"
     known = t[t > 0]
     few = known < TINY
     share = few.double().mean().item()
-    if share > .05: return f"{share:.0%} of its numbers that are not zero are below {TINY:g}"
+    if share > .05:
+        return f"{share:.0%} of its numbers that are not zero are below {TINY:g}"
     return ""
 
 
@@ -56,10 +59,12 @@ def all_filled(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #99bb0011
 def are_alike(m: nn.Module) -> bool:
     "Has a layer several units with the same weights, which are not zero?"
-    if not isinstance(m, nn.Linear | nn.modules.conv._ConvNd) or getattr(m, "transposed", False): return False
+    if not isinstance(m, nn.Linear | nn.modules.conv._ConvNd) or getattr(m, "transposed", False):
+        return False
     if is_lazy(m.weight) or len(m.weight) < 3: return False
     rows = m.weight.detach().flatten(1)
-    if rows.size(1) < 2 or not rows.any() or not (rows == rows[:1]).all(): return False
+    if rows.size(1) < 2 or not rows.any() or not (rows == rows[:1]).all():
+        return False
     return m.bias is None or bool((m.bias == m.bias[:1]).all())
 
 
@@ -87,7 +92,8 @@ def scales_of(model: nn.Module) -> dict[str, Tensor]:
         if "norm" not in type(m).__name__.lower(): continue
         for own, p in m.named_parameters(recurse=False):
             is_shift = own in ("bias", "beta", "b", "shift")
-            if p.dim() == 1 and len(p) >= 4 and not is_shift: found[f"{name}.{own}".lstrip(".")] = p
+            if p.dim() == 1 and len(p) >= 4 and not is_shift:
+                found[f"{name}.{own}".lstrip(".")] = p
     return found
 
 
@@ -96,7 +102,8 @@ def sizes_behind(flight: TestFlight, names: list[str]) -> dict[str, float]:
     named, found = dict(unwrap(flight.model).named_modules()), {}
     def note(name, m, inputs, output):
         found[name] = max((t.double().square().mean().sqrt().item() for t in tensors(output)), default=0.)
-    with heard({name: named[name] for name in names}, note): flight.asked(flight.batch.raw, "train")
+    with heard({name: named[name] for name in names}, note):
+        flight.asked(flight.batch.raw, "train")
     return found
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #88aa0005
@@ -141,7 +148,8 @@ def without_gradient(flight: TestFlight, names: list[str]) -> list[str]:
     "Those of these parameters whose gradient is zero."
     for p in flight.trained.values(): p.grad = None
     loss = flight.run(flight.batch.raw).loss
-    if not loss.requires_grad: raise NotLookedAt("the loss has no graph")
+    if not loss.requires_grad:
+        raise NotLookedAt("the loss has no graph")
     loss.backward()
     found = [name for name in names if name in flight.trained and (p := flight.trained[name]).grad is not None
              and not p.grad.any()]

@@ -46,7 +46,8 @@ def linear_calls(flight: TestFlight) -> tuple[list[Linear], set]:
     def note(name, m, inputs, output):
         if not inputs or not isinstance(output, Tensor): return
         found.append(Linear(name, m, inputs[0].grad_fn, output.grad_fn))
-    with heard(named, note, detach=False): flown = flight.run(flight.batch.raw, flight.quiet)
+    with heard(named, note, detach=False):
+        flown = flight.run(flight.batch.raw, flight.quiet)
     return found, {flown.loss.grad_fn, *(t.grad_fn for t in tensors(flown.output))} - {None}
 
 
@@ -54,14 +55,16 @@ def in_a_row(calls: list[Linear], ends: set) -> list[tuple[Linear, Linear]]:
     "Pairs of which the second gets just what the first returns, which nothing else uses."
     users = dict.fromkeys(ends, 1)
     for node in {node for end in ends for node in nodes_before(end)}:
-        for parent, _ in node.next_functions: users[parent] = users.get(parent, 0) + 1
+        for parent, _ in node.next_functions:
+            users[parent] = users.get(parent, 0) + 1
     made = {call.made: call for call in calls if call.made is not None}
     found = []
     for call in calls:
         node = call.given
         while node is not None and node not in made and op(node) in ONLY_TURNED and users.get(node) == 1:
             node = node.next_functions[0][0]
-        if node in made and users.get(node) == 1: found.append((made[node], call))
+        if node in made and users.get(node) == 1:
+            found.append((made[node], call))
     return found
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #a33074ba
@@ -69,7 +72,8 @@ def is_wide(a: nn.Module, b: nn.Module, most: bool) -> bool:
     "Are there as many numbers between two layers as there are before or behind them, or as the larger of both?"
     (before, between), (taken, after) = sizes_of(a), sizes_of(b)
     if between != taken: return False  # what is between is folded
-    if isinstance(a, nn.Linear) != isinstance(b, nn.Linear): return False
+    if isinstance(a, nn.Linear) != isinstance(b, nn.Linear):
+        return False
     if not isinstance(b, nn.Linear) and {*b.kernel_size} != {1}: return False  # a filter of two factors
     return between >= (max if most else min)(before, after)
 
@@ -77,7 +81,8 @@ def is_wide(a: nn.Module, b: nn.Module, most: bool) -> bool:
 def is_affine(flight: TestFlight, last: nn.Module) -> bool:
     "Is what this layer returns for a mix of two inputs the mix of what it returns for each?"
     own = [p for p in flight.batch.inputs if p.tensor.is_floating_point() and p.dim is not None]
-    if len(own) != len(flight.batch.inputs) or flight.batch.n < 2: return False
+    if len(own) != len(flight.batch.inputs) or flight.batch.n < 2:
+        return False
 
     def returned(new):
         found = []
@@ -99,7 +104,8 @@ def is_affine(flight: TestFlight, last: nn.Module) -> bool:
         price=PASSES)
 def bends(flight: TestFlight) -> Check:
     "Do linear layers follow each other without anything between them?"
-    if not flight.quiet: raise NotLookedAt("the model returns something else each time for the same batch")
+    if not flight.quiet:
+        raise NotLookedAt("the model returns something else each time for the same batch")
     calls, ends = linear_calls(flight)
     pairs = [(a, b) for a, b in in_a_row(calls, ends) if any(p.requires_grad for c in (a, b) for p in c.m.parameters())]
     wide = [(a, b) for a, b in pairs if is_wide(a.m, b.m, most=False)]
@@ -123,7 +129,8 @@ def in_several_places(model: nn.Module) -> dict[int, list[str]]:
     found = {}
     for name, m in named_layers(model):
         around, _, own = name.rpartition(".")
-        if own.isdigit() and any(True for _ in m.parameters()): found.setdefault((id(m), around), []).append(name)
+        if own.isdigit() and any(True for _ in m.parameters()):
+            found.setdefault((id(m), around), []).append(name)
     return {key: names for (key, _), names in found.items() if len(names) > 1}
 
 
@@ -133,7 +140,8 @@ def inputs_apart(flight: TestFlight, m: nn.Module) -> float:
     def note(m, inputs, output):
         x = inputs[0].double().transpose(0, 1).flatten(1)
         found.append((x.mean(1), x.var(1)))
-    with Hooks([m], note): flight.asked(flight.whole[0].raw, "train")
+    with Hooks([m], note):
+        flight.asked(flight.whole[0].raw, "train")
     distances = [((a - b).square()/((v + w)/2 + 1e-12)).median().sqrt().item() for a, v in found for b, w in found]
     widths = [((v + 1e-12).log() - (w + 1e-12).log()).abs().median().item()/2 for _, v in found for _, w in found]
     return max(*distances, *widths, 0.)

@@ -25,7 +25,8 @@ from ..diagnosing.evidence import in_digits
 FITS, FORM = "loss does not fit the targets", "loss takes another form"
 
 
-def range_of(t: Tensor) -> str: return f"from {in_digits(t.min())} to {in_digits(t.max())}"
+def range_of(t: Tensor) -> str:
+    return f"from {in_digits(t.min())} to {in_digits(t.max())}"
 
 
 def is_whole(t: Tensor) -> bool: return bool((t == t.round()).all())
@@ -37,10 +38,12 @@ def answers(call: LossCall) -> Iterator[Suspect]:
     out = ((t < 0) | (t > 1)).double().mean().item()
     if not out: return
     kinds = t.unique()
-    if kinds.tolist() == [-1, 1]: change = "(target + 1)/2 makes 0 and 1 of them"
+    if kinds.tolist() == [-1, 1]:
+        change = "(target + 1)/2 makes 0 and 1 of them"
     elif is_whole(t) and t.min() >= 0 and len(kinds) <= 20:
         change = "if they are classes, one output for each class and cross_entropy"
-    elif is_whole(t) and 0 <= t.min() and t.max() <= 255: change = "divide them by 255 if they are pixels"
+    elif is_whole(t) and 0 <= t.min() and t.max() <= 255:
+        change = "divide them by 255 if they are pixels"
     else: change = "scale them to 0..1, or take a loss for numbers, such as mse_loss"
     yield Suspect(FITS, "certain", f"{call.name} wants targets from 0 to 1, and {out:.0%} of these are outside: they "
                                    f"go {range_of(t)}. {change[0].upper()}{change[1:]}.")
@@ -170,7 +173,8 @@ def targets_fit(flight: TestFlight) -> Check:
     said = set()
     for call in calls:
         misfit = MISFITS.get(call.name)
-        if misfit is None or not isinstance(call.target, Tensor) or not call.target.numel(): continue
+        if misfit is None or not isinstance(call.target, Tensor) or not call.target.numel():
+            continue
         for one in misfit(call):
             if (one.what, call.name) not in said: yield one
             said.add((one.what, call.name))
@@ -179,7 +183,8 @@ def targets_fit(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/task.ipynb #9aa84f6b
 def rival_dim(t: Tensor, y: Tensor) -> int | None:
     "The dimension along which probabilities add up to 1, though each place along it has a target of its own."
-    if not t.is_floating_point() or y.dim() not in (t.dim(), t.dim() - 1) or not y.dim(): return None
+    if not t.is_floating_point() or y.dim() not in (t.dim(), t.dim() - 1) or not y.dim():
+        return None
     t, y = t.detach(), y.detach()
     summed = [d for d in range(t.dim()) if t.size(d) > 1 and (are_probabilities(t, d) or are_logarithms(t, d))]
     if not summed: return None
@@ -215,7 +220,8 @@ def axis_right(flight: TestFlight) -> Check:
             return ""
     for call in first_calls(flight).calls:
         made, t = call.prediction, call.target
-        if call.name != "cross_entropy" or made.dim() != 1 or t.shape != made.shape: continue
+        if call.name != "cross_entropy" or made.dim() != 1 or t.shape != made.shape:
+            continue
         if flight.batch.n == len(made) > 1 and not are_probabilities(t.detach()):  # else a ranking of the batch
             yield Suspect("wrong axis", "likely", f"cross_entropy gets one number for each of {len(made)} samples and "
                           "takes them for the classes of a single one. For yes or no, take "
@@ -230,9 +236,12 @@ def made_by_layers(flight: TestFlight) -> tuple[SeenLoss, list[tuple[str, Tensor
     found = []
     def note(name, m, inputs, output):
         if not isinstance(output, Tensor) or output.grad_fn is None: return
-        if isinstance(m, nn.Linear): found.append((name, output, output.dim() - 1))
-        elif isinstance(m, nn.modules.conv._ConvNd): found.append((name, output, output.dim() - m.weight.dim() + 1))
-    with heard(leaves(flight.model), note, detach=False): seen = seen_in(flight, flight.batch.raw)
+        if isinstance(m, nn.Linear):
+            found.append((name, output, output.dim() - 1))
+        elif isinstance(m, nn.modules.conv._ConvNd):
+            found.append((name, output, output.dim() - m.weight.dim() + 1))
+    with heard(leaves(flight.model), note, detach=False):
+        seen = seen_in(flight, flight.batch.raw)
     return seen, found
 
 
@@ -243,7 +252,8 @@ def cut_apart(flight: TestFlight) -> Iterator[Suspect]:
     seen, made = made_by_layers(flight)
     for call in seen.calls:
         t = call.prediction
-        if call.name not in OF_CLASSES or t.dim() < 2 or t.grad_fn is None: continue
+        if call.name not in OF_CLASSES or t.dim() < 2 or t.grad_fn is None:
+            continue
         rows = t.movedim(1, -1).reshape(-1, t.size(1))
         for name, units, dim in made[:-4:-1]:
             for i in {0, len(rows)//2, len(rows) - 1}:
@@ -285,7 +295,8 @@ def kind_of_term(a: float, b: float, whole: float) -> str:
 def reduced_alike(flight: TestFlight) -> Check:
     "Is each term of the loss a mean over the samples?"
     batch = flight.batch
-    if batch.n is None or batch.n < 4: raise NotLookedAt(batch.why_unknown or f"the batch has {batch.n} samples")
+    if batch.n is None or batch.n < 4:
+        raise NotLookedAt(batch.why_unknown or f"the batch has {batch.n} samples")
     half, mode = batch.n//2, flight.quiet or "train"
     found = []
     for samples in (range(half), range(half, 2*half), range(2*half)):

@@ -95,7 +95,8 @@ def gradients_arrive(flight: TestFlight) -> Check:
     if not flight.first.flown.loss.requires_grad:
         yield no_graph(flight)
         return ""
-    if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
+    if flight.first.loss == 0:
+        raise NotLookedAt("the first loss is 0, so all gradients are")
     found = reached(flight, flight.small)
     missing = [name for name, arrived in found.items() if arrived is False]
     if flight.optimizers:
@@ -105,7 +106,8 @@ def gradients_arrive(flight: TestFlight) -> Check:
     zero = [name for name, arrived in found.items() if arrived is None]
     zero = [name for name in zero if not _has_trained_sibling(name, found)]
     if zero:
-        with roused(flight): again = reached(flight, flight.small)
+        with roused(flight):
+            again = reached(flight, flight.small)
         zero = [name for name in zero if again[name] is None]
     memory = without_memory(flight, zero)
     if memory: yield memory
@@ -149,7 +151,8 @@ def stuck_at_zero(flight: TestFlight, zero: list[str]) -> Suspect | None:
             grad = p.grad.to_dense()
             steps[name] = -grad/grad.square().mean().sqrt()*(p.detach().square().mean().sqrt() or .1)
         p.grad = None
-    with moved(flight, steps, .05): after = reached(flight, flight.small)
+    with moved(flight, steps, .05):
+        after = reached(flight, flight.small)
     with roused(flight): again = reached(flight, flight.small)
     stuck = [name for name in empty if after[name] is None and again[name]]
     if not stuck: return None
@@ -195,7 +198,8 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
                       "output that the loss does not use.", owners(flight, unused))
     biases = [n for n in cut if "bias" in n.rpartition(".")[2]]
     constants = []
-    if flight.has_forces: constants = [n for n in biases if n not in unused]
+    if flight.has_forces:
+        constants = [n for n in biases if n not in unused]
     if constants:
         yield Suspect("not trained", "note",
                       f"{first_few(constants, 4)} got no gradient: the forward takes a gradient, which a constant that "
@@ -235,7 +239,8 @@ def no_graph(flight: TestFlight) -> Suspect:
 def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
     "The findings on gradients of zeros: is a layer behind them silent?"
     outputs = layer_outputs(flight, flight.batch.raw)
-    def is_silent(ts): return ts[0].numel() > 1 and not any(t.any() for t in ts)
+    def is_silent(ts):
+        return ts[0].numel() > 1 and not any(t.any() for t in ts)
     silent = [name for name, ts in outputs if ts and is_silent(ts)]
     if silent and silent[0] == outputs[0][0]: return  # the first layer gets zeros, which is a finding about the input
     if silent:
@@ -256,16 +261,21 @@ def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the i
     found = {}
     def look(x, name, depth):
         if isinstance(x, Tensor):
-            for t in (x, *leaves_of(x)): found.setdefault(id(t), name)
+            for t in (x, *leaves_of(x)):
+                found.setdefault(id(t), name)
         elif isinstance(x, nn.Module):
-            for own, p in x.named_parameters(): found.setdefault(id(p), f"{name}.{own}".rpartition(".")[0])
+            for own, p in x.named_parameters():
+                found.setdefault(id(p), f"{name}.{own}".rpartition(".")[0])
         elif depth and isinstance(x, dict):
-            for key, part in x.items(): look(part, f"{name}.{key}", depth - 1)
+            for key, part in x.items():
+                look(part, f"{name}.{key}", depth - 1)
         elif depth and isinstance(x, list | tuple):
-            for i, part in enumerate(x): look(part, f"{name}.{i}", depth - 1)
+            for i, part in enumerate(x):
+                look(part, f"{name}.{i}", depth - 1)
     for prefix, m in model.named_modules():
         for attribute, x in vars(m).items():
-            if attribute not in OF_TORCH: look(x, f"{prefix}.{attribute}".lstrip("."), depth)
+            if attribute not in OF_TORCH:
+                look(x, f"{prefix}.{attribute}".lstrip("."), depth)
     return found
 
 
@@ -289,7 +299,8 @@ def is_computed(model: nn.Module, place: str) -> bool:
         price=PASSES)
 def all_registered(flight: TestFlight) -> Check:
     "Does the loss depend on parameters that neither the model nor an optimizer has?"
-    if not flight.first.flown.loss.requires_grad: raise NotLookedAt("the loss has no graph")
+    if not flight.first.flown.loss.requires_grad:
+        raise NotLookedAt("the loss has no graph")
     known = {*map(id, flight.parameters.values()), *in_optimizers(flight)}
     known |= {id(t) for t in tensors(flight.batch.raw)}
     kept = kept_outside(unwrap(flight.model))
@@ -341,7 +352,8 @@ def all_registered(flight: TestFlight) -> Check:
         price=ONE_PASS)
 def optimizer_has_all(flight: TestFlight) -> Check:
     "Does the optimizer have every trainable parameter, once, and no others?"
-    if not flight.optimizers: raise NotLookedAt("no optimizer was given")
+    if not flight.optimizers:
+        raise NotLookedAt("no optimizer was given")
     held = [p for o in flight.optimizers for group in o.param_groups for p in group["params"]]
     ids = {id(p) for p in held}
     own = {id(p): name for name, p in flight.parameters.items()}

@@ -35,7 +35,8 @@ def check_loss(loss_fn: Any, call: Any):
     if call is not None:
         if not (callable(call) and takes(call, 2)):
             raise TypeError("call= is called as call(model, batch) and returns the loss")
-        if loss_fn is not None: raise TypeError("call= computes the loss itself: give None as loss_fn")
+        if loss_fn is not None:
+            raise TypeError("call= computes the loss itself: give None as loss_fn")
     elif loss_fn is not None and not (callable(loss_fn) and takes(loss_fn, 2)):
         raise TypeError("loss_fn is called as loss_fn(output, target); for anything else write "
                         "preflight(model, None, batch, optimizer, call=lambda model, batch: …) and return the loss")
@@ -43,7 +44,8 @@ def check_loss(loss_fn: Any, call: Any):
 
 def loss_in(output: Any) -> Tensor:
     "The loss that a model returns by itself, as those of Hugging Face do."
-    if isinstance(output, Tensor) and output.dim() == 0: return output
+    if isinstance(output, Tensor) and output.dim() == 0:
+        return output
     loss = output.get("loss") if hasattr(output, "get") else getattr(output, "loss", None)
     if loss is None:
         raise TypeError("without loss_fn the model must return its loss, as .loss or [\"loss\"]; give "
@@ -52,7 +54,8 @@ def loss_in(output: Any) -> Tensor:
 
 
 def check_number(loss: Any):
-    if not isinstance(loss, Tensor): raise TypeError(f"the loss is a {class_name(loss)}, and no tensor")
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"the loss is a {class_name(loss)}, and no tensor")
     if loss.numel() == 1: return
     raise TypeError(f"the loss has the shape {tuple(loss.shape)}, and backward() needs one number")
 
@@ -115,7 +118,8 @@ class TestFlight:
         raw = as_leaves(raw) # a forward that computes gradients has its inputs require them
         if self.call: return self._noted(raw)
         given = given_by(raw, self.model.forward)
-        if self.loss_fn is None and hasattr(raw, "keys"): output = self.model(**raw)
+        if self.loss_fn is None and hasattr(raw, "keys"):
+            output = self.model(**raw)
         else: output = self.model(*given.args, **given.kwargs)
         if self.loss_fn is None: return output, loss_in(output)
         return output, self.loss_fn(output, given.target)
@@ -125,7 +129,8 @@ class TestFlight:
         def note(m, inputs, output): outputs.append(output)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HookWarning)
-            if runs(unwrap(self.model)): watching = edit_output(self.model, note)
+            if runs(unwrap(self.model)):
+                watching = edit_output(self.model, note)
             else:  # only holds the models that `call` calls
                 names = [*outermost(self.model)]
                 watching = edit_output(self.model, note, names=names) if names else nullcontext()
@@ -141,9 +146,11 @@ class TestFlight:
 
     def without_graph(self, raw: Any, mode: str) -> Flown:
         try:
-            with torch.set_grad_enabled(self.has_forces): flown = self.run(raw, mode)
+            with torch.set_grad_enabled(self.has_forces):
+                flown = self.run(raw, mode)
         except Exception as error:
-            if self.has_forces or not asks_for_gradients(error): raise
+            if self.has_forces or not asks_for_gradients(error):
+                raise
             self.has_forces = True
             return self.without_graph(raw, mode)
         return Flown(map_tensors(Tensor.detach, flown.output), flown.loss.detach())
@@ -183,7 +190,8 @@ def fill_statistics(flight: TestFlight):
     norms = [m for m in in_training if getattr(m, "track_running_stats", False) and not is_scripted(m)]
     before = [m.momentum for m in norms]
     def put_back():
-        for m, momentum in zip(norms, before): m.momentum = momentum
+        for m, momentum in zip(norms, before):
+            m.momentum = momentum
     with putting_back(put_back):
         for m in norms: m.momentum = 1.
         flight.run(flight.batch.raw)
@@ -191,7 +199,8 @@ def fill_statistics(flight: TestFlight):
 
 def base_of(flight: TestFlight) -> Flown:
     "The pass with which others are compared."
-    if not flight.quiet: raise NotLookedAt("the model returns something else each time for the same batch")
+    if not flight.quiet:
+        raise NotLookedAt("the model returns something else each time for the same batch")
     return flight.asked(flight.batch.raw)
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #04a69823
@@ -207,7 +216,8 @@ def heard(named: dict[str, nn.Module], note: Callable, **options: Any) -> Iterat
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)
         unique = {names[id(m)]: m for m in named.values()}
-        with hooks_for_now(unique, of_call, **options) if unique else nullcontext(): yield
+        with hooks_for_now(unique, of_call, **options) if unique else nullcontext():
+            yield
 
 
 def layer_outputs(flight: TestFlight, raw: Any) -> list[tuple[str, list[Tensor]]]:
@@ -215,7 +225,8 @@ def layer_outputs(flight: TestFlight, raw: Any) -> list[tuple[str, list[Tensor]]
     found = []
     def note(name, m, inputs, output):
         found.append((name, [t.clone() for t in tensors(output) if t.is_floating_point()]))
-    with heard(running_leaves(flight.model), note): flight.asked(raw)
+    with heard(running_leaves(flight.model), note):
+        flight.asked(raw)
     return found
 
 
@@ -224,7 +235,8 @@ def first_layer_where(flight: TestFlight, a: Any, b: Any, holds: Callable[[Tenso
     for (name, xs), (other, ys) in zip(layer_outputs(flight, a), layer_outputs(flight, b)):
         if name != other: return ""
         for x, y in zip(xs, ys):
-            if x.shape == y.shape and x.numel() and holds(x, y): return name
+            if x.shape == y.shape and x.numel() and holds(x, y):
+                return name
     return ""
 
 
@@ -239,8 +251,10 @@ def layer_that_grows(flight: TestFlight) -> tuple[str, float, float] | None: # I
         return max(xs, default=0)
     def note(name, m, inputs, output):
         given, made = size(inputs), size(output)
-        if given and made > GROWS*given: found.append((made/given, name, given, made))
-    with heard(running_leaves(flight.model), note): flight.asked(flight.batch.raw, "train")
+        if given and made > GROWS*given:
+            found.append((made/given, name, given, made))
+    with heard(running_leaves(flight.model), note):
+        flight.asked(flight.batch.raw, "train")
     return max(found)[1:] if found else None
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #04a69824
@@ -324,12 +338,14 @@ def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) ->
         raise ValueError(f"{class_name(unwrap(model))} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
     state = kept_state(both, [*both.parameters(), *theirs])  # the trial trains them, also those that are split
-    with undisturbed(both, batches, train=None, gradients=True, copies=True, state=state): yield
+    with undisturbed(both, batches, train=None, gradients=True, copies=True, state=state):
+        yield
 
 
 def check_model(model: Any, call: Any = None):
     "Raise an error for what cannot be run."
-    if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+    if not isinstance(model, nn.Module):
+        raise TypeError(not_a_model(model))
     if call is None and not runs(unwrap(model)):
         raise TypeError(f"a {class_name(unwrap(model))} has no forward of its own: its parts are called. Write "
                         "preflight(model, None, batch, optimizer, call=lambda model, batch: …) and return the loss")
@@ -343,5 +359,6 @@ def where_the_model_is(model: nn.Module, batch: Any) -> Any:
     devices = {t.device for t in model.parameters()}
     if len(devices) != 1: return batch
     device, = devices
-    if all(t.device == device for t in tensors(batch)): return batch
+    if all(t.device == device for t in tensors(batch)):
+        return batch
     return map_tensors(lambda t: t.to(device), batch)

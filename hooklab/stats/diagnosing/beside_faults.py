@@ -24,7 +24,8 @@ OFTEN = .3  # of the steps of the loop: a scaler or a guard against NaN skips fa
        brings=(WEAK,))
 def thrown_away(run: Run) -> Iterator[Seen]:
     n, watched = run.facts.get("thrown_away", 0), run.facts.get("watched", {})
-    if n < LASTS or n < OFTEN*watched["n"] or not watched["stepped"] or run.scaled: return
+    if n < LASTS or n < OFTEN*watched["n"] or not watched["stepped"] or run.scaled:
+        return
     yield Seen([], run.log_span(0), "certain",
                f"In {n} of {watched['n']} steps of the loop, gradients were cleared before any optimizer step had "
                f"used them; only {watched['stepped']} had a step of the optimizer.")
@@ -72,7 +73,8 @@ SOME = 1/3  # of the steps: what happens more often is part of the training, suc
 def train_mode(run: Run) -> Iterator[Seen]:
     "Is the model called without a graph now and then, always in train mode?"
     modes, n = run.facts.get("modes"), run.facts.get("watched", {}).get("n", 0)
-    if not modes or modes["in_eval"] or modes["rows"] < 2 or modes["rows"] > SOME*n: return
+    if not modes or modes["in_eval"] or modes["rows"] < 2 or modes["rows"] > SOME*n:
+        return
     types = sorted({layer["type"] for name, layer in run.facts["layers"].items() if name in modes["names"]})
     if not types: return
     several = modes["in_train"] > 1.5*modes["rows"]  # a single batch may be meant to be looked at
@@ -115,7 +117,8 @@ FOLLOWS = ("A target network needs an update of all its parameters: with load_st
            "lerp_ for each parameter, in place and from the network that is trained.")
 
 
-def running(name: str) -> bool: return name.endswith(("running_mean", "running_var"))
+def running(name: str) -> bool:
+    return name.endswith(("running_mean", "running_var"))
 
 
 def named_in(part: str, names: list[str]) -> str:

@@ -20,7 +20,8 @@ def compared(run, least: int = 1): # None if fewer steps were measured
     return run.losses if run.losses is not None and len(run.losses) >= least else None
 
 
-def span(history, first: int = 0) -> tuple[int, int]: return history.steps[first], history.steps[-1]
+def span(history, first: int = 0) -> tuple[int, int]:
+    return history.steps[first], history.steps[-1]
 
 
 def varies(values: Tensor) -> bool:
@@ -216,7 +217,8 @@ def swings(run) -> Iterator[Seen]:
         ratio = (whole[:, losses.index(one)]/whole[:, losses.index(other)]).log10()
         ratio = ratio[ratio.isfinite()]
         wide = (ratio > 1).sum() >= LASTS and (ratio < -1).sum() >= LASTS
-        if not wide or (ratio[1:].sign() != ratio[:-1].sign()).double().mean() < SWINGS: continue
+        if not wide or (ratio[1:].sign() != ratio[:-1].sign()).double().mean() < SWINGS:
+            continue
         yield Seen([], span(history), "note",
                    f"The stronger one of {one} and {other} changes from step to step: {one} pulls between "
                    f"{in_digits(10**ratio.min())} and {in_digits(10**ratio.max())} times as hard.", losses=(one, other))

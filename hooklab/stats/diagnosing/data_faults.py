@@ -56,7 +56,8 @@ def constant_inputs(run: Run) -> Iterator[Seen]:
             n_equal += row.get("samples_apart", 1) <= SAME*size
         if n_equal/len(rows) < MOSTLY: return
     first = next(iter(found.values()))[0]
-    if first["low"] == first["high"]: what = f"every number of it is {in_digits(first['low'])}"
+    if first["low"] == first["high"]:
+        what = f"every number of it is {in_digits(first['low'])}"
     else: what = "the samples of a batch are equal"
     yield Seen([], run.log_span(0), "certain",
                f"In {len(run.inputs)} of {len(run.inputs)} batches that were looked at, nothing in the input differs "
@@ -81,7 +82,8 @@ def median_of(rows: list[dict], what: str) -> float:
 def inputs_not_scaled(run: Run) -> Iterator[Seen]:
     for name, ran in zip(run.outputs.names, run.outputs.ran):
         if name in run.with_parameters and ran.any():  # the first layer that can feel it
-            if run.types.get(name, "").startswith(NORMALIZES): return
+            if run.types.get(name, "").startswith(NORMALIZES):
+                return
             break
     sizes = run.outputs.size[:, :LASTS].nan_to_num()
     size = sizes.max().item() if sizes.numel() else math.inf
@@ -147,7 +149,8 @@ def targets_not_scaled(run: Run) -> Iterator[Seen]:
        advice="Look at the layer where it begins: a mean over the batch instead of over the sequence, a wrong "
               "dimension, weights that are much too small, units that are dead or saturated.",
        follows=(NOTHING_LEFT, "gradients vanish", "input unused"), brings=(WEAK,), at_once=True)
-def samples_alike(run: Run) -> list[Seen]: return run.once(output_alike).get("samples alike", [])
+def samples_alike(run: Run) -> list[Seen]:
+    return run.once(output_alike).get("samples alike", [])
 
 
 @fault("input unused", page="data", rank=300, lesson="03-hook-class",
@@ -156,14 +159,16 @@ def samples_alike(run: Run) -> list[Seen]: return run.once(output_alike).get("sa
        advice="Look at `forward` from that layer on: its input may be replaced by an attribute or a constant, or be "
               "detached or overwritten.",
        follows=(NOTHING_LEFT, "gradients vanish", "samples alike"), brings=(WEAK,), at_once=True)
-def input_unused(run: Run) -> list[Seen]: return run.once(output_alike).get("input unused", [])
+def input_unused(run: Run) -> list[Seen]:
+    return run.once(output_alike).get("input unused", [])
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #c14f14dd
 def output_alike(run: Run) -> dict[str, list[Seen]]: # By the id of the finding; empty if the rows differ
     "Are the rows of the output equal, or nearly so, from some step on? From the first layer on, the input is unused."
     looks, apart = [], []
     for look in run.looks:
-        if look["n_rows"] < 2 or not math.isfinite(look["size"]) or look["size"] <= 0: continue
+        if look["n_rows"] < 2 or not math.isfinite(look["size"]) or look["size"] <= 0:
+            continue
         looks.append(look)
         apart.append(look["apart"]/look["size"])
     if not looks: return {}
@@ -190,7 +195,8 @@ def output_alike(run: Run) -> dict[str, list[Seen]]: # By the id of the finding;
 
 
 def begins_at_zero(run: Run, parameter: str) -> bool:
-    if run.updates is None or parameter not in run.updates.names: return False
+    if run.updates is None or parameter not in run.updates.names:
+        return False
     lengths = run.updates.values("data")[run.updates.names.index(parameter)]
     return lengths[:1].eq(0).any().item()
 

@@ -27,8 +27,10 @@ def not_judged(run: Run) -> list[str]:
         what = "and parts of layers or parameters are not judged" if cut else "with its part of each batch"
         missing.append(f"the whole run: this is {stats.whence}, {what}. What all have is judged after "
                        "stats.combine(), which all call")
-    if "activations" not in run.recorded: missing.append("outputs; record them with is_forward=True")
-    if "gradients" not in run.recorded: missing.append("gradients; record them with ActivationStats(grads=True)")
+    if "activations" not in run.recorded:
+        missing.append("outputs; record them with is_forward=True")
+    if "gradients" not in run.recorded:
+        missing.append("gradients; record them with ActivationStats(grads=True)")
     if run.moves_unseen:
         missing.append("the size of steps: parameters move, and not in a step of the optimizer that on() was given; "
                        "give it the one whose step() is called")
@@ -42,7 +44,8 @@ def not_judged(run: Run) -> list[str]:
         missing.append("what heads of attention do, because compiled code hides it; AttentionStats sees it where the "
                        "model runs uncompiled")
     n = len(run.steps)
-    if n < LASTS: missing.append(f"what takes time to show; there are {n} recorded steps, and {SOON} tell more")
+    if n < LASTS:
+        missing.append(f"what takes time to show; there are {n} recorded steps, and {SOON} tell more")
     return missing
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #0960f40f
@@ -50,7 +53,8 @@ def found_in(run: Run, without_layers: bool = False) -> list[Finding]:
     "The findings in a run, or only those that show even where no layer was measured."
     found, hidden = [], set()
     for fault in FAULTS.values():  # causes first, so that the faults that they hide are not looked for
-        if fault.what in hidden or without_layers > fault.without_layers: continue
+        if fault.what in hidden or without_layers > fault.without_layers:
+            continue
         for seen in run.once(fault.look):
             hidden.update(fault.hides)
             advice = seen.advice or usual_advice(fault.what, run)
@@ -79,7 +83,8 @@ def about_heads(history: AttentionHistory) -> Diagnosis:
     "The findings that the numbers of heads alone show."
     advice = usual_advice("dead attention")
     found = [Finding("dead attention", *seen[:4], advice) for seen in dead_heads(history)]
-    if not history.names: found = [nothing_to_read("no attention was called in train mode.")]
+    if not history.names:
+        found = [nothing_to_read("no attention was called in train mode.")]
     return Diagnosis(found, len(history), len(history.names), [])
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #98c5211d
@@ -88,7 +93,8 @@ def diagnose(
     preflight: Any = None, # What `preflight` found before; by default the last one of this model, which `on` took over
 ) -> Diagnosis: # The findings; print it, or show it in a notebook
     "Find what is wrong with a training run from its recorded statistics."
-    if isinstance(stats, AttentionHistory): return about_heads(stats)
+    if isinstance(stats, AttentionHistory):
+        return about_heads(stats)
     if not isinstance(stats, Recorded):
         kind = type(stats).__name__
         inside = hasattr(stats, "activation_stats")
@@ -99,7 +105,8 @@ def diagnose(
     if why:
         run = None if stats.history.is_meta else Run(stats)
         found = found_in(run, without_layers=True) if run else []
-        if found or "find_nan" in others: found = verdict(found, others)
+        if found or "find_nan" in others:
+            found = verdict(found, others)
         moved = run is not None and any(p.get("moved") for p in run.params.values())  # not in old files
         return Diagnosis(found or [nothing_to_read(why, moved)], 0, len(stats.names), [])
     run = Run(stats)

@@ -58,7 +58,8 @@ def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A colum
     n_known = true_from(known)
     mostly = n_bad >= MOSTLY*n_known
     found = bad & mostly & (n_bad >= least)
-    if not found.shape[-1]: return torch.full(found.shape[:-1], -1)
+    if not found.shape[-1]:
+        return torch.full(found.shape[:-1], -1)
     first = found.int().argmax(-1)
     return torch.where(found.any(-1), first, -1)
 
@@ -98,7 +99,8 @@ class Series:
         self.n = self.mean = self.std = self.near_zero = torch.zeros(0, len(steps), dtype=torch.double)
         self.under = self.hist = None
         self.numbers: dict[str, Tensor] = {}  # by name; some may not have been recorded, such as those of samples
-        if history is not None and history.steps == steps: self._read(history)
+        if history is not None and history.steps == steps:
+            self._read(history)
         self.ran = self.n > 0
         self.finite = self.mean.isfinite()
         self.bad = self.ran & ~self.finite
@@ -109,15 +111,18 @@ class Series:
     def _read(self, history):
         shape = len(history.names), len(self.steps)
         self.names, self.followed = history.names, history.followed
-        if history.trainable is not None: self.untrainable = set(history.names) - set(history.trainable)
+        if history.trainable is not None:
+            self.untrainable = set(history.names) - set(history.trainable)
         for one in JUDGED:
-            if one.group != "basics" and one.row not in history.rows: continue
+            if one.group != "basics" and one.row not in history.rows:
+                continue
             values = history.values(one.name).detach().double().cpu()
             self.numbers[one.name] = values.reshape(shape)
         self.n, self.near_zero = self.numbers["n"], self.numbers["near_zero"]
         self.mean, self.std = self.numbers["mean"], self.numbers["std"]
         self.under = self.numbers.get("under")
-        if history.has_hist: self.hist = history.values("hist").detach().double().cpu()
+        if history.has_hist:
+            self.hist = history.values("hist").detach().double().cpu()
 
     def named(self, chosen: Tensor) -> list[str]:
         "The names of the layers for which this is True."
@@ -163,7 +168,8 @@ class Run:
         # if the optimizer uses a NaN gradient, nothing after it is finite: finite numbers later mean a skipped step
         self.skipped = bad & ~bad_outputs if self.scaled else bad & (true_from(fine) > 0)
         updates = found.get("updates")
-        if updates is not None and (updates.steps != steps or not updates.names): updates = None
+        if updates is not None and (updates.steps != steps or not updates.names):
+            updates = None
         still = updates is not None and not updates.values("update").nan_to_num().any().item()
         self.moves_unseen = still and self.moves
         self.updates = None if self.moves_unseen else updates
@@ -237,10 +243,12 @@ def of_kind(run: Run, *kinds: str) -> list[dict]: # The looks at outputs whose l
     return found
 
 
-def column(rows: list[dict], what: str) -> list: return list(map(itemgetter(what), rows))
+def column(rows: list[dict], what: str) -> list:
+    return list(map(itemgetter(what), rows))
 
 
-def mean_of(numbers: list[float]) -> float: return sum(numbers)/len(numbers) if numbers else math.nan
+def mean_of(numbers: list[float]) -> float:
+    return sum(numbers)/len(numbers) if numbers else math.nan
 
 
 def middle_of(numbers: list[float]) -> float:
@@ -258,7 +266,8 @@ def error_of_middle(numbers: list[float]) -> float:
 
 def guess_of(looks: list[dict]) -> float:
     "The loss of the best answer that ignores the input: of classes, by how often each label occurred."
-    if not looks[0]["labels"]: return mean_of(column(looks, "guess"))
+    if not looks[0]["labels"]:
+        return mean_of(column(looks, "guess"))
     labels = column(looks, "labels")
     counts = torch.zeros(max(map(len, labels)), dtype=torch.double)
     for some in labels:
@@ -311,10 +320,12 @@ def loss_course(run: Run) -> LossCourse | None: # None if too few of its losses 
         steps.add(look["step"])
         if "kind" in look: kinds[look["kind"]] += 1
     once_a_step = run.logged("trained").nan_to_num() <= 1  # where a model runs twice, each pass may have its own loss
-    if not kinds or not len(once_a_step) or once_a_step.double().mean() <= MOSTLY: return None
+    if not kinds or not len(once_a_step) or once_a_step.double().mean() <= MOSTLY:
+        return None
     kind = kinds.most_common(1)[0][0]
     looks = of_kind(run, kind)
-    if len(looks) < MOSTLY*len(steps) or math.isnan(guess_of(looks)): return None
+    if len(looks) < MOSTLY*len(steps) or math.isnan(guess_of(looks)):
+        return None
     losses = column(looks, "loss")
     known = given_losses(run, looks) or zip(column(looks, "step"), losses)
     first, last = run.log_steps[0], run.log_steps[-1]
@@ -330,7 +341,8 @@ def given_losses(run: Run, looks: list[dict]) -> list[tuple[int, float]]: # Step
     "All losses that the loop gave, if they are those of the looks, but for a factor such as the size of the batch."
     times = []
     for look in looks:
-        if look.get("given") is None or not look["loss"]: continue
+        if look.get("given") is None or not look["loss"]:
+            continue
         times.append(look["given"]/look["loss"])
     factor = middle_of(times)
     if not factor > 0: return []
@@ -339,7 +351,8 @@ def given_losses(run: Run, looks: list[dict]) -> list[tuple[int, float]]: # Step
     if same.sum() < MOSTLY*len(looks): return []
     found = []
     for step, loss in zip(run.log_steps, run.logged("loss").tolist()):
-        if math.isfinite(loss): found.append((step, loss/factor))
+        if math.isfinite(loss):
+            found.append((step, loss/factor))
     return found
 
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #b498a899
@@ -351,7 +364,8 @@ FALLS_BY_HALF = .5  # the same, where steps are long at the start only, as those
 def falls_well(run: Run, below: float = FALLS) -> bool:
     "Is the loss in the end far below that of a guess, and below the first one?"
     course = run.once(loss_course)
-    if course is None or course.is_short or not course.guess > 0: return False
+    if course is None or course.is_short or not course.guess > 0:
+        return False
     first, last = course.losses[0], course.losses[-1]
     if max(course.losses) > BLOWN_UP*max(first, course.guess): return False  # it came back from far away
     far_below = course.late < below*course.guess

@@ -22,7 +22,8 @@ FAULTS = {fault.what: fault for fault in sorted(ENTERED.values(), key=lambda fau
 PAGES: dict[str, dict[str, Fault]] = {}  # by the name of a page, the faults in the order of their sections
 for room in ROOMS:
     for fault in ENTERED.values():
-        if fault.look.__module__ == room.__name__: PAGES.setdefault(fault.page, {})[fault.what] = fault
+        if fault.look.__module__ == room.__name__:
+            PAGES.setdefault(fault.page, {})[fault.what] = fault
 
 # %% ../../../nbs/lib/stats/diagnosing/fault-table.ipynb #ab5cf57e
 class NoModel:
@@ -44,7 +45,8 @@ def page_of(
     what: str, # The id of a finding
 ) -> str: # Such as lib/faults/loop.html#no-zero_grad
     "The section about a finding, relative to the root of the site."
-    if what not in PAGE_OF: raise KeyError(f"there is no finding {what!r}; there are {', '.join(PAGE_OF)}")
+    if what not in PAGE_OF:
+        raise KeyError(f"there is no finding {what!r}; there are {', '.join(PAGE_OF)}")
     return f"lib/faults/{PAGE_OF[what]}.html#{anchor(what)}"
 
 

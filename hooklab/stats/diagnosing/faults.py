@@ -56,7 +56,8 @@ def fault(
     "Make a function the one that looks for this fault: it gets a run, and yields what it has seen."
     def enter(look):
         before = ENTERED.get(what)
-        if before and before.look.__name__ != look.__name__: raise ValueError(f"{what!r} is entered twice")
+        if before and before.look.__name__ != look.__name__:
+            raise ValueError(f"{what!r} is entered twice")
         ENTERED[what] = Fault(what, look, **known)
         PAGE_OF[what] = known["page"]
         return look

@@ -71,20 +71,23 @@ class Finding:
 
     def __str__(self):
         head = f"{self.sure}: {self.what} {self.where}".rstrip() + self.seen
-        if self.follows: return in_lines([f"{head}, follows from {self.follows}", f"  {self.evidence}"])
+        if self.follows:
+            return in_lines([f"{head}, follows from {self.follows}", f"  {self.evidence}"])
         return f"{in_lines([head, f'  {self.evidence}'])}\n{self.more}"
 
 # %% ../../../nbs/lib/stats/diagnosing/findings.ipynb #bdee7927
 SURE = ("certain", "likely", "possible", "note")  # from the most certain to notes, which may be meant
 
 
-def counted(n: int, noun: str) -> str: return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+def counted(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def as_html(finding: Finding) -> str:
     "A finding as an item of a list."
     head = f"{finding.sure}: <b>{escape(finding.what)}</b> {escape(finding._seen_in)}{escape(finding.seen)}"
-    if finding.follows: return f"<li>{head}, follows from {escape(finding.follows)}<br>{escape(finding.evidence)}</li>"
+    if finding.follows:
+        return f"<li>{head}, follows from {escape(finding.follows)}<br>{escape(finding.evidence)}</li>"
     return f"<li>{head}<br>{escape(finding.evidence)}<br>{more_as_html(finding)}</li>"
 
 
@@ -118,7 +121,8 @@ class Diagnosis:
     @property
     def title(self) -> str:
         "The result in one line."
-        if "nothing recorded" in self: return f"Nothing was recorded: {self.findings[0].evidence}"
+        if "nothing recorded" in self:
+            return f"Nothing was recorded: {self.findings[0].evidence}"
         of = f"{counted(self.n_steps, 'step')} of {counted(self.n_layers, 'layer')}"
         notes = sum(f.sure == "note" for f in self.findings)
         more = f", and {counted(notes, 'note')}" if notes else ""
@@ -127,11 +131,14 @@ class Diagnosis:
 
     def __len__(self): return len(self.findings)
     def __bool__(self): return self.first is not None
-    def __iter__(self) -> Iterator[Finding]: return iter(self.findings)
-    def __contains__(self, what): return any(f.what == what for f in self.findings)
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+    def __contains__(self, what):
+        return any(f.what == what for f in self.findings)
 
     def __repr__(self):
-        if "nothing recorded" in self: return f"{printable(self.title)}\n{self.findings[0].more}"
+        if "nothing recorded" in self:
+            return f"{printable(self.title)}\n{self.findings[0].more}"
         notes = in_lines(f"Not judged: {text}" for text in self.unknown)
         return "\n\n".join(part for part in (printable(self.title), *map(str, self.findings), notes) if part)
 

@@ -81,19 +81,24 @@ def most_units_live(o: Series, i: int) -> bool:
 def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:
     "How sure it is that such a layer is dead, and why. The layer that follows is named only if it is known."
     few = "few units are still active, or each is active rarely."
-    if whole and grads: return "certain", "Their gradients are zero."
-    if not whole and behind in CLOSES: return "possible", f"Behind the {behind} that follows, {few}"
+    if whole and grads:
+        return "certain", "Their gradients are zero."
+    if not whole and behind in CLOSES:
+        return "possible", f"Behind the {behind} that follows, {few}"
     if not whole: return "possible", f"If a ReLU follows, {few}"
-    if behind in CLOSES: return "likely", f"The {behind} behind them returns only zeros."
+    if behind in CLOSES:
+        return "likely", f"The {behind} behind them returns only zeros."
     tell = "gradients, with grads=True, would tell."
-    if behind: return "possible", f"The {behind} behind them may return hardly anything; {tell}"
+    if behind:
+        return "possible", f"The {behind} behind them may return hardly anything; {tell}"
     return "possible", f"If a ReLU follows, it returns only zeros; {tell}"
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #27f79a6c
 def on_saturation(run: Run) -> str:
     "What helps, by the kind of model."
     usual = "Begin with smaller weights (Xavier); scale the inputs; normalize before the activation"
-    if run.has("LSTM"): return f"{usual}; look at the forget gates of the LSTM."
+    if run.has("LSTM"):
+        return f"{usual}; look at the forget gates of the LSTM."
     return f"{usual}; use ReLU or GELU."
 
 
@@ -209,7 +214,8 @@ def units_alike(run: Run) -> Iterator[Seen]:
     learns = torch.tensor(has_parameters, dtype=torch.bool)
     found = (still | same[:, 0]) & learns
     if not found.any(): return
-    if (still & learns).any(): sure, how = "certain", "so they learn the same"
+    if (still & learns).any():
+        sure, how = "certain", "so they learn the same"
     else: sure, how = "likely", "at the start, so they begin to learn the same"
     yield Seen(o.named(found), o.span(0), sure,
                f"All units of such a layer return the same number for a sample, {how}.")
@@ -242,7 +248,8 @@ def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the
 
 def through_depth(series: Series, sizes: Tensor, sign: int, backward: bool) -> Iterator[Seen]:
     "Do sizes grow steadily from layer to layer, or with a `sign` of -1, shrink?"
-    if backward: limit, number = BY_DEPTH_GRADIENTS, "Length of gradients"
+    if backward:
+        limit, number = BY_DEPTH_GRADIENTS, "Length of gradients"
     else: limit, number = BY_DEPTH, "Size of outputs"
     times = 10**(trend(sizes)*sign)
     bad = times > limit

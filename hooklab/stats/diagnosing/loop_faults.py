@@ -74,7 +74,8 @@ def no_zero_grad(run: Run) -> Iterator[Seen]:
     if len(known) < LEAST or known.mean() < MOSTLY: return
     first = (kept == 1).int().argmax().item()
     if kept[:first].isnan().all(): first = 0  # of the steps before that, nothing is known
-    if run.optimizers: sure, steps, advice = "certain", "steps of the optimizer", ""
+    if run.optimizers:
+        sure, steps, advice = "certain", "steps of the optimizer", ""
     else: sure, steps, advice = "likely", "steps that moved parameters", BY_HAND
     yield Seen([], run.log_span(first), sure,
                f"In {int(known.sum())} of {len(known)} {steps}, the gradients still held those of the step before: "
@@ -100,7 +101,8 @@ def step_before_backward(run: Run) -> Iterator[Seen]:
     if steps.sum() < LEAST: return
     if empty[steps].double().mean() < MOSTLY: return
     if has_others(run) or not gradients_come(run): return
-    if not (none == 1).any() and not gradients_reach(run): return
+    if not (none == 1).any() and not gradients_reach(run):
+        return
     if uses_gradients(run, none): return
     first = steps.int().argmax().item()
     yield Seen([], run.log_span(first), "certain",
@@ -161,7 +163,8 @@ def comes_back(run: Run) -> Iterator[Seen]:
     "A cosine that is called after its end goes up again."
     n = steps_made(run)
     for s in schedules_of(run):
-        if s["type"] != "CosineAnnealingLR" or n < SOON or s["calls"] < 1.5*(s["planned"] or s["calls"]): continue
+        if s["type"] != "CosineAnnealingLR" or n < SOON or s["calls"] < 1.5*(s["planned"] or s["calls"]):
+            continue
         yield Seen([], run.log_span(0), "likely",
                    f"The CosineAnnealingLR is made for {s['planned']} calls and {of_calls(s, n)}: the rate goes down "
                    f"and up again, between {run.rates.min():.2g} and {run.rates.max():.2g}.")
@@ -265,7 +268,8 @@ def never_stepped(run: Run) -> Iterator[Seen]:
 def not_trained(run: Run) -> Iterator[Seen]:
     yield from no_gradient_at_all(run)
     reported = set()
-    for seen in run.once(never_ran): reported.update(seen.layers)
+    for seen in run.once(never_ran):
+        reported.update(seen.layers)
     for seen in without_gradient(run):
         reported.update(seen.layers)
         yield seen
@@ -278,7 +282,8 @@ def no_gradient_at_all(run: Run) -> Iterator[Seen]:
     steps = ~none.isnan()
     came = run.some("got") or run.grads.ran.any()
     if steps.sum() < LEAST or came or has_others(run): return
-    if not (none[steps] == 1).all() or uses_gradients(run, none): return
+    if not (none[steps] == 1).all() or uses_gradients(run, none):
+        return
     yield Seen([], run.log_span(0), "certain",
                f"The optimizer made {int(steps.sum())} steps, and no parameter ever had a gradient.",
                "Look for the call of loss.backward(); for a `detach`, `no_grad`, `.item()` or `.data` between the "
@@ -330,14 +335,16 @@ def parameters_of(layer: str, parameters: list[str]) -> list[str]:
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #7138cb5a
 def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
     "Parameters that do not move, except those of layers that are reported already."
-    if run.updates is None or run.update.shape[1] < LASTS: return
+    if run.updates is None or run.update.shape[1] < LASTS:
+        return
     moved, n = run.updates.names, run.update.shape[1]
     still = run.update == 0
     unmoved = still | run.update.isnan()
     rests = unmoved.all(1) & still.any(1)
     if not rests.all() and run.ratio.nanmedian() < RATIO_SMALL: return  # small steps are lost in rounding
     known = {name for name, p in run.params.items() if p.get("moved")}  # somebody else moves them
-    for layer in reported: known.update(parameters_of(layer, moved))
+    for layer in reported:
+        known.update(parameters_of(layer, moved))
     known.update(run.once(lost_in_rounding))
     resting = [name for name, rest in zip(moved, rests.tolist()) if rest and name not in known]
     idle_biases = [name for name in resting if is_bias(name) and weight_moves(name, moved, resting)]
@@ -354,7 +361,8 @@ def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
     yield Seen(resting, run.outputs.span(0), "certain", f"{which}: all {n} updates are exactly zero.")
 
 
-def is_bias(name: str) -> bool: return name.rpartition(".")[2].startswith("bias")
+def is_bias(name: str) -> bool:
+    return name.rpartition(".")[2].startswith("bias")
 
 
 def weight_moves(bias: str, parameters: list[str], resting: list[str]) -> bool:

@@ -92,8 +92,10 @@ def activation_before_loss(run: Run) -> Iterator[Seen]:
     for kinds, fact, what, advice in ACTIVATIONS:
         looks = of_kind(run, *kinds)
         if fact == "within_one": looks = looks[len(looks)//2:]  # a healthy run begins there too
-        if not mostly(looks, FACTS.get(fact, itemgetter(fact))): continue
-        if fact in ("cut", "between", "within_one") and not is_cut(run, looks): continue
+        if not mostly(looks, FACTS.get(fact, itemgetter(fact))):
+            continue
+        if fact in ("cut", "between", "within_one") and not is_cut(run, looks):
+            continue
         span = looks[0]["step"], looks[-1]["step"]
         if fact == "cut": what = f"{what} {ends_of(looks)}"
         yield Seen([], span, sure_of(looks, fact), what, advice)
@@ -123,8 +125,10 @@ def cut_off(look: dict) -> bool:
     "Do the targets go beyond a ReLU, a sigmoid or a tanh that the output seems to come from?"
     low, high = look["target_low"], look["target_high"]
     margin = .1*look["target_std"]
-    if look["between"]: return low < -margin or high > 1 + margin
-    if look["least"] >= 0: return low < -margin and look["never_negative"]
+    if look["between"]:
+        return low < -margin or high > 1 + margin
+    if look["least"] >= 0:
+        return low < -margin and look["never_negative"]
     return .95 < look["largest"] <= 1 and (low < -1.1 or high > 1.1)
 
 
@@ -153,10 +157,13 @@ def loss_does_not_fall(run: Run) -> Iterator[Seen]:
     if len(loss) >= SOON and loss[0] != 0 and (loss == loss[0]).all():
         yield Seen([], run.log_span(0), "certain", f"The loss is {loss[0]:.6g} in each of {len(loss)} steps.")
     course = run.once(loss_course)
-    if course is None or course.is_short or len(run.log_steps) < ENOUGH or not course.guess > 0: return
-    if not AS_A_GUESS*course.guess <= course.late <= WORSE*course.guess: return
+    if course is None or course.is_short or len(run.log_steps) < ENOUGH or not course.guess > 0:
+        return
+    if not AS_A_GUESS*course.guess <= course.late <= WORSE*course.guess:
+        return
     if still_rises(run.rates) or is_on_its_way(course): return
-    if len(run.log_steps) < SLOW_START and begins_slowly(run): return
+    if len(run.log_steps) < SLOW_START and begins_slowly(run):
+        return
     yield Seen([], run.log_span(0), "likely",
                f"In the last third of the run the {course.kind} is {course.late:.3g}. The best answer that ignores "
                f"the input has {course.guess:.3g}.")
@@ -179,7 +186,8 @@ def begins_slowly(run: Run) -> bool:
     at_zero = (run.updates.values("data")[:, :1] == 0).any(1).tolist()
     for name, begins_at_zero in zip(run.updates.names, at_zero):
         p = run.params.get(name)
-        if begins_at_zero and p and p["trainable"] and len(p["shape"]) > 1: return True
+        if begins_at_zero and p and p["trainable"] and len(p["shape"]) > 1:
+            return True
     return False
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #60761f33
@@ -191,7 +199,8 @@ def begins_slowly(run: Run) -> bool:
        only_that=True)
 def loss_rises(run: Run) -> Iterator[Seen]:
     course = run.once(loss_course)
-    if course is None or course.is_short or len(run.log_steps) < SOON: return
+    if course is None or course.is_short or len(run.log_steps) < SOON:
+        return
     early, late, guess = course.early, course.late, course.guess
     worse = guess > 0 and late > WORSE*guess and late > early
     blown_up = late > BLOWN_UP*max(early, guess)
@@ -262,7 +271,8 @@ def layers_not_finite(run: Run) -> Iterator[Seen]:
                f"The first of these layers is {layers[0]}.")
 
 
-def first_row(rows: Tensor) -> int: return rows.int().argmax().item()
+def first_row(rows: Tensor) -> int:
+    return rows.int().argmax().item()
 
 
 def span_of(run: Run, rows: Tensor) -> tuple[int, int]:
@@ -308,7 +318,8 @@ def loss_in(run: Run, step: int) -> str:
     row = run.log_steps.index(step) if step in run.log_steps else None
     if row is None or run.logged("given")[row] != 1: return ""
     loss = run.logged("loss")[row]
-    if not loss.isfinite(): return f" The loss of that step is {loss}."
+    if not loss.isfinite():
+        return f" The loss of that step is {loss}."
     return f" The loss of that step is {in_digits(loss)}, so it arises on the way back."
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #f87012ae

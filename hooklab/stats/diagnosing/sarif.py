@@ -56,11 +56,14 @@ def result_of(finding: Finding, ids: list[str], run: str) -> dict[str, Any]:
         "message": {"text": printable(text)},
         "properties": {"sure": finding.sure, "steps": list(finding.steps), "follows": finding.follows},
     }
-    if finding.seen_by: result["properties"]["seen by"] = list(finding.seen_by)
+    if finding.seen_by:
+        result["properties"]["seen by"] = list(finding.seen_by)
     location, layers = {}, []
-    for layer in finding.layers: layers.append({"fullyQualifiedName": layer, "kind": "member"})
+    for layer in finding.layers:
+        layers.append({"fullyQualifiedName": layer, "kind": "member"})
     if layers: location["logicalLocations"] = layers
-    if run: location["physicalLocation"] = {"artifactLocation": {"uri": uri_of(run)}}
+    if run:
+        location["physicalLocation"] = {"artifactLocation": {"uri": uri_of(run)}}
     if location: result["locations"] = [location]
     return result
 

@@ -37,7 +37,8 @@ def counts_epochs(run: Run) -> bool:
     return bool(known) and n > 0 and all(s["calls"] < EACH*n for s in known)
 
 
-def of_calls(s: dict[str, Any], n: int) -> str: return f"was called {s['calls']} times in {n} optimizer steps"
+def of_calls(s: dict[str, Any], n: int) -> str:
+    return f"was called {s['calls']} times in {n} optimizer steps"
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #360c4458
 NEARLY_ZERO = .01  # share of the largest rate: schedules of whole runs are below it in their last steps only
@@ -51,7 +52,8 @@ class Gone(NamedTuple):
     after: Tensor # The rates from there on, as shares of it
     first: int # So many steps later it is gone
 
-    def __str__(self): return f"after {self.first} steps it is {self.after[self.first]:.1%} of what it was"
+    def __str__(self):
+        return f"after {self.first} steps it is {self.after[self.first]:.1%} of what it was"
 
 
 def rate_gone(run: Run) -> Gone | None:
@@ -67,9 +69,11 @@ def rate_gone(run: Run) -> Gone | None:
     factors = after[1:]/after[:-1].clamp(min=1e-30)
     shrinks = (factors < PER_STEP).double().mean() > MOSTLY
     falls = shrinks and after[-1] < .1 and not leads_to_its_end(after)
-    if nearly_zero.double().mean() < .5 and not falls: return None
+    if nearly_zero.double().mean() < .5 and not falls:
+        return None
     first = len(after) - 1
-    if nearly_zero.any(): first = int(nearly_zero.int().argmax())
+    if nearly_zero.any():
+        first = int(nearly_zero.int().argmax())
     return Gone(peak, after, first)
 
 
@@ -106,7 +110,8 @@ def never_moves(run: Run) -> Iterator[Seen]:
         warm_up = s["type"] == "LinearLR" and made_for and calls < made_for and rates[-1:] > rates[:1]
         if s["type"] in COUNT_BATCHES: sure = "likely"
         elif whole_run and calls: sure = "possible"  # as many epochs as there were steps may be chance
-        elif warm_up and made_for >= LONG_WARM_UP and calls > 1: sure = "likely"
+        elif warm_up and made_for >= LONG_WARM_UP and calls > 1:
+            sure = "likely"
         else: continue
         yield Seen([], run.log_span(0), sure, f"The {s['type']} is made for {made_for} calls and {of_calls(s, n)}, as "
                    f"for epochs. {course}")
@@ -115,7 +120,8 @@ def never_moves(run: Run) -> Iterator[Seen]:
 def of_another_optimizer(run: Run, n: int) -> Iterator[Seen]:
     "A schedule changes the rate of an optimizer that makes no steps."
     others = [s for s in run.facts.get("schedules", {}).values() if not s["mine"] and s["calls"]]
-    if not others or run.facts.get("other_steps", {}).get("n") or schedules_of(run): return
+    if not others or run.facts.get("other_steps", {}).get("n") or schedules_of(run):
+        return
     yield Seen([], run.log_span(0), "likely",
                f"The {others[0]['type']} {of_calls(others[0], n)}, and changes the rate of another optimizer than the "
                "one that makes the steps.",
@@ -168,12 +174,15 @@ def waits_in_vain(run: Run) -> Iterator[Seen]:
     cuts = (1 + (rates[1:] < .999*rates[:-1]).nonzero().flatten()).tolist()
     if len(cuts) < 2 or len(loss) < SOON: return
     for s in schedules_of(run):
-        if s["type"] != "ReduceLROnPlateau" or s["before"] or not s["calls"] or not n: continue
+        if s["type"] != "ReduceLROnPlateau" or s["before"] or not s["calls"] or not n:
+            continue
         call = cuts[1]*s["calls"]/n  # in which the second cut was made
-        if call > 1 + 2*(s.get("patience", 0) + 1) + s.get("cooldown", 0) + EARLY: continue
+        if call > 1 + 2*(s.get("patience", 0) + 1) + s.get("cooldown", 0) + EARLY:
+            continue
         early, late = (list(filter(math.isfinite, part)) for part in (loss[:WINDOW], loss[:cuts[1]][-WINDOW:]))
         before, after = middle_of(early), middle_of(late)
-        if not before - after > 3*math.hypot(error_of_middle(early), error_of_middle(late)): continue
+        if not before - after > 3*math.hypot(error_of_middle(early), error_of_middle(late)):
+            continue
         yield Seen([], run.log_span(cuts[0]), "likely",
                    f"The ReduceLROnPlateau with mode='{s.get('mode')}' {of_calls(s, n)}, and has cut the rate "
                    f"{len(cuts)} times, the first two as soon as it could: almost no value that it got counted as "
@@ -190,7 +199,8 @@ def not_a_factor(run: Run) -> Iterator[Seen]:
     if len(rates) < SOON or still_rises(rates): return
     for s in schedules_of(run):
         base = s["base"]
-        if s["type"] != "LambdaLR" or not base or not 0 < base < A_RATE or s["before"]: continue
+        if s["type"] != "LambdaLR" or not base or not 0 < base < A_RATE or s["before"]:
+            continue
         factor = (rates.max()/base).item()
         if not 0 < factor < NO_FACTOR: continue
         itself = abs(factor - base) <= WITHIN*base
@@ -215,7 +225,8 @@ SEVERAL = 4  # optimizers: parts that are thawed one after the other may have tw
 def made_anew(run: Run) -> Iterator[Seen]:
     other = run.facts.get("other_steps") or {}
     n = other.get("n", 0)
-    if n < SEVERAL or other["again"] or other["steps"] < SOON or other["memory"] <= 1: return
+    if n < SEVERAL or other["again"] or other["steps"] < SOON or other["memory"] <= 1:
+        return
     each = other["steps"]/n
     yield Seen([], run.log_span(0), "likely" if each < other["memory"] else "note",
                f"{n} different {other['type']} optimizers moved the parameters one after the other, each for about "
@@ -238,7 +249,8 @@ def epsilon_lost(run: Run) -> Iterator[Seen]:
         eps = o.get("eps")
         if not eps or not 0 < eps < HALF_OF_LEAST: continue
         lost = [name for name in o["decay"] if run.params.get(name, {}).get("dtype") == "float16"]
-        if lost: yield Seen(lost, run.log_span(0), "likely", lost_in_optimizer(o["type"], eps, len(lost)))
+        if lost:
+            yield Seen(lost, run.log_span(0), "likely", lost_in_optimizer(o["type"], eps, len(lost)))
 
 
 def lost_in_optimizer(kind: str, eps: float, n: int) -> str:

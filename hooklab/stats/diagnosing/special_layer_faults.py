@@ -29,8 +29,10 @@ FEW = 4  # values that a batch norm computes a standard deviation of
 def dropout_too_strong(run: Run) -> Iterator[Seen]:
     strong, names = {}, run.outputs.names
     for name, layer in run.facts.get("layers", {}).items():
-        if "Dropout" not in layer["type"] or layer.get("p", 0) < DROPS: continue
-        if name not in names or run.outputs.ran[names.index(name)].any(): strong[name] = layer["p"]
+        if "Dropout" not in layer["type"] or layer.get("p", 0) < DROPS:
+            continue
+        if name not in names or run.outputs.ran[names.index(name)].any():
+            strong[name] = layer["p"]
     if not strong: return
     most = max(strong.values())
     times = "nothing" if most == 1 else in_digits(1/(1 - most))
@@ -48,16 +50,19 @@ def batch_norm(run: Run) -> Iterator[Seen]:
     few, odd = {}, {}
     for i, name in enumerate(run.outputs.names):
         layer = run.facts.get("layers", {}).get(name, {})
-        if not layer.get("type", "").startswith(("BatchNorm", "SyncBatchNorm")): continue
+        if not layer.get("type", "").startswith(("BatchNorm", "SyncBatchNorm")):
+            continue
         n = run.outputs.n[i]
         n, features = n[n > 0], layer.get("num_features")
         if len(n) and features:
             of_each = n.median().item()/features
             if of_each <= FEW: few[name] = of_each
         momentum = layer.get("momentum")
-        if momentum is None or not layer.get("track_running_stats"): continue
+        if momentum is None or not layer.get("track_running_stats"):
+            continue
         if momentum == 0 and layer.get("running_mean_moves"): continue  # it is 0 at the moment, as after a pass of SAM
-        if momentum <= 0 or momentum >= .95: odd[name] = momentum
+        if momentum <= 0 or momentum >= .95:
+            odd[name] = momentum
     if few:
         least = min(few.values())
         yield Seen([*few], run.outputs.span(0), "certain" if least <= 2 else "likely",
@@ -89,7 +94,8 @@ GREW = 10.  # times the first one
 def dead_attention(run: Run) -> Iterator[Seen]:
     "Attention that cannot learn where to look, as outputs of a softmax and as numbers of heads show it."
     yield from dead_softmax(run)
-    if run.attention is not None: yield from dead_heads(run.attention)
+    if run.attention is not None:
+        yield from dead_heads(run.attention)
 
 
 def any_attention(run: Run) -> bool:
@@ -104,7 +110,8 @@ def dead_softmax(run: Run) -> Iterator[Seen]:
     inner = torch.tensor([run.types.get(name) == "Softmax" for name in o.names], dtype=torch.bool)
     # a softmax at the end gives answers, which may be confident or undecided
     only_the_last = inner.sum() == 1 and inner[-1]
-    if only_the_last and "." not in o.names[-1]: inner[-1] = any_attention(run)
+    if only_the_last and "." not in o.names[-1]:
+        inner[-1] = any_attention(run)
     for rate, what in (peaked, "one place has all the weight"), (even, "all places have the same weight"):
         bad = (rate > MOSTLY) & (rows > MOSTLY)
         found = (lasting(bad, rate.isfinite()) == 0) & inner  # attention that has learned where to look may do so later
@@ -119,7 +126,8 @@ def dead_heads(history: AttentionHistory) -> Iterator[Seen]:
     if not history.names: return
     entropy, possible, logits = (_by_head(history, what) for what in ("entropy", "possible", "largest_logit"))
     heads = []
-    for name, n in history.heads.items(): heads += [(name, head) for head in range(n)]
+    for name, n in history.heads.items():
+        heads += [(name, head) for head in range(n)]
     known = entropy.isfinite() & (possible > .5)  # with one or two keys there is little to choose from
     one_key = entropy < ONE_KEY*possible
     alike = possible - entropy < SAME_WEIGHT
@@ -165,6 +173,7 @@ def _heads(heads: list, found: Tensor) -> str:
         if not is_found: continue
         layer = name.rpartition("/")[0] or "the model"
         named.append(f"head {head} of {layer}")
-    if len(named) == len(heads): return f"All {len(heads)} heads"
+    if len(named) == len(heads):
+        return f"All {len(heads)} heads"
     if len(named) <= 3: return first_few(named)
     return f"{len(named)} of {len(heads)} heads ({first_few(named, 3)})"

@@ -118,7 +118,8 @@ def little_movement(run: Run) -> Iterator[Seen]:
     rates = run.rates if len(run.rates) else ratio
     if still_rises(rates): return
     still = ratio.median() < RATIO_SMALL_AND_STILL and run.once(loss_does_not_fall)
-    if ratio.quantile(MOSTLY) >= RATIO_SMALL and not still: return
+    if ratio.quantile(MOSTLY) >= RATIO_SMALL and not still:
+        return
     yield Seen([], run.outputs.span(0), "likely" if len(ratio) >= SOON else "possible",
                f"A step moves parameters by {in_digits(ratio.median())} of their length. About 0.001 is usual.")
 
@@ -127,7 +128,8 @@ def little_change(run: Run) -> Iterator[Seen]:
     "Are outputs the same at the end as at the beginning, up to the differences between batches?"
     o = run.outputs
     third = len(run.steps)//3
-    if not o.names or third*3 < SOON or not o.finite.all(): return
+    if not o.names or third*3 < SOON or not o.finite.all():
+        return
     both = torch.stack([o.mean, o.std])
     first, last = both[..., :third], both[..., -third:]
     variance = first.var(-1) + last.var(-1)
@@ -166,7 +168,8 @@ LEAP_OF_RATE = 3  # times the usual rate, in the step of a spike or the one befo
 def on_spike(run: Run) -> str:
     "Advice on the worst spike."
     spikes = getattr(run, "stats", None) and run.once(spikes_of)
-    if not spikes: return look_at_batch("the spike", "the step before")
+    if not spikes:
+        return look_at_batch("the spike", "the step before")
     step = worst_spike(run).step
     rates = dict(zip(run.log_steps, run.logged("rate").tolist()))
     usual = run.rates.median().item() if len(run.rates) else math.nan
@@ -190,7 +193,8 @@ def worst_spike(run: Run) -> Spike:
     return next((spike for spike in spikes if spike.is_clear), spikes[0])
 
 
-def spikes_of(run: Run) -> list[Spike]: return run.stats.log.spikes(run.stats.updates) if run.stats.log else []
+def spikes_of(run: Run) -> list[Spike]:
+    return run.stats.log.spikes(run.stats.updates) if run.stats.log else []
 
 
 @fault("spike", page="steps", rank=355, lesson="09-update-ratio",
@@ -230,7 +234,8 @@ def clipping_too_tight(run: Run) -> Iterator[Seen]:
     left = clipped.median() if len(clipped) else torch.tensor(1.)
     ratio = run.ratio[run.ratio > 0]
     little = RATIO_SMALL_AND_STILL if run.once(loss_does_not_fall) else LITTLE
-    if left > TIGHT or not len(ratio) or ratio.median() > little: return
+    if left > TIGHT or not len(ratio) or ratio.median() > little:
+        return
     same = len(length) >= LASTS and (length.std() <= 1e-3*length.mean())
     to = f"to a length of {in_digits(length.mean())}, " if same else ""
     yield Seen([], run.log_span(0), "certain" if same and left < .01 else "likely",
@@ -245,7 +250,8 @@ def scaled_length_of_clipped(run: Run) -> float | None:
     "The length of the gradients if it is always the same short one, but for powers of two, by which the scale changes."
     length = run.logged("grad_norm")
     length = length[length > 0]
-    if not run.scaled or len(length) < LASTS or length.median() > SHORT: return None
+    if not run.scaled or len(length) < LASTS or length.median() > SHORT:
+        return None
     doubled = (length/length.median()).log2()
     is_whole = (doubled - doubled.round()).abs() < 1e-3
     return length.median().item() if is_whole.double().mean() >= MOSTLY else None
@@ -269,7 +275,8 @@ APART = {"bfloat16": "0.4 to 0.8 %", "float16": "0.05 to 0.1 %"}  # of a number,
 
 def lost_in_rounding(run: Run) -> list[str]:
     "Parameters in 16 bits that the optimizer writes to, in layers with gradients, without any effect."
-    if run.updates is None or run.update.shape[1] < LASTS or not (run.rates > 0).any(): return []
+    if run.updates is None or run.update.shape[1] < LASTS or not (run.rates > 0).any():
+        return []
     rests = (run.update == 0).all(1)
     names = [name for name, rest in zip(run.updates.names, rests.tolist()) if rest]
     layers = {name: (norm.nan_to_num() > 0).any().item() for name, norm in zip(run.grads.names, run.grads.norm)}
@@ -322,7 +329,8 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
         taken = decay/max(1 - momentum, .01)  # momentum adds up what decay takes in each step
         rows = [i for i, name in enumerate(run.updates.names) if strong.get(name) == decay]
         usual = rates.median().item()*taken
-        if not coupled and of_each_step(run, rows, usual) < OF_A_STEP: continue
+        if not coupled and of_each_step(run, rows, usual) < OF_A_STEP:
+            continue
         size = data[rows].square().nansum(0).sqrt()
         size = size[size > 0]
         if len(size) < 2: continue
@@ -331,11 +339,14 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
         whole = (rates*taken).sum().item()
         fast = whole >= DECAYED and len(rates)/whole <= FAST_DECAY
         times = torch.tensor(0.)
-        if len(length): times = decay*size[0]/length[0].clamp(min=1e-30)
+        if len(length):
+            times = decay*size[0]/length[0].clamp(min=1e-30)
         strong_enough = times > 1 if coupled else fast
         far_too_strong = fast and not coupled and whole > 5
-        if not (shrunk < .7 and strong_enough) and not far_too_strong: continue
-        if coupled: what = f"Decay adds {in_digits(times)} times the length of the gradient to it"
+        if not (shrunk < .7 and strong_enough) and not far_too_strong:
+            continue
+        if coupled:
+            what = f"Decay adds {in_digits(times)} times the length of the gradient to it"
         else: what = f"Decay takes {rates.max().item()*taken:.2g} of each parameter away in each step"
         yield Seen([], run.log_span(0), "likely" if shrunk < .9 else "possible",
                    f"{what}; their length goes from {in_digits(size[0])} to {in_digits(size[-1])}.")

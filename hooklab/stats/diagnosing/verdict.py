@@ -24,27 +24,33 @@ def known(what: str) -> Fault:
 def explains(cause: Finding, effect: Finding) -> bool:
     "True if one finding can be the cause of another."
     why, what = known(cause.what), known(effect.what)
-    if not why.causes(what) or "note" in (cause.sure, effect.sure): return False
-    if cause.sure == "possible" and effect.sure == "certain": return False
+    if not why.causes(what) or "note" in (cause.sure, effect.sure):
+        return False
+    if cause.sure == "possible" and effect.sure == "certain":
+        return False
     begins, begun = cause.steps[0], effect.steps[0]
     if why.by_steps and what.at_once and begun == 0: return False  # it was so before any step
-    if begins != begun or not what.causes(why): return begins <= begun
+    if begins != begun or not what.causes(why):
+        return begins <= begun
     return order(cause) < order(effect)  # each could bring about the other
 
 
-def order(finding: Finding) -> tuple[int, int]: return SURE.index(finding.sure), known(finding.what).rank
+def order(finding: Finding) -> tuple[int, int]:
+    return SURE.index(finding.sure), known(finding.what).rank
 
 
 def id_of_cause(finding: Finding, findings: list[Finding]) -> str: # Its id, empty if there is none
     "The first finding that explains this one."
-    def first(other): return other.steps[0], known(other.what).rank
+    def first(other):
+        return other.steps[0], known(other.what).rank
     causes = [other for other in findings if other.what != finding.what and explains(other, finding)]
     return min(causes, key=first).what if causes else ""
 
 
 def roots_first(findings: list[Finding]) -> list[Finding]:
     "Causes first, the most certain of them first; then what follows from them; then what names no cause; notes last."
-    def place(finding): return finding.sure == "note", finding.only_that, finding.follows != "", *order(finding)
+    def place(finding):
+        return finding.sure == "note", finding.only_that, finding.follows != "", *order(finding)
     return sorted(findings, key=place)
 
 # %% ../../../nbs/lib/stats/diagnosing/verdict.ipynb #0d5e1008
@@ -58,7 +64,8 @@ def is_same(a: Finding, b: Finding) -> bool:
     "Are two findings of different tools about the same? One may name a layer, and the other a parameter of it."
     if a.what != b.what: return False
     if not a.layers or not b.layers: return True
-    def inside(one, other): return one == other or one.startswith(f"{other}.")
+    def inside(one, other):
+        return one == other or one.startswith(f"{other}.")
     return any(inside(x, y) or inside(y, x) for x in a.layers for y in b.layers)
 
 
@@ -106,9 +113,12 @@ def next_look(finding: Finding, found: list[Finding], checked: bool) -> str:
     "What to call next, where nobody named a cause."
     if finding.what == "spike": return finding.advice  # the batch to look at
     named = [f.what for f in found if not f.only_that and f.sure != "note"]
-    if named: return f"First look at what is named above ({named[0]}), and record the run again."
-    if finding.what == "learning rate too small": return STEPS_NEXT
-    if any(f.what == "cannot learn by heart" for f in found): return HALF_THE_MODEL
+    if named:
+        return f"First look at what is named above ({named[0]}), and record the run again."
+    if finding.what == "learning rate too small":
+        return STEPS_NEXT
+    if any(f.what == "cannot learn by heart" for f in found):
+        return HALF_THE_MODEL
     return DATA_NEXT if checked else CHECK_FIRST
 
 
@@ -119,7 +129,8 @@ def verdict(
 ) -> list[Finding]: # Causes first
     "All findings about a run, in one order."
     before = findings_from("preflight", others.get("preflight", ()))
-    if run is not None and before and falls_well(run): before = [f for f in before if f.what not in REFUTED]
+    if run is not None and before and falls_well(run):
+        before = [f for f in before if f.what not in REFUTED]
     found = said_once(found, before)
     found = with_first_nan(found, findings_from("find_nan", others.get("find_nan", ())))
     found = roots_first([replace(finding, follows=id_of_cause(finding, found)) for finding in found])

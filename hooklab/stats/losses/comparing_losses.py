@@ -30,7 +30,8 @@ from hooklab.stats.trainers import library
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #5afd1117
 def check_losses(losses: dict[str, Any], unnamed: tuple):
     "Raise an error if these are not the losses of a step."
-    if unnamed or not losses: raise TypeError("give each loss a name, as in parts(ce=ce, kl=0.1*kl)")
+    if unnamed or not losses:
+        raise TypeError("give each loss a name, as in parts(ce=ce, kl=0.1*kl)")
     for name, loss in losses.items():
         if isinstance(loss, int | float): continue
         if not isinstance(loss, Tensor):
@@ -44,7 +45,8 @@ SHRINKING = 8  # measured steps that show whether a loss only pulls parameters t
 
 class ComparedRun:
     "Stands in for a run when only its losses are known."
-    def __init__(self, losses: LossHistory): self.losses = losses
+    def __init__(self, losses: LossHistory):
+        self.losses = losses
 
 
 def findings_in(history: LossHistory) -> list[Finding]: # Causes first
@@ -61,10 +63,12 @@ def losses_in_lightning(
     "A callback that lets `parts` measure while a Lightning `Trainer` trains."
     class LightningLosses(library("lightning.pytorch", "pytorch_lightning", install="lightning").Callback):
         def on_train_start(self, trainer, module):
-            if parts.scaler is None: parts.scaler = getattr(trainer.precision_plugin, "scaler", None)
+            if parts.scaler is None:
+                parts.scaler = getattr(trainer.precision_plugin, "scaler", None)
             parts.begin()
 
-        def on_train_batch_start(self, trainer, *_): parts.step = trainer.global_step
+        def on_train_batch_start(self, trainer, *_):
+            parts.step = trainer.global_step
         def on_train_end(self, *_): parts.remove()
         def on_exception(self, *_): parts.remove()
 
@@ -77,10 +81,12 @@ def losses_in_transformers(
     "A callback that lets `parts` measure while a Hugging Face `Trainer` trains."
     class TransformersLosses(library("transformers", install="transformers accelerate").TrainerCallback):
         def on_train_begin(self, args, state, control, optimizer=None, **_):
-            if parts.scaler is None: parts.scaler = getattr(optimizer, "scaler", None)
+            if parts.scaler is None:
+                parts.scaler = getattr(optimizer, "scaler", None)
             parts.begin()
 
-        def on_step_begin(self, args, state, *_, **__): parts.step = state.global_step
+        def on_step_begin(self, args, state, *_, **__):
+            parts.step = state.global_step
         def on_train_end(self, *_, **__): parts.remove()
 
     return TransformersLosses()
@@ -96,9 +102,11 @@ class LossComparison(UntilRemoved):
         scaler: torch.amp.GradScaler | None = None, # Its scale keeps gradients in 16 bits from becoming zero
         max_rows: int = 1024, # How many measured steps to keep; of a longer run, evenly spaced ones are kept
     ):
-        if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
+        if not isinstance(model, nn.Module):
+            raise TypeError(not_a_model(model))
         refuse_opaque(model)
-        if every < 1: raise ValueError(f"every={every}: measure every call (1), or every so many")
+        if every < 1:
+            raise ValueError(f"every={every}: measure every call (1), or every so many")
         self.model, self.every, self.scaler = model, every, scaler
         self.history = LossHistory([*own_parameters(model)], max_rows) # What was measured
         self.calls = 0 # How often losses were given while it was on
@@ -122,7 +130,8 @@ class LossComparison(UntilRemoved):
         return reduce(add, losses.values())
 
     def _is_due(self, losses) -> bool:
-        if self.calls % self.every and not self.waits: return False
+        if self.calls % self.every and not self.waits:
+            return False
         self.waits = self.waits is None and is_too_early(losses.values())
         return not self.waits
 
@@ -132,7 +141,8 @@ class LossComparison(UntilRemoved):
         step = records[0].next_step if records else self.step
         scale = 1. if self.scaler is None else self.scaler.get_scale()
         pulls = None
-        if history.wants_next: pulls = pulls_of(losses, self.model, history.names, scale, len(history) < SHRINKING)
+        if history.wants_next:
+            pulls = pulls_of(losses, self.model, history.names, scale, len(history) < SHRINKING)
         history.add(pulls, self.calls if step is None else step)
         for stats in records: stats.losses = history
 

@@ -35,8 +35,10 @@ def table_of(history: LossHistory) -> str:
     first, *widths = [max(map(len, column)) for column in zip(*cells)]
     lines = ["  ".join([name.ljust(first), *(x.rjust(n) for x, n in zip(others, widths))]) for name, *others in cells]
     hidden = len(history.names) - SHOWN
-    if hidden > 0: lines.append(f"and {hidden:,} layers more; .rows() has all")
-    if history.reran: lines.append("Layers that are checkpointed ran again once for each loss.")
+    if hidden > 0:
+        lines.append(f"and {hidden:,} layers more; .rows() has all")
+    if history.reran:
+        lines.append("Layers that are checkpointed ran again once for each loss.")
     return "\n".join(lines)
 
 
@@ -100,7 +102,8 @@ def draw_course(ax: Any, history: LossHistory):
     whole = history.norms().square().nansum(1).sqrt().T.numpy()
     lines = np.where(whole > 0, whole, np.nan)
     colours = line_colours(ax, len(lines))
-    for line, colour in zip(lines, colours): ax.plot(history.steps, line, color=colour, lw=1.5)
+    for line, colour in zip(lines, colours):
+        ax.plot(history.steps, line, color=colour, lw=1.5)
     ax.set_yscale("log")
     ax.set(xlabel="step", ylabel="norm of the gradient", title="Over the steps")
     ax.spines[["top", "right"]].set_visible(False)

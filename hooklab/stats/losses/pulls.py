@@ -41,7 +41,8 @@ def parts_of(layers: list[list[Tensor]]) -> Iterator[slice]:
         start, n = i + 1, 0
 
 
-def flat(layers: list[list[Tensor]]) -> list[Tensor]: return [p for params in layers for p in params]
+def flat(layers: list[list[Tensor]]) -> list[Tensor]:
+    return [p for params in layers for p in params]
 
 
 def in_a_row(gradients: list[Tensor | None], params: list[Tensor]) -> Tensor:
@@ -91,7 +92,8 @@ def is_too_early(losses: Iterable[Tensor | float]) -> bool:
     """Raise an error if gradients of single losses do not come through this graph. True if data parallel training
     learns the order of gradients in this very step, and must not be disturbed."""
     names = nodes_of(losses)
-    if any("CheckpointFunction" in name for name in names): raise RuntimeError(NEEDS + REENTRANT)
+    if any("CheckpointFunction" in name for name in names):
+        raise RuntimeError(NEEDS + REENTRANT)
     return any("DDPSink" in name for name in names)
 
 
@@ -122,18 +124,22 @@ def pulls_of(
     trained = [i for i, params in enumerate(layers) if params]
     layers = [layers[i] for i in trained]
     params = flat(layers)
-    if any(map(is_dtensor, params)): raise RuntimeError(NEEDS + SHARDED)
-    if any(p.is_meta for p in params): raise RuntimeError(NEEDS + META)
+    if any(map(is_dtensor, params)):
+        raise RuntimeError(NEEDS + SHARDED)
+    if any(p.is_meta for p in params):
+        raise RuntimeError(NEEDS + META)
     parts = [layers[part] for part in parts_of(layers)]
     of_params = []  # before the gradients: fully_shard frees parameters in a backward pass
     if shrinking:
-        with torch.no_grad(): of_params = [in_a_row(flat(part), flat(part)) for part in parts]
+        with torch.no_grad():
+            of_params = [in_a_row(flat(part), flat(part)) for part in parts]
     rows: list[list[Tensor]] = [[] for _ in parts]
     reached = torch.zeros(len(names), len(losses), dtype=torch.bool)
     on_cpu, on_gpu = as_in_backward()
     with apart(model) as reruns, on_cpu, on_gpu:
         for j, loss in enumerate(losses.values()):
-            if not isinstance(loss, Tensor): loss = torch.tensor(float(loss))
+            if not isinstance(loss, Tensor):
+                loss = torch.tensor(float(loss))
             found = gradients_of(loss*scale if loss.requires_grad else loss, params)
             place = 0
             for i, layer in zip(trained, layers):
@@ -153,7 +159,8 @@ def pulls_of(
         found = torch.cat([products_of(of, part).to(products) for of, part in zip(rows, parts)])
         products[trained] = found[:, :n, :n]/float(scale)**2
         lengths = found.diagonal(dim1=1, dim2=2).sqrt()
-        if shrinking: shrinks[trained] = found[:, n, :n]/(lengths[:, n:]*lengths[:, :n])
+        if shrinking:
+            shrinks[trained] = found[:, n, :n]/(lengths[:, n:]*lengths[:, :n])
     without = tuple(name for name, loss in losses.items() if not getattr(loss, "requires_grad", False))
     return Pulls((*losses,), products, reached, shrinks, values_of(losses.values()), without, reruns.seen)
 

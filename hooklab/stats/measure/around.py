@@ -70,9 +70,11 @@ def parts_of(x: Any) -> Iterable[Any]:
     if isinstance(x, dict): return [*x.values()][:50]
     if isinstance(x, list | tuple): return x[:50]
     if isinstance(x, CellType): return contents([x])
-    if isinstance(x, FunctionType): return contents(x.__closure__ or ())
+    if isinstance(x, FunctionType):
+        return contents(x.__closure__ or ())
     if isinstance(x, MethodType): return [x.__self__]
-    if isinstance(x, partial): return [x.func, *x.args, *x.keywords.values()]
+    if isinstance(x, partial):
+        return [x.func, *x.args, *x.keywords.values()]
     if isinstance(x, nn.Module): return ()
     inside = getattr(x, "__dict__", None)
     return [*inside.values()][:50] if isinstance(inside, dict) else ()
@@ -89,7 +91,8 @@ PLANNED = "total_steps", "T_max", "total_iters", "total_size"  # for so many cal
 WAITING = {"mode": str, "patience": int, "cooldown": int}  # settings of a schedule that waits for a plateau
 
 
-def is_schedule(x: Any) -> bool: return issubclass(type(x), LRScheduler)
+def is_schedule(x: Any) -> bool:
+    return issubclass(type(x), LRScheduler)
 
 
 def calls_of(schedule: LRScheduler) -> int:
@@ -105,7 +108,8 @@ def planned(schedule: LRScheduler) -> int | None:
     known = vars(schedule)
     numbers = [known[name] for name in PLANNED if name in known]
     for function in known.get("lr_lambdas", ()):  # those of transformers
-        if isinstance(function, partial): numbers.append(function.keywords.get("num_training_steps"))
+        if isinstance(function, partial):
+            numbers.append(function.keywords.get("num_training_steps"))
     return next((int(x) for x in numbers if isinstance(x, int | float) and 0 <= x < 2**48), None)
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #416ec2d1
@@ -124,7 +128,8 @@ class Schedules:
         found = {}
         for key, x in now.items():
             mine = any(x.optimizer is one for one in optimizers)
-            if not mine and not params & members(x.optimizer): continue
+            if not mine and not params & members(x.optimizer):
+                continue
             settings = {name: vars(x).get(name) for name in WAITING}
             found[str(len(found))] = {
                 "type": type(x).__name__,

@@ -25,7 +25,8 @@ from ..records.statistics import HEAD_ROWS
 def possible_entropy(n_queries: int, n_keys: int, is_causal: bool, sample: int | None) -> float:
     "The entropy of a head that looks at all keys alike, without a mask."
     rows = range(n_queries) if sample is None else evenly_spread(n_queries, sample)
-    if not is_causal or not len(rows): return math.log(max(1, n_keys))
+    if not is_causal or not len(rows):
+        return math.log(max(1, n_keys))
     entropies = [math.log(min(row + 1, n_keys)) for row in rows]
     return sum(entropies)/len(rows)
 
@@ -48,7 +49,8 @@ def numbers_of_call(query, key, value, attn_mask=None, dropout_p=0., is_causal=F
                     sample: int | None = None) -> Tensor: # A row for each of `HEAD_ROWS`, a column for each head
     "The numbers of the heads of one call of `scaled_dot_product_attention`, from at most `sample` queries."
     found = head_numbers(query, key, None, attn_mask, 0., is_causal, scale, enable_gqa, sample=sample)
-    if attn_mask is None: possible = possible_entropy(query.size(-2), key.size(-2), is_causal, sample)
+    if attn_mask is None:
+        possible = possible_entropy(query.size(-2), key.size(-2), is_causal, sample)
     else: possible = possible_under(attn_mask, query, key, sample)
     possible = found.entropy.new_zeros(()) + possible
     return torch.stack([
@@ -124,7 +126,8 @@ class AttentionMeter(FunctionGroup):
         in_layer = function == "softmax" and isinstance(running[-1].module, nn.MultiheadAttention)
         if not running[0].module.training: return output
         if function == "softmax" and not in_layer: return output
-        if self.parts is not None: self.note_part(call_name(*where), args)
+        if self.parts is not None:
+            self.note_part(call_name(*where), args)
         with own_work():
             try: numbers = self.numbers(in_layer, args, kwargs)
             except Exception as e:
@@ -135,8 +138,10 @@ class AttentionMeter(FunctionGroup):
 
     @torch.no_grad()  # torch ends it, wherever Ctrl-C comes in this method
     def numbers(self, in_layer: bool, args: tuple, kwargs: dict) -> Tensor:
-        if self.parts is not None: args, kwargs = map_tensors(local_part, (args, kwargs))
-        if in_layer: return numbers_of_logits(args[0], self.now.running[-1].module.num_heads)
+        if self.parts is not None:
+            args, kwargs = map_tensors(local_part, (args, kwargs))
+        if in_layer:
+            return numbers_of_logits(args[0], self.now.running[-1].module.num_heads)
         return numbers_of_call(*args, **kwargs, sample=self.sample)
 
     def note_part(self, name: str, args: tuple):
@@ -151,5 +156,6 @@ class AttentionMeter(FunctionGroup):
         return {name: _joined(numbers) for name, numbers in found.items()}
 
     def silent(self, in_context):
-        if not self.due or "scaled_dot_product_attention" in self.reached: return []
+        if not self.due or "scaled_dot_product_attention" in self.reached:
+            return []
         return [unseen for unseen in super().silent(in_context) if unseen.name != "softmax"]

@@ -25,7 +25,8 @@ def lengths_of_gradients(
     for i, p in enumerate(params):
         g = readable(p)
         if g is None: others[i] = torch.nan
-        elif plain and g.device != plain[0].device: others[i] = torch.linalg.vector_norm(g, dtype=torch.float32)
+        elif plain and g.device != plain[0].device:
+            others[i] = torch.linalg.vector_norm(g, dtype=torch.float32)
         else: plain.append(g)
     if not plain: return torch.full((len(params),), torch.nan)
     is_short = any(g.dtype in SHORT for g in plain)
@@ -46,7 +47,8 @@ def readable(p: Tensor) -> Tensor | None:
             if has != wanted and not has.is_replicate(): return None
         g = local_part(g.redistribute(placements=p.placements))  # each process cuts its part out of a whole
     if g.is_sparse: g = g.coalesce().values()
-    if g.layout != torch.strided or is_wrapper(g) or g.is_meta: return None
+    if g.layout != torch.strided or is_wrapper(g) or g.is_meta:
+        return None
     return g
 
 
@@ -68,7 +70,8 @@ class KnownLater:
     @property
     def known(self) -> bool:
         "Is it known to be True? On devices other than the CPU and CUDA it never is."
-        if self.here.device.type != "cpu" or self.event is not None and not self.event.query(): return False
+        if self.here.device.type != "cpu" or self.event is not None and not self.event.query():
+            return False
         return bool(self.here.numpy())
 
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #4a1b0edd
@@ -78,13 +81,16 @@ JOINED = 16384  # numbers: gradients up to this size are joined before they are 
 def total_of(params: list[Tensor]) -> Tensor: # One number
     "The norm of the gradients of all parameters together. Raises an error where they are no plain tensors of a device."
     grads = [p.grad for p in params]
-    if {*map(type, grads)} != {Tensor}: raise TypeError("some gradients are no plain tensors")
+    if {*map(type, grads)} != {Tensor}:
+        raise TypeError("some gradients are no plain tensors")
     if grads[0].requires_grad: grads = [g.detach() for g in grads]  # of a backward pass with create_graph=True
     small, large = [], []
-    for g in grads: (small if g.numel() <= JOINED else large).append(g)
+    for g in grads:
+        (small if g.numel() <= JOINED else large).append(g)
     found = []
     if small: found.append(length_of(_flatten_dense_tensors(small)))
-    if large: found += [length_of(g) for g in large] if grads[0].dtype in SHORT else torch._foreach_norm(large)
+    if large:
+        found += [length_of(g) for g in large] if grads[0].dtype in SHORT else torch._foreach_norm(large)
     return found[0] if len(found) == 1 else length_of(torch.stack(found))
 
 
@@ -100,7 +106,8 @@ def versions_of(params: list[Tensor]) -> list[int]:
     return [(local_part(p.grad) if is_dtensor(p.grad) else p.grad)._version for p in params]
 
 
-def with_gradients(params: list[Tensor]) -> list[Tensor]: return [p for p in params if p.grad is not None]
+def with_gradients(params: list[Tensor]) -> list[Tensor]:
+    return [p for p in params if p.grad is not None]
 
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #6f0a1b09
 @dataclass
@@ -189,8 +196,10 @@ class GradientNorms:
 
     def _compare(self, lengths):
         "Writing through `.data` counts no version. It shows in the numbers, which are read once a GPU has them."
-        if self.differ is not None and self.differ.known: self.clips = True
-        if not self.clips: self.differ = KnownLater((lengths != self.lengths).any())
+        if self.differ is not None and self.differ.known:
+            self.clips = True
+        if not self.clips:
+            self.differ = KnownLater((lengths != self.lengths).any())
 
     def take(
         self,
@@ -198,6 +207,7 @@ class GradientNorms:
     ) -> Norms:
         "The norms of the last step. If there was none, as when a scaler skips it, those after the backward pass."
         lengths, unclipped, params = self.lengths, self.unclipped, self.params
-        if not params and self.ended is not None: params, unclipped = self.ended.params, self.ended.lengths
+        if not params and self.ended is not None:
+            params, unclipped = self.ended.params, self.ended.lengths
         self._clear()
         return Norms(params, lengths, None if unsure else unclipped)

@@ -35,22 +35,26 @@ class RootWatch(GradientHook):
         self.entrances.setdefault(get_ident(), []).append(None)
         self.fired = True
         watch = self.group.watch
-        if not self.group.outermost(1) or rerun or watch is None: return
+        if not self.group.outermost(1) or rerun or watch is None:
+            return
         watch.pass_begins(given, watch.inner[self.name])
 
     def left(self, output, rerun):
         watch = self.group.watch
         number = self.name, self.n_ran + 1
         counts = self.group.outermost(-1) and output is not None and not rerun and watch is not None
-        if counts and watch.wants_gradient: super().left(output, rerun)
+        if counts and watch.wants_gradient:
+            super().left(output, rerun)
         else:
             entered = self.entrances.get(get_ident())
             if entered: entered.pop()
-        if counts and watch.inner[self.name].training: watch.pass_ends(number, output)
+        if counts and watch.inner[self.name].training:
+            watch.pass_ends(number, output)
 
     def gradients(self, call, *given):
         watch = self.group.watch
-        if watch is not None: watch.gradient_arrives((self.name, call.number), given[-1])
+        if watch is not None:
+            watch.gradient_arrives((self.name, call.number), given[-1])
 
 
 class WatchGroup(Group):
@@ -74,7 +78,8 @@ class WatchGroup(Group):
 def called_by_loops(model: nn.Module) -> dict[str, nn.Module]: # By name
     """The modules that a loop calls: the model; its parts if it has no forward; both in Lightning, where
     `training_step` may call the parts. Empty if the call is compiled as a whole, with its hooks."""
-    if getattr(model, "_compiled_call_impl", None) is not None: return {}
+    if getattr(model, "_compiled_call_impl", None) is not None:
+        return {}
     if isinstance(model, torch.jit.ScriptModule): return {}
     found = {"(model)": model} if runs(model) else {}
     inner = unwrap(model)
@@ -118,7 +123,8 @@ class Looks:
         for where, x in output.items():
             g = found.get(where)
             if g is None and not where: g = found.get("0")
-            if g is None or g.shape != x.shape or is_wrapper(g): continue
+            if g is None or g.shape != x.shape or is_wrapper(g):
+                continue
             self.outputs += look_at_output(step, x, g)
             return
 
@@ -142,8 +148,10 @@ def outputs_to_look_at(output: Any) -> dict[str, Tensor]:
     found = {}
     for where, x in named_tensors(output):
         if x.layout != torch.strided or x.is_nested: continue
-        if is_wrapper(x) or stands_for_many(x) or x.is_meta: continue
-        if not x.requires_grad or not x.is_floating_point(): continue
+        if is_wrapper(x) or stands_for_many(x) or x.is_meta:
+            continue
+        if not x.requires_grad or not x.is_floating_point():
+            continue
         if x.dim() and x.numel(): found[where] = x.detach()
     return found
 
@@ -172,7 +180,8 @@ class ModeWatch:
         self.had = False
         if not looking or not self.model.training: return
         self.looks += 1
-        for name, m in self.layers.items(): self.resting[name] += not m.training
+        for name, m in self.layers.items():
+            self.resting[name] += not m.training
 
     def facts(self) -> dict[str, Any]:
         resting = [name for name, n in self.resting.items() if n == self.looks and n]
@@ -246,12 +255,14 @@ class LoopWatch:
             if waits:
                 self.looks.waiting[number] = found
                 self.looks.n_passes += 1
-            if found and not self.loss_given: self.row["output"] = next(iter(found.values())).sum()
+            if found and not self.loss_given:
+                self.row["output"] = next(iter(found.values())).sum()
         except Exception: pass  # whatever comes out, the model runs on
 
     def gradient_arrives(self, number, gradients):
         if number not in self.looks.waiting: return  # its step has ended
-        with suppress(Exception): self.looks.add_output(self.n, number, gradients)
+        with suppress(Exception):
+            self.looks.add_output(self.n, number, gradients)
 
     def go_on(self, log: RunLog):
         "Add the rows of the next steps to these, which are of the same run."
@@ -289,7 +300,8 @@ class LoopWatch:
         layers = facts_of_layers(self.root)
         known = {"layers": layers, **self.members.facts()}
         for name, moves in known.pop("running_means").items():
-            if name in layers: layers[name]["running_mean_moves"] = moves
+            if name in layers:
+                layers[name]["running_mean_moves"] = moves
         known |= {"modes": self.modes.facts(), "other_steps": self.others.facts(), **self.around.facts()}
         known |= {"thrown_away": self.thrown_away, "watched": {"n": self.n, "stepped": self.stepped}}
         inputs, outputs = list(self.looks.inputs), list(self.looks.outputs)
@@ -303,7 +315,8 @@ class LoopWatch:
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #552f1748
 def plain_facts(x: Any) -> Any:
     "Facts with numbers in the place of tensors."
-    if isinstance(x, dict): return {name: plain_facts(part) for name, part in x.items()}
+    if isinstance(x, dict):
+        return {name: plain_facts(part) for name, part in x.items()}
     if isinstance(x, Tensor) and not x.is_meta: return x.item()
     return x
 
@@ -318,5 +331,6 @@ def read_facts(
     found = plain_facts(known)
     found["outputs"] = [read_look(look) for look in outputs]
     found["inputs"] = [plain_facts(row) for row in inputs]
-    for row in found["outputs"] + found["inputs"]: row["step"] += first
+    for row in found["outputs"] + found["inputs"]:
+        row["step"] += first
     return found

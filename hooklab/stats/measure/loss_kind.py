@@ -100,7 +100,8 @@ def cross_entropy(o: Tensor, g: Tensor) -> LossKind | None:
         rest = (p*(1 - target)).sum(1)
         weight = (g*(1 - target)).sum(1)/rest
         if not near(weight[:, None]*(p - target), g): continue
-        if o.shape[1] == 2 and sign == 1 and other_sign_fits(p, g, t): continue
+        if o.shape[1] == 2 and sign == 1 and other_sign_fits(p, g, t):
+            continue
         o = torch.cat([o, learned])
         t = torch.cat([t, learned.argmax(1)])
         return kind_for_classes("cross-entropy", sign, F.cross_entropy(o, t), t)
@@ -181,7 +182,8 @@ def absolute_error(look: OutputLook, g: Tensor, loss: float | None) -> LossKind 
     size = g[g != 0].abs()
     if len(size) < 4 or (g > 0).all() or (g < 0).all(): return None  # such as the mean of a critic's opinions
     if not torch.allclose(size, size[:1], rtol=1e-5): return None
-    if not any(math.isclose(size[0], one, rel_tol=1e-5) for one in (1/look.n, 1., 1/look.n_rows)): return None
+    if not any(math.isclose(size[0], one, rel_tol=1e-5) for one in (1/look.n, 1., 1/look.n_rows)):
+        return None
     return LossKind("absolute error", 0, math.nan, math.nan if loss is None else loss)
 
 
@@ -216,7 +218,8 @@ def loss_kind(look: OutputLook) -> LossKind | None: # None if it is none of thes
     of_classes = cross_entropy(o, g) or nll(o, g)
     if of_classes: return of_classes
     answers = yes_or_no(o, g)  # where outputs are nearly all the same, other losses have the same gradient
-    if answers and (loss is None or is_given(answers, look, loss)): return answers
+    if answers and (loss is None or is_given(answers, look, loss)):
+        return answers
     squares = squared_error(look, o, g, loss, 2/look.n, 2., 2/look.n_rows)
     distance = absolute_error(look, g, loss)
     return squares or distance or squared_error(look, o, g, loss, 1/look.n, 1.) or answers

@@ -107,11 +107,13 @@ def numbers_of_output(output: Any, with_hist: bool) -> dict[str, Any] | None: # 
     return {what: found[what] for what in ("mean", "std", "near_zero", "hist") if what in found}
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5da
-def named_parts(given: Any) -> Mapping: return given if isinstance(given, Mapping) else {}
+def named_parts(given: Any) -> Mapping:
+    return given if isinstance(given, Mapping) else {}
 
 
 def is_number(x: Any) -> bool:
-    if isinstance(x, Tensor): return x.numel() == 1 and not x.is_complex()
+    if isinstance(x, Tensor):
+        return x.numel() == 1 and not x.is_complex()
     return isinstance(x, int | float)
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #587931e1
@@ -161,7 +163,8 @@ class HookHistory(History):
     ) -> Tensor: # layer, step, with NaN where there is none; for `hist` layer, bin, step
         "The history of one number for all layers."
         known = self.has_hist if what == "hist" else what in self.whats
-        if self.kept and not known: raise LookupError(self._lacks(f"{what!r} was not recorded"))
+        if self.kept and not known:
+            raise LookupError(self._lacks(f"{what!r} was not recorded"))
         found = [[named_parts(given).get(what) for given in row] for row in self.kept]
         if what == "hist": return self._hists(found)
         numbers = [[float(x) if is_number(x) else torch.nan for x in row] for row in found]
@@ -187,7 +190,8 @@ class HookHistory(History):
         rows = [[is_so(given) for given in row] for row in self.kept]
         return torch.tensor(rows, dtype=torch.bool).reshape(len(self), len(self.names)).T
 
-    def check_mergeable(self): raise TypeError(self._lacks("there is nothing that could be merged"))
+    def check_mergeable(self):
+        raise TypeError(self._lacks("there is nothing that could be merged"))
 
     def tables(self):
         why = self._lacks("there are no tables to save")

@@ -21,7 +21,8 @@ _NEAR = torch.tensor(NEAR)  # quicker than a number
 
 def row_length(sizes: list[int]) -> int:
     "The length of the rows in which tensors of these sizes take the least time. The rest of a last row is padding."
-    def price(length): return sum(-(-size//length) for size in sizes)*(length + PER_ROW)
+    def price(length):
+        return sum(-(-size//length) for size in sizes)*(length + PER_ROW)
     return min(ROW_LENGTHS, key=price)
 
 # %% ../../../nbs/lib/stats/measure/quick-batch.ipynb #3f1d2a75
@@ -72,7 +73,8 @@ class QuickBatch:
             mean = total/in_row
             m2 = squares - total*mean
             lost = np.flatnonzero(~(m2 >= squares/2))
-            if len(lost): m2[lost] = self.around(mean[lost], rows[torch.from_numpy(lost)], in_row[lost])
+            if len(lost):
+                m2[lost] = self.around(mean[lost], rows[torch.from_numpy(lost)], in_row[lost])
             found = np.empty((4, len(starts)))
             found[0] = self.n[:len(starts)]
             found[1] = np.add.reduceat(total, starts)/found[0]

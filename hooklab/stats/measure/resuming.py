@@ -46,12 +46,15 @@ class Earlier:
             if name not in now: continue
             old, new = before["type"], now[name]["type"]
             what = f"`{name}`" if name else "the model"
-            if old != new: self.refuse(f"{what} was a {old} and is a {new}")
+            if old != new:
+                self.refuse(f"{what} was a {old} and is a {new}")
         shapes = {name: list(p.shape) for name, p in unwrap(model).named_parameters()}
         before = {name: known["shape"] for name, known in self.facts.get("parameters", {}).items()}
         for name, shape in (before or self.facts.get("shapes", {})).items():
-            if name not in shapes: self.refuse(f"it has no parameter `{name}`")
-            if shapes[name] != shape: self.refuse(f"the shape of `{name}` was {shape} and is {shapes[name]}")
+            if name not in shapes:
+                self.refuse(f"it has no parameter `{name}`")
+            if shapes[name] != shape:
+                self.refuse(f"the shape of `{name}` was {shape} and is {shapes[name]}")
         return {name: there[name] for name in names}
 
     def check(
@@ -100,4 +103,5 @@ class Earlier:
             found[what] = [row for row in found[what] if row["step"] < self.step]
         return found
 
-    def refuse(self, why: str): raise ValueError(f"the record is of another model than this one: {why}")
+    def refuse(self, why: str):
+        raise ValueError(f"the record is of another model than this one: {why}")

@@ -37,7 +37,8 @@ def facts_of_layers(
         facts = {"type": type(m).__name__, "leaf": is_leaf}
         for setting in LAYER_SETTINGS:
             value = getattr(m, setting, None)
-            if isinstance(value, bool | int | float): facts[setting] = value
+            if isinstance(value, bool | int | float):
+                facts[setting] = value
         if from_a_library(type(m)): facts["library"] = True
         found[name] = facts
     return found
@@ -87,7 +88,8 @@ class MemberFacts:
 
     def look(self):
         "Note which parameters have a gradient now, and which the optimizer has."
-        if self.lengths is None: self.lengths = lengths_of(self.model)
+        if self.lengths is None:
+            self.lengths = lengths_of(self.model)
         names = {}
         for name, p in self.named.items():
             names[id(p)] = name
@@ -166,14 +168,16 @@ def type_of_optimizer(optimizer: Any) -> str:
     """The name of its class. All optimizers of fastai have the same class, so for these it is torch's name of the
     algorithm."""
     does = {getattr(f, "__name__", "") for f in getattr(optimizer, "cbs", ())}
-    if "adam_step" in does: return "Adam" if "l2_reg" in does else "AdamW"
+    if "adam_step" in does:
+        return "Adam" if "l2_reg" in does else "AdamW"
     if does & {"sgd_step", "momentum_step"}: return "SGD"
     return type(optimizer).__name__
 
 
 def plain_number(x: Any) -> Any:
     "A setting as a file can hold it; None if it is neither a number nor some of them."
-    if isinstance(x, tuple | list): return [plain_number(part) for part in x]
+    if isinstance(x, tuple | list):
+        return [plain_number(part) for part in x]
     if isinstance(x, Tensor):
         if x.numel() != 1 or x.is_meta: return None
         x = x.item()
@@ -211,8 +215,10 @@ def facts_of_input(x: Tensor) -> dict[str, Tensor | float]: # Numbers, of which 
         "low": low,
         "high": high,
     }
-    if x.dim() and len(x) > 1: found["samples_apart"] = (clean - clean[:1]).abs_().max()
-    if x.dim() > 1 and is_floating: found |= facts_of_features(clean)
+    if x.dim() and len(x) > 1:
+        found["samples_apart"] = (clean - clean[:1]).abs_().max()
+    if x.dim() > 1 and is_floating:
+        found |= facts_of_features(clean)
     return found
 
 
@@ -260,7 +266,8 @@ def facts_of_arguments(
 
 def has_readable_numbers(x: Tensor) -> bool:
     if is_wrapper(x) or stands_for_many(x): return False
-    if x.is_meta or x.layout != torch.strided or x.is_nested: return False
+    if x.is_meta or x.layout != torch.strided or x.is_nested:
+        return False
     return not x.is_complex() and x.numel() > 0
 
 

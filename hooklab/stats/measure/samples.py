@@ -61,7 +61,8 @@ def kind_of_numbers(m: nn.Module) -> tuple: # `ends`, `is_sure` and `whole_rows`
     if isinstance(m, SOFTMAX):
         dim = -1 if m.dim is None else m.dim
         return None, True, dim
-    if type(m).__module__.startswith("torch.nn."): return None, True, None
+    if type(m).__module__.startswith("torch.nn."):
+        return None, True, None
     return (-.98, .98), False, -1
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #bf7d4c33
@@ -104,7 +105,8 @@ def spread_over(size: int, count: int) -> slice:
 
 def has_plain_numbers(x: Tensor) -> bool:
     "Does `x` have numbers, each in its own place in memory?"
-    if x.layout != torch.strided or x.is_nested or x.is_quantized: return False
+    if x.layout != torch.strided or x.is_nested or x.is_quantized:
+        return False
     if stands_for_many(x) or is_wrapper(x): return False
     return x.dim() > 0 and x.numel() > 0
 
@@ -119,7 +121,8 @@ def probabilities_in(
     "Rows that sum to one; among them, those with one number above 0.99, and those whose numbers are all the same."
     length = x.shape[dim]
     can_be_looked_at = 1 < length <= LONGEST
-    if not can_be_looked_at: return x.new_full((3,), torch.nan, dtype=torch.float32)
+    if not can_be_looked_at:
+        return x.new_full((3,), torch.nan, dtype=torch.float32)
     rows = x.movedim(dim, -1)
     rows = rows.reshape(-1, length)
     n_rows = min(len(rows), LONGEST//length)
@@ -281,7 +284,8 @@ class Samples:
         torch._foreach_copy_(targets, views)
 
     def _plan(self, slot, index, x, layout):
-        if x.shape == slot.shape and x.stride() == slot.strides: return
+        if x.shape == slot.shape and x.stride() == slot.strides:
+            return
         if self.room is None: self._make_room(MOST)
         dims = slot.dims
         slot.plan(x, self.room[index], layout)
@@ -293,7 +297,8 @@ class Samples:
         slot.full = True
         slot.seen += 1
         dim = slot.layout.whole_rows
-        if dim is not None: self.rows[:, index] = probabilities_in(x, dim)
+        if dim is not None:
+            self.rows[:, index] = probabilities_in(x, dim)
 
     @torch.inference_mode(False)
     def _make_room(self, most):
@@ -336,15 +341,18 @@ class Samples:
             self._plan(slot, h.index, x, OutputLayout())
             slot.full = True
             slot.seen += 1
-            if slot.layout.whole_rows is not None: self.rows[:, h.index] = h.part[-3:]
+            if slot.layout.whole_rows is not None:
+                self.rows[:, h.index] = h.part[-3:]
             copies.append((h.index, x))
         self._copy(copies)
 
     def take(self) -> Tensor: # As many rows as `SAMPLE_ROWS`, a column for each layer
         "End the step: its numbers, times the number of samples, so that those of several processes can be added."
         slots = self.slots
-        if not any(slot.full for slot in slots): return torch.zeros(len(SAMPLE_ROWS), len(slots), device=self.device)
-        if self.factors is None: self.factors = Factors(slots, self.room)
+        if not any(slot.full for slot in slots):
+            return torch.zeros(len(SAMPLE_ROWS), len(slots), device=self.device)
+        if self.factors is None:
+            self.factors = Factors(slots, self.room)
         x, f = self.room, self.factors
         kept = []
         for slot in slots:

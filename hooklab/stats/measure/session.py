@@ -61,7 +61,8 @@ def note_followers(
     if isinstance(m, torch.jit.ScriptModule): return None  # its real class is unknown
     found[m] = then if m not in found else None  # called from two places
     if type(m).forward is nn.Sequential.forward:
-        for child in reversed(list(m.children())): then = note_followers(child, then, found)
+        for child in reversed(list(m.children())):
+            then = note_followers(child, then, found)
         return then
     inner = [note_followers(child, None, found) for child in m.children()]
     if isinstance(m, PASSES_ON): return then
@@ -279,7 +280,8 @@ def new_records(session: Session) -> tuple[dict[str, History], AttentionHistory 
     follows = followed(session.model, session.layers)
     for kind, meters in session.meters.items():
         names = [h.name for h in meters.hooks]
-        if isinstance(meters, OwnHookGroup): history = HookHistory(names, wanted.max_rows)
+        if isinstance(meters, OwnHookGroup):
+            history = HookHistory(names, wanted.max_rows)
         else:
             history = History(names, meters.rows, wanted.max_rows)
             history.parts = meters.output_parts

@@ -79,13 +79,15 @@ class Stack:
         "Have a `QuickBatch` with room for `n` steps take the tensors as they come."
         tensors = iter(self.batch.tensors)
         self.pages = []
-        for _ in range(n): self.pages.append([next(tensors).view(place.shape) for place in self.places])
+        for _ in range(n):
+            self.pages.append([next(tensors).view(place.shape) for place in self.places])
         self.open(0)
 
     def open(self, page: int):
         "Have tensors copied to this page from now on."
         self.page = page
-        for place, row in zip(self.places, self.pages[page]): place.row = row
+        for place, row in zip(self.places, self.pages[page]):
+            place.row = row
 
     def keep(self):
         "Note which places of the page are empty."
@@ -199,7 +201,8 @@ class Stacks:
         "The most numbers of a tensor that is copied as a whole."
         return THIN_FROM if self.is_thin else SMALL.get(device.type, SMALL_ELSEWHERE)
 
-    def is_small(self, x: Tensor) -> bool: return 0 < x.numel() <= self.limit(x.device) and not x.is_complex()
+    def is_small(self, x: Tensor) -> bool:
+        return 0 < x.numel() <= self.limit(x.device) and not x.is_complex()
 
     def make(self, places: list[Place], device: torch.device, n_columns: int):
         "Make stacks for small outputs, and for samples of large ones, of places that have none."
@@ -210,7 +213,8 @@ class Stacks:
             if has_one or place.shape is None: continue
             together.setdefault(place.call, []).append(place)
         with torch.inference_mode(False):
-            for call in sorted(together): self.add(together[call], device)
+            for call in sorted(together):
+                self.add(together[call], device)
         for place in places:
             if place.kept is None: continue
             place.row.copy_(place.kept)
@@ -231,7 +235,8 @@ class Stacks:
         if rows: self.add_whole(rows, device)
         if self.is_thin:
             large = [p for p in real if p.shape.numel() > limit and is_dense(p.shape, p.strides)]
-            if large: self.stacks.append(thin_stack(large, device=device, **self.counted))
+            if large:
+                self.stacks.append(thin_stack(large, device=device, **self.counted))
         if sample:
             others = [place for place in new if place not in rows]
             sampled = rows + [place for place in others if place.shape.numel() > sample]
@@ -246,7 +251,8 @@ class Stacks:
         stack = Stack(places, QuickBatch(sizes, n_pages) if is_alone else Batch(sizes, device, **counted))
         self.stacks.append(stack)
         if can_wait: return stack.give_pages(n_pages)
-        for place, t in zip(places, stack.batch.tensors): place.row = t.view(place.shape)
+        for place, t in zip(places, stack.batch.tensors):
+            place.row = t.view(place.shape)
 
     def add_samples(self, places: list[Place], device: torch.device):
         lengths = [place.shape.numel() for place in places]
@@ -307,7 +313,8 @@ def sum_of_squares(x: Tensor) -> float:
     if n:
         pieces = x[:n].view(-1, PIECE)
         lengths = torch.linalg.vector_norm(pieces, dim=1).tolist()
-    if n < len(x): lengths.append(torch.linalg.vector_norm(x[n:]).item())
+    if n < len(x):
+        lengths.append(torch.linalg.vector_norm(x[n:]).item())
     return sum([length*length for length in lengths])
 
 
@@ -372,7 +379,8 @@ class StepTables:
 
     def column(self, call: int, index: int, n_columns: int, device: torch.device) -> Tensor:
         "Where the numbers of one call of layer number `index` go."
-        if call == len(self.tables): self.tables.append(torch.zeros(self.n_rows, n_columns, device=device))
+        if call == len(self.tables):
+            self.tables.append(torch.zeros(self.n_rows, n_columns, device=device))
         return self.tables[call][:, index:index + 1]
 
     def take(self, n_calls: int, traced: Tensor | None) -> Tensor | None: # A column for each layer

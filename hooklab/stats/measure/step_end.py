@@ -20,7 +20,8 @@ from ...hooks.occasions import innermost, step_hook_to_put_on
 # %% ../../../nbs/lib/stats/measure/step-end.ipynb #24caeb1d
 def several(optimizer: torch.optim.Optimizer | list) -> list:
     "One optimizer, or a list of them, as a list."
-    if isinstance(optimizer, list | tuple) and optimizer: return list(optimizer)
+    if isinstance(optimizer, list | tuple) and optimizer:
+        return list(optimizer)
     return [optimizer]
 
 
@@ -44,7 +45,8 @@ def optimizers_in(optimizer: Any) -> list[Optimizer]: # Without itself
     todo = [optimizer]
     while todo:
         for one in held_by(todo.pop()):
-            if any(one is other for other in found) or not mine & params_of(one): continue
+            if any(one is other for other in found) or not mine & params_of(one):
+                continue
             found.append(one)
             todo.append(one)
     return found[1:]
@@ -84,9 +86,11 @@ class Around:
         return self
 
     def __call__(self, *args, **kwargs):
-        if self.before is not None: self.before(self.owner, args, kwargs)
+        if self.before is not None:
+            self.before(self.owner, args, kwargs)
         result = self.inner(*args, **kwargs)
-        if self.after is not None: self.after(self.owner, args, kwargs)
+        if self.after is not None:
+            self.after(self.owner, args, kwargs)
         return result
 
     def remove(self):
@@ -94,7 +98,8 @@ class Around:
         while True:  # there may be another one around this one
             top = vars(self.owner).get(self.name)
             if not isinstance(top, Around): return
-            if top.before is not None or top.after is not None: return
+            if top.before is not None or top.after is not None:
+                return
             if top.outer is None: delattr(self.owner, self.name)
             else: setattr(self.owner, self.name, top.outer)
 
@@ -140,7 +145,8 @@ class StepSpan:
         return self
 
     def begins(self, optimizer, args, kwargs):
-        if self.inside and self.is_stale(optimizer): self.inside.clear()
+        if self.inside and self.is_stale(optimizer):
+            self.inside.clear()
         if self.inside: call = self.within
         else:
             call = self.before
@@ -158,7 +164,8 @@ class StepSpan:
         if not any(one is optimizer for one in self.inside): return
         while self.inside.pop() is not optimizer: pass
         self.closed = True
-        if not self.inside and self.after is not None: self.after(optimizer, args, kwargs)
+        if not self.inside and self.after is not None:
+            self.after(optimizer, args, kwargs)
 
     def forget(self):
         "The step of the loop has ended, so no step of an optimizer goes on."
@@ -179,7 +186,8 @@ class StepEnd:
     ):
         self.optimizers, self.then = optimizers, then
         self.done = set()  # optimizers that have made their step
-        if scaler is not None: self.hooks = [Around(scaler, "update", after=lambda *_: then())]
+        if scaler is not None:
+            self.hooks = [Around(scaler, "update", after=lambda *_: then())]
         else: self.hooks = [StepSpan(optimizer, after=partial(self.made, optimizer)) for optimizer in optimizers]
 
     def put_on(self) -> Self:

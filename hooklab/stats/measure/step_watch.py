@@ -44,7 +44,8 @@ class Probe:
         self.last = g
         if g is None or before is None: return math.nan
         if g is not before: return 0.
-        if g.layout != torch.strided or not self.p.requires_grad: return math.nan
+        if g.layout != torch.strided or not self.p.requires_grad:
+            return math.nan
         if self.hook is None:
             self.hook = tensor_hook_to_put_on(self.p, self.before_accumulation, "tensor")
             self.hook.put_on()
@@ -100,14 +101,16 @@ class StepWatch:
 
     def within(self, optimizer, args, kwargs):
         "Look as soon as there are gradients: a closure, or the optimizer itself, may compute them during the step."
-        if self.looked or has_closure(optimizer, args, kwargs): return
+        if self.looked or has_closure(optimizer, args, kwargs):
+            return
         if self.has_gradient(): self.look(optimizer)
 
     def after(self, optimizer, args, kwargs):
         if not self.looked: self.look(optimizer)
 
     def has_gradient(self) -> bool:
-        if self.probe is not None and self.probe.p.grad is not None: return True
+        if self.probe is not None and self.probe.p.grad is not None:
+            return True
         return any(p.grad is not None for p in self.params)
 
     def look(self, optimizer):
@@ -165,7 +168,8 @@ class UnknownSteps:
         "A write through `.data` is not counted by torch, and on a CPU the numbers can be compared at once."
         p, before, version = self.probe.p, self.numbers, self.version
         self.version = p._version
-        if p.device.type != "cpu": return version is not None and version != self.version
+        if p.device.type != "cpu":
+            return version is not None and version != self.version
         self.numbers = p.detach().clone()
         return before is not None and not torch.equal(before, self.numbers)
 
@@ -191,7 +195,8 @@ class OtherSteps:
     def put_on(self): self.hook.put_on()
 
     def stepped(self, optimizer, args, kwargs):
-        if any(optimizer is one for one in self.given) or optimizer in self.foreign: return
+        if any(optimizer is one for one in self.given) or optimizer in self.foreign:
+            return
         if self.now() is not optimizer:
             if optimizer in self.old: self.again += 1
             elif not self.is_new(optimizer): return
@@ -228,7 +233,8 @@ def has_closure(optimizer: Any, args: tuple, kwargs: dict) -> bool: # torch give
 
 def largest_rate(optimizer: torch.optim.Optimizer) -> float | Tensor:
     rates = [group.get("lr", math.nan) for group in optimizer.param_groups]
-    if not any(isinstance(rate, Tensor) for rate in rates): return max(rates, default=math.nan)
+    if not any(isinstance(rate, Tensor) for rate in rates):
+        return max(rates, default=math.nan)
     as_tensors = [torch.as_tensor(rate) for rate in rates]
     return torch.stack(as_tensors).max()
 
@@ -242,7 +248,8 @@ def of_several(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
     for name, x in seen.items():
         before = row.get(name)
         if before is not None and name in SEVERAL:
-            if not isinstance(before, Tensor): before = torch.tensor(float(before))
+            if not isinstance(before, Tensor):
+                before = torch.tensor(float(before))
             if not isinstance(x, Tensor): x = torch.tensor(float(x))
             x = SEVERAL[name](before.to(x.device), x)
         found[name] = x
@@ -279,22 +286,27 @@ class StepWatches:
         return self
 
     @property
-    def params(self) -> list[Tensor]: return [p for watch in self.watches for p in watch.params]
+    def params(self) -> list[Tensor]:
+        return [p for watch in self.watches for p in watch.params]
 
     def measure_each(self, each: bool):
         "Measure each gradient in the next step, or all together and before clipping only where the loop clips."
-        for watch in self.watches: watch.norms.each = each or not self.alone
+        for watch in self.watches:
+            watch.norms.each = each or not self.alone
 
     def pass_ends(self):
         scale = self.scale()
-        for watch in self.watches: watch.norms.pass_ends(watch.params, scale)
+        for watch in self.watches:
+            watch.norms.pass_ends(watch.params, scale)
 
     def take(self) -> dict[str, Any]:
         "The numbers of the step that ends here, as a row of the log."
         row = {}
-        for watch in self.watches: row |= of_several(row, watch.take())
+        for watch in self.watches:
+            row |= of_several(row, watch.take())
         stepped = "updates" in row
-        if self.closely: row["thrown_away"] = sum(watch.throws_away(stepped) for watch in self.watches) > 0
+        if self.closely:
+            row["thrown_away"] = sum(watch.throws_away(stepped) for watch in self.watches) > 0
         unsure = self.hears_too_little
         self.norms = [watch.norms.take(unsure) for watch in self.watches]
         if self.end: self._listen_anew(unsure)
@@ -303,7 +315,8 @@ class StepWatches:
     @property
     def hears_too_little(self) -> bool:
         "May a pass have gone unheard in the step that ends, because only a few parameters are listened to?"
-        if not self.end or not self.end.chosen or self.end.all: return False
+        if not self.end or not self.end.chosen or self.end.all:
+            return False
         return any(watch.norms.unsure for watch in self.watches)
 
     def _listen_anew(self, unsure):
@@ -315,14 +328,16 @@ class StepWatches:
     def _totals(self) -> dict[str, Tensor]:
         "The norm of all gradients together, and in a run of several processes of those that this one reports."
         stepped = [norms for norms in self.norms if norms.lengths is not None] or self.norms
-        if self.alone: return totals_of([norms.known for norms in stepped])
+        if self.alone:
+            return totals_of([norms.known for norms in stepped])
         found = {}
         seen = set()
         for norms in reversed(stepped):  # a parameter that two optimizers have counts once
             new = [id(p) not in seen for p in norms.params]
             seen.update(map(id, norms.params))
             for name, lengths in norms.known.items():
-                if not all(new): lengths = lengths[torch.tensor(new, device=lengths.device)]
+                if not all(new):
+                    lengths = lengths[torch.tensor(new, device=lengths.device)]
                 found.setdefault(name, []).append(lengths)
                 if self.parts is None: continue
                 own = [self._reports(p) for p, is_new in zip(norms.params, new) if is_new]
@@ -332,7 +347,8 @@ class StepWatches:
 
     def _reports(self, p: Tensor) -> bool:
         key = id(p)
-        if key not in self.counts: self.counts[key] = self.parts.of_parameter(p).counts
+        if key not in self.counts:
+            self.counts[key] = self.parts.of_parameter(p).counts
         return self.counts[key]
 
     def rows(
@@ -343,12 +359,15 @@ class StepWatches:
         place = {id(p): i for i, p in enumerate(params)}
         found = None
         for norms in self.norms:
-            if norms.lengths is None or not norms.lengths.dim(): continue
-            if found is None: found = norms.lengths.new_full((2, len(params)), NOT_MEASURED)
+            if norms.lengths is None or not norms.lengths.dim():
+                continue
+            if found is None:
+                found = norms.lengths.new_full((2, len(params)), NOT_MEASURED)
             chosen = [(i, place[id(p)]) for i, p in enumerate(norms.params) if id(p) in place]
             of, to = (torch.tensor(one, device=found.device, dtype=torch.long) for one in zip(*chosen or [((), ())]))
             for row, lengths in zip(found, (norms.lengths, norms.unclipped)):
-                if lengths is not None: row[to] = lengths.to(found.device)[of].nan_to_num(NOT_MEASURED, torch.inf)
+                if lengths is not None:
+                    row[to] = lengths.to(found.device)[of].nan_to_num(NOT_MEASURED, torch.inf)
         return torch.full((2, len(params)), NOT_MEASURED) if found is None else found
 
     def remove(self):

@@ -44,7 +44,8 @@ class Wanted:
     def can_wait(self) -> bool: # Are small tensors alone enough to measure a step later?
         return not (self.counts or self.with_hist or self.hist_sample)
 
-    def is_due(self, step: int) -> bool: return self.every is None or step % self.every == 0
+    def is_due(self, step: int) -> bool:
+        return self.every is None or step % self.every == 0
 
 # %% ../../../nbs/lib/stats/measure/turns.ipynb #f492973c
 OFTEN, RARELY = 8, 36  # after the first steps, one in so many is measured; and after ten times as many steps
@@ -62,7 +63,8 @@ class Schedule:
     @property
     def measures(self) -> bool:
         "Is the next step that is due measured?"
-        if self.first is None or self.ended < self.first: return True
+        if self.first is None or self.ended < self.first:
+            return True
         every = OFTEN if self.ended < 10*self.first else RARELY
         return self.ended % every == 0
 

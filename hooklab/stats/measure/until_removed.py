@@ -24,4 +24,5 @@ class UntilRemoved:
     def __enter__(self) -> Self: return self
 
     @safe_exit
-    def __exit__(self, exc_type, *_): self._remove(report=exc_type is None, in_context=True)
+    def __exit__(self, exc_type, *_):
+        self._remove(report=exc_type is None, in_context=True)

@@ -47,7 +47,8 @@ class Moves:
     @torch.no_grad()
     def copy(self):
         now = self._local()
-        if not self.before: self.before = [torch.empty_like(p) for p in now]
+        if not self.before:
+            self.before = [torch.empty_like(p) for p in now]
         torch._foreach_copy_(self.before, now)
         self.copied = True
 
@@ -75,7 +76,8 @@ class Moves:
         torch._foreach_sub_(self.before, self._local())
         update = torch.stack(torch._foreach_norm(self.before))
         self.table = torch.stack([update, data]).float()
-        if self.is_thin: self.table *= torch.tensor(self.scales).to(self.table.device)
+        if self.is_thin:
+            self.table *= torch.tensor(self.scales).to(self.table.device)
 
     def take(self) -> Tensor:
         "The lengths of the step and of the parameters before it; zeros if the optimizer was not called."
@@ -116,7 +118,8 @@ class Weights:
         self.names = [names.get(key, f"parameter {i}") for i, key in enumerate(params)]
         parts = parts_for(model)
         self.parts = {}
-        if parts: self.parts = {name: parts.of_parameter(p) for name, p in zip(self.names, self.params)}
+        if parts:
+            self.parts = {name: parts.of_parameter(p) for name, p in zip(self.names, self.params)}
         self.spans = []
         for moves in self.moves:
             span = StepSpan(moves.optimizer, moves.before_step, partial(self.stepped, moves))
@@ -161,7 +164,8 @@ class Weights:
         for moves in self.order:
             if moves.table is None: continue
             places = self.places[self.moves.index(moves)]
-            for column, i in enumerate(places): found[i].append((moves, column))
+            for column, i in enumerate(places):
+                found[i].append((moves, column))
         device = self.params[0].device
         columns = [sum_of_moves(steps) if steps else torch.zeros(2) for steps in found.values()]
         return torch.stack([column.to(device) for column in columns], 1)

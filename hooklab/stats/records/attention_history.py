@@ -35,7 +35,8 @@ class AttentionHistory(KeptSteps):
         "How many heads each call has."
         found = {}
         for row in self.kept:
-            for name, numbers in row.items(): found[name] = max(numbers.size(-1), found.get(name, 0))
+            for name, numbers in row.items():
+                found[name] = max(numbers.size(-1), found.get(name, 0))
         return {name: found[name] for name in self.names}
 
     def tables(self) -> Tensor: # step, call, number, head; NaN where there is none
@@ -46,7 +47,8 @@ class AttentionHistory(KeptSteps):
         for place, name in enumerate(self.names):
             there, rows = [], []
             for i, row in enumerate(self.kept):
-                if name not in row or row[name].size(-1) != heads[name]: continue
+                if name not in row or row[name].size(-1) != heads[name]:
+                    continue
                 there.append(i)
                 rows.append(row[name])
             together = torch.stack(rows).float().cpu()  # fetched at once
@@ -74,7 +76,8 @@ class AttentionHistory(KeptSteps):
             raise LookupError(f"{what!r} is not recorded of heads; there are {', '.join(HEAD_ROWS)}")
         tables = self.tables()[:, :, list(HEAD_ROWS).index(what)]
         found = {}
-        for place, (name, n) in enumerate(self.heads.items()): found[name] = tables[:, place, :n].T
+        for place, (name, n) in enumerate(self.heads.items()):
+            found[name] = tables[:, place, :n].T
         return found
 
     def table(self) -> list[dict[str, Any]]:
@@ -84,7 +87,8 @@ class AttentionHistory(KeptSteps):
             for (name, n), numbers in zip(heads.items(), calls):
                 for head in range(n):
                     row = {"step": step, "call": name, "head": head}
-                    for what, of_heads in zip(HEAD_ROWS, numbers): row[what] = of_heads[head]
+                    for what, of_heads in zip(HEAD_ROWS, numbers):
+                        row[what] = of_heads[head]
                     found.append(row)
         return found
 
@@ -95,7 +99,8 @@ class AttentionHistory(KeptSteps):
     ) -> Any: # The axes
         "Plot how widely heads look, their largest logits, and their weight on the first key, with a line per head."
         axes = axes_for(axes, (11, 3), 3)
-        if not self.steps: return [say_instead(ax, "no step was recorded") for ax in axes]
+        if not self.steps:
+            return [say_instead(ax, "no step was recorded") for ax in axes]
         names = self._picked(calls)
         steps = torch.tensor(self.steps)
         pictures = [  # numbers, title, label
@@ -113,13 +118,15 @@ class AttentionHistory(KeptSteps):
             ax.set(title=title, xlabel="step", ylabel=label)
             if "fraction" in label: in_percent(ax.yaxis)
         if len(names) <= 8:
-            for label in axes[0].legend(fontsize="small").get_texts(): label.set(**PLAIN)
+            for label in axes[0].legend(fontsize="small").get_texts():
+                label.set(**PLAIN)
         return axes
 
     def _relative_entropy(self) -> dict[str, Tensor]:
         possible = self.values("possible")
         found = {}
-        for name, entropy in self.values("entropy").items(): found[name] = entropy/possible[name].clamp(min=1e-6)
+        for name, entropy in self.values("entropy").items():
+            found[name] = entropy/possible[name].clamp(min=1e-6)
         return found
 
     def _picked(self, calls) -> list[str]:

@@ -37,7 +37,8 @@ class KeptSteps:
         names: list[str], # The layers or parameters, one for each column
         max_rows: int, # How many steps to keep at most
     ):
-        if max_rows < 2: raise ValueError(f"max_rows={max_rows}: there must be room for at least 2 steps")
+        if max_rows < 2:
+            raise ValueError(f"max_rows={max_rows}: there must be room for at least 2 steps")
         self.names, self.max_rows = list(names), max_rows
         self.steps: list[int] = [] # The step number of each row
         self.kept = Rows()
@@ -54,7 +55,8 @@ class KeptSteps:
         step: int, # The number of the step
     ):
         "Keep `row` if it is wanted."
-        if self.wants_next and len(self.steps) == self.max_rows: self._thin_out()
+        if self.wants_next and len(self.steps) == self.max_rows:
+            self._thin_out()
         if self.wants_next:  # still
             self._keep(row)
             self.steps.append(step)
@@ -140,10 +142,12 @@ class Tables:
 
     def drop(self, table: Any):
         "Called with a table that is not kept."
-        if table is not None and not isinstance(table, Tensor): table.waiting(1)
+        if table is not None and not isinstance(table, Tensor):
+            table.waiting(1)
 
     def _add(self, table):
-        if self.n == len(self.chunks)*CHUNK or not self.device_is_known: self._make_room_for(table)
+        if self.n == len(self.chunks)*CHUNK or not self.device_is_known:
+            self._make_room_for(table)
         self.chunks[self.n//CHUNK][self.n % CHUNK].copy_(table)
         self.n += 1
 
@@ -195,7 +199,8 @@ class Tables:
     def part(self, start: int, stop: int) -> Tensor: # number, column, step
         "Some of the numbers, for all columns and steps."
         self.settle()
-        if not self.n: return torch.zeros(stop - start, self.n_columns, 0)
+        if not self.n:
+            return torch.zeros(stop - start, self.n_columns, 0)
         if self.is_meta: raise RuntimeError(NO_NUMBERS)
         filled = [chunk[:self.n - i*CHUNK, start:stop] for i, chunk in enumerate(self.chunks)]
         return torch.cat(filled).permute(1, 2, 0)
@@ -214,7 +219,8 @@ class Tables:
     def read(self, statistic: Statistic) -> Tensor: # column, step
         "A number that is computed from two rows."
         if statistic.of != "counted": other = self.row(statistic.of)
-        elif self.has_bins: other = self.row("nan") + self.row("under") + self.row("over") + self.bins().sum(0)
+        elif self.has_bins:
+            other = self.row("nan") + self.row("under") + self.row("over") + self.bins().sum(0)
         else: other = self.row("n")
         return statistic.read(self.row(statistic.row), other)
 
@@ -268,8 +274,10 @@ class History(KeptSteps):
         layer: int | str, # Its number or its name
     ) -> int: # Its number
         "The number of a layer."
-        if isinstance(layer, str) and layer in self.names: return self.names.index(layer)
-        if isinstance(layer, int) and -len(self.names) <= layer < len(self.names): return layer % len(self.names)
+        if isinstance(layer, str) and layer in self.names:
+            return self.names.index(layer)
+        if isinstance(layer, int) and -len(self.names) <= layer < len(self.names):
+            return layer % len(self.names)
         known = ", ".join(self.names[:8]) + (", …" if len(self.names) > 8 else "")
         raise LookupError(printable(f"there is no layer {layer!r}; {len(self.names)} were recorded: {known}"))
 
@@ -284,14 +292,16 @@ class History(KeptSteps):
     ) -> Tensor: # layer, step; for `hist` layer, bin, step
         "The history of one number for all layers, with NaN where there is none."
         if what == "hist":
-            if self.has_hist: return self._placed(self.kept.bins().transpose(0, 1))
+            if self.has_hist:
+                return self._placed(self.kept.bins().transpose(0, 1))
             raise LookupError("no histogram was recorded; ask for it with ActivationStats(with_hist=True)")
         whats = self.whats
         if what != "n" and what not in whats:
             raise LookupError(f"{what!r} was not recorded; there are {', '.join([*whats[:3], 'n', *whats[3:]])}")
         return self._placed(self.kept.read(STATISTICS[what]))
 
-    def _placed(self, values): return values.cpu() if self.cpu else values
+    def _placed(self, values):
+        return values.cpu() if self.cpu else values
 
     @property
     def measured(self) -> Tensor: return self._placed(self.kept.row("n") > 0) # When each layer was measured
@@ -311,7 +321,8 @@ class History(KeptSteps):
         rows = [[dict(zip(whats, given)) for given in zip(*row)] for row in zip(*columns)]
         if self.has_hist:
             for row, hists in zip(rows, self.values("hist").permute(2, 0, 1)):
-                for given, hist in zip(row, hists): given["hist"] = hist
+                for given, hist in zip(row, hists):
+                    given["hist"] = hist
         return rows
 
     @property

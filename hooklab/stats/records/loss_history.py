@@ -50,7 +50,8 @@ class LossHistory(KeptSteps):
         "The losses that never required a gradient."
         last = {}
         for pulls in self.kept:
-            for name in pulls.losses: last[name] = last.get(name, True) and name in pulls.without_graph
+            for name in pulls.losses:
+                last[name] = last.get(name, True) and name in pulls.without_graph
         return [name for name, never in last.items() if never]
 
     @property
@@ -127,7 +128,8 @@ class LossHistory(KeptSteps):
                     row = {"step": step, "layer": layer, "loss": loss, "value": values[i][j], "norm": norms[i][k][j],
                            "fraction": fractions[i][k][j]}
                     for other in losses:
-                        if other != loss: row[f"cosine {other}"] = cosines[loss, other][i][k]
+                        if other != loss:
+                            row[f"cosine {other}"] = cosines[loss, other][i][k]
                     found.append({name: None if x != x else x for name, x in row.items()})
         return found
 
@@ -141,7 +143,8 @@ class LossHistory(KeptSteps):
         "All numbers, for a file."
         return dict(zip(TENSORS, (self.products, self.reached.double(), self.shrinks, self.values)))
 
-    def __repr__(self): return f"LossHistory: {', '.join(self.losses)} in {len(self.names)} layers, {len(self)} steps"
+    def __repr__(self):
+        return f"LossHistory: {', '.join(self.losses)} in {len(self.names)} layers, {len(self)} steps"
 
 # %% ../../../nbs/lib/stats/records/loss-history.ipynb #19dbf7bb
 def losses_from(

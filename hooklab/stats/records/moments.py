@@ -31,7 +31,8 @@ def plain(x: Tensor) -> Tensor:
     """The tensor inside a subclass that only adds behaviour to torch's functions, which would get in the way here.
     Those with a `__torch_dispatch__`, such as sharded or quantised ones, stay: their own numbers may mean nothing."""
     if type(x) is Tensor or is_wrapper(x): return x
-    with torch._C.DisableTorchFunctionSubclass(): return x.detach().as_subclass(Tensor)
+    with torch._C.DisableTorchFunctionSubclass():
+        return x.detach().as_subclass(Tensor)
 
 
 def in_a_row(x: Tensor) -> Tensor:
@@ -61,7 +62,8 @@ def measured(
 ) -> Tensor: # A column for each row
     "The numbers of each row of `x`."
     n = x.numel()//len(x)
-    if not n: return x.new_zeros(len(row_names(with_counts, with_hist)), len(x))
+    if not n:
+        return x.new_zeros(len(row_names(with_counts, with_hist)), len(x))
     rest = tuple(range(1, x.dim()))
     by_parts = torch.compiler.is_compiling()
     part = tuple(range(min(3, x.dim() - 1), x.dim()))  # an image of one channel, a row
@@ -97,7 +99,8 @@ def stacked(tensors: list[Tensor]) -> Tensor:
     """`torch.stack`, written so that the compiler can fuse it with its surroundings. Next to a step that it cannot
     fuse, such as `cat`, the compiler keeps for the backward pass tensors that it would otherwise compute again, such as
     the mask of a ReLU; writing those took longer than all the measuring."""
-    if not torch.compiler.is_compiling(): return torch.stack(tensors)
+    if not torch.compiler.is_compiling():
+        return torch.stack(tensors)
     first, *rest = torch.broadcast_tensors(*tensors)
     number = torch.arange(len(tensors), device=first.device)
     number = number.view(-1, *[1]*first.dim())
@@ -166,7 +169,8 @@ def measure(
         inf.copy_(x.isinf().sum(1))
     summed(torch.lt(x, _MINUS_NEAR, out=work), around_zero)  # among those that are at most `NEAR`
     torch.sub(near_zero, around_zero, out=around_zero)
-    if len(out) > N_COUNTED: return count_bins(x, out, work, sizes, finite)
+    if len(out) > N_COUNTED:
+        return count_bins(x, out, work, sizes, finite)
     summed(torch.lt(x, _LOW, out=work), under)
     summed(torch.gt(x, _HIGH, out=work), over)
 
@@ -279,7 +283,8 @@ class Batch:
     def measured(self) -> Tensor: # A column for each tensor
         "The numbers of everything copied into `tensors`."
         measure(self.matrix, self.columns, self.work, self.sizes)
-        if len(self.owner) == len(self.tensors): return self.columns.clone()
+        if len(self.owner) == len(self.tensors):
+            return self.columns.clone()
         n, mean, m2 = self.columns[:3]
         middle = torch.zeros_like(self.total)
         middle.index_add_(0, self.owner, n*mean).div_(self.total)

@@ -52,7 +52,8 @@ class NormTable:
         for first, *others in cells:
             lines.append("  ".join([first.ljust(name), *(x.rjust(n) for x, n in zip(others, numbers))]))
         hidden = len(self.rows) - SHOWN
-        if hidden > 0: lines.append(f"and {hidden:,} parameters with smaller norms; .rows has all")
+        if hidden > 0:
+            lines.append(f"and {hidden:,} parameters with smaller norms; .rows has all")
         return "\n".join(lines)
 
 
@@ -60,7 +61,8 @@ def size(x: float) -> float: # As rows are sorted: what is not finite is the lar
     return -1. if math.isnan(x) else x
 
 
-def in_words(x: float) -> str: return "none" if math.isnan(x) else f"{x:.4g}"
+def in_words(x: float) -> str:
+    return "none" if math.isnan(x) else f"{x:.4g}"
 
 # %% ../../../nbs/lib/stats/records/norm-table.ipynb #6f0a1d05
 WHATS = "grad_norm", "grad_norm_unclipped"
@@ -76,7 +78,8 @@ def norm_table(
     whence: str = "", # Which process recorded this, in words
 ) -> NormTable:
     "The gradient norms of the recorded step that is nearest to `step`."
-    if updates is None: raise LookupError(f"no gradient norms were recorded: {NEEDS}.")
+    if updates is None:
+        raise LookupError(f"no gradient norms were recorded: {NEEDS}.")
     at = nearest_row(updates, step)
     number = updates.steps[at]
     columns = [updates.values(what)[:, at].tolist() for what in WHATS]

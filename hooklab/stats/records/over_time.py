@@ -38,7 +38,8 @@ def label_of(history: Any, what: str) -> str:
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #a16735be
 def held(values: np.ndarray, measured: np.ndarray) -> np.ndarray:
     "Each number until the next one is measured: of layers in turns, nothing is known between two turns."
-    if not values.size: return np.take_along_axis(values, measured.astype(int), 1)
+    if not values.size:
+        return np.take_along_axis(values, measured.astype(int), 1)
     columns = np.where(measured, np.arange(values.shape[1]), 0)
     last = np.maximum.accumulate(columns, 1)
     return np.take_along_axis(values, last.astype(int), 1)
@@ -112,7 +113,8 @@ def draw_lines(ax: Any, shown: Shown):
     ax.set_ylabel(for_picture(shown.label), **PLAIN)
     ax.spines[["top", "right"]].set_visible(False)
     if len(steps) > 1: ax.set_xlim(steps[0], steps[-1])
-    if len(shown.names) > 1: label_ends(ax, shown.names, steps, shown.values, colours)
+    if len(shown.names) > 1:
+        label_ends(ax, shown.names, steps, shown.values, colours)
 
 
 def draw_line(ax: Any, steps: np.ndarray, series: np.ndarray, colour: Any):
@@ -124,7 +126,8 @@ def draw_line(ax: Any, steps: np.ndarray, series: np.ndarray, colour: Any):
     here = there[1:-1]
     behind = there[2:]
     alone = here & ~before & ~behind
-    if alone.any(): ax.plot(x[alone], y[alone], "o", color=colour, ms=3)
+    if alone.any():
+        ax.plot(x[alone], y[alone], "o", color=colour, ms=3)
 
 
 def mark_usual_ratio(ax: Any):
@@ -188,11 +191,13 @@ def plot_over_time(
     "One number of each layer over time: up to eight layers as lines, more as the rows of an image."
     what = what or ("ratio" if history.kind == "updates" else "std")
     chosen = list(range(len(history.names)))
-    if layers is not None: chosen = [history.index(layer) for layer in layers]
+    if layers is not None:
+        chosen = [history.index(layer) for layer in layers]
     label = label_of(history, what)
     values, broken = (numbers[chosen] for numbers in to_draw(history, what))
     ax = axes_for(ax, (8, height_for(len(chosen))))
-    if not len(history) or not chosen: return say_instead(ax, f"No {history.kind} were recorded yet.")
+    if not len(history) or not chosen:
+        return say_instead(ax, f"No {history.kind} were recorded yet.")
     has_numbers = (np.isfinite(values) | broken).any()
     if not has_numbers:
         return say_instead(ax, f"There is no {label}: {why_no_number(history, chosen)}.")
@@ -218,7 +223,8 @@ def mark_spikes(history: Any, *axes: Any) -> str: # What to add to the label of 
 def why_no_number(history: Any, chosen: list[int]) -> str:
     "Why there is nothing to draw."
     if history.kind == "updates": return "no step was made"
-    if measured_in(history)[chosen].any(): return "it takes more than one number"
+    if measured_in(history)[chosen].any():
+        return "it takes more than one number"
     return "nothing of this ran"
 
 

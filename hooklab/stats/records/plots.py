@@ -31,8 +31,10 @@ def color_dim(
     counts = history.values("hist").cpu().numpy()[i]
     ran = counts.any(0) | measured_in(history)[i]
     ax = axes_for(ax, figsize)
-    if not len(history): return say_instead(ax, "Nothing was recorded yet.")
-    if not ran.any(): return say_instead(ax, f"{history.names[i]} did not run.")
+    if not len(history):
+        return say_instead(ax, "Nothing was recorded yet.")
+    if not ran.any():
+        return say_instead(ax, f"{history.names[i]} did not run.")
     shown = np.where(ran, np.log1p(counts), np.nan)
     image = image_over_time(ax, shown, history.steps, LOW, HIGH, origin="lower", cmap="viridis", vmin=0)
     bar = ax.figure.colorbar(image, ax=ax, label="numbers per bin")
@@ -54,10 +56,12 @@ def plot_hist(
     hists = history.values("hist").cpu().numpy()
     i = history.index(layer)
     ax = axes_for(ax, (6, 3.2))
-    if not len(history): return say_instead(ax, "Nothing was recorded yet.")
+    if not len(history):
+        return say_instead(ax, "Nothing was recorded yet.")
     row = nearest_row(history, step)
     name, step = history.names[i], history.steps[row]
-    if not measured_in(history)[i, row]: return say_instead(ax, f"{name} did not run in step {step}.")
+    if not measured_in(history)[i, row]:
+        return say_instead(ax, f"{name} did not run in step {step}.")
     counts = hists[i, :, row]
     begins, width = np.linspace(LOW, HIGH, BINS, endpoint=False, retstep=True)
     colour = line_colours(ax, 1)[0]
@@ -77,7 +81,8 @@ def title_histogram(history: Any, ax: Any, i: int, rows: slice, more: str = ""):
         values, _ = to_draw(history, what)
         fraction = np.nan_to_num(values[i, rows]).mean()
         if fraction >= .005: notes.append(f"{fraction:.0%} {place}")
-    if history.sampled: notes.append(f"sample of {history.sampled:,}")
+    if history.sampled:
+        notes.append(f"sample of {history.sampled:,}")
     ax.set_title(f"{shortened(history.names[i], 40)}{more}", loc="left", **PLAIN)
     ax.set_title(", ".join(notes), loc="right", fontsize="small")
 
@@ -91,7 +96,8 @@ def plot_flow(
     n = len(history.names)
     width = min(max(6, 2 + .2*n), 14)
     ax = axes_for(ax, (width, 4))
-    if not len(history) or not n: return say_instead(ax, f"No {history.kind} were recorded yet.")
+    if not len(history) or not n:
+        return say_instead(ax, f"No {history.kind} were recorded yet.")
     first, middle, last = 0, len(history)//2, len(history) - 1
     rows = {first, middle, last} if steps is None else {nearest_row(history, step) for step in steps}
     rows = sorted(rows)
@@ -196,7 +202,8 @@ def plot_all(
     what = {"activations": "mean", "gradients": "std", "updates": "ratio"}[history.kind]
     values, broken = to_draw(history, what)
     here = np.isfinite(values) | broken
-    if history.has_hist and what == "mean": label = draw_small_images(history, axes, here)
+    if history.has_hist and what == "mean":
+        label = draw_small_images(history, axes, here)
     else: label = draw_small_lines(history, axes, what, values)  # histograms of gradients would show one bin
     for ax, name, ran, bad in zip(axes.flat, history.names, here, broken):
         if bad.any():

@@ -38,7 +38,8 @@ def part_kind(x: Any, where: Any) -> str:
 
 def rows_kind(x: Any, where: Any) -> str:
     "The names of the numbers in a table."
-    if type(x) is list and is_known(x) and completed(x) != UPDATE_ROWS: return ""
+    if type(x) is list and is_known(x) and completed(x) != UPDATE_ROWS:
+        return ""
     return f"{where} are numbers that this version of hooklab does not know"
 
 
@@ -50,7 +51,8 @@ def update_rows_kind(x: Any, where: Any) -> str:
 
 def histories_kind(x: Any, where: Any) -> str:
     "At least one history, by kind."
-    if type(x) is not dict or not x or x.keys() - HISTORIES.keys(): return f"{where} are no histories"
+    if type(x) is not dict or not x or x.keys() - HISTORIES.keys():
+        return f"{where} are no histories"
     return misfit(x, {kind: HISTORIES[kind] for kind in x}, where)
 
 
@@ -130,12 +132,14 @@ def check_numbers(file: TensorFile, histories: dict[str, History], log: RunLog |
     "Raise an error if there are numbers that cannot be counts where only counts can be."
     for kind in histories.keys() - {"updates"}:
         n = histories[kind].tables()[:, 0]
-        if n.isnan().any() or not are_counts(n, 2.**63): raise file.damaged(f"{kind} have impossible numbers of values")
+        if n.isnan().any() or not are_counts(n, 2.**63):
+            raise file.damaged(f"{kind} have impossible numbers of values")
     if log is None: return
     limits = dict.fromkeys(("given", "kept", "no_gradients"), 1)
     limits |= dict.fromkeys(("trained", "evaluated", "updates"), 2**31)
     for name, most in limits.items():
-        if not are_counts(log.values(name), most): raise file.damaged(f"{name!r} of the loop is no count")
+        if not are_counts(log.values(name), most):
+            raise file.damaged(f"{name!r} of the loop is no count")
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6f0a1f06
 def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
@@ -206,13 +210,15 @@ def read_file(
         names = about.get("log_names", LOGGED_EARLIER)
         table = file.tensor("log", (len(steps), len(names)), *floats)
         log.fill(steps, as_logged(table, names), about.get("log_place"))
-    if heads: attention = attention_from(heads, lambda name, shape: file.tensor(name, shape, *floats))
+    if heads:
+        attention = attention_from(heads, lambda name, shape: file.tensor(name, shape, *floats))
     check_numbers(file, histories, log)
     found = Records(histories, about["hist_sample"], about["scaled"], about.get("unrecorded") or NO_STEPS, log,
                     about.get("run"), attention)
     found.process = ProcessPlace(*about["process"]) if about.get("process") else None
     compared = about.get("losses")
-    if compared: found.losses = losses_from(compared, lambda name, shape: file.tensor(name, shape, *floats))
+    if compared:
+        found.losses = losses_from(compared, lambda name, shape: file.tensor(name, shape, *floats))
     found.stage = tuple(about["stage"]) if about.get("stage") else None
     found.combined, found.every = about.get("combined", False), about.get("every")
     recorded = [history.steps[-1] + 1 for history in histories.values() if history.steps]

@@ -28,7 +28,8 @@ from .together import OneOfSeveral
 def of_history(name: str) -> Callable:
     "A method that calls the method of the same name of the activation history."
     @wraps(getattr(History, name))
-    def method(self, *args, **kwargs): return getattr(self.history, name)(*args, **kwargs)
+    def method(self, *args, **kwargs):
+        return getattr(self.history, name)(*args, **kwargs)
     return method
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #759aa460
@@ -107,12 +108,14 @@ class Recorded(OneOfSeveral):
     ) -> NormTable: # To print, or to read in `rows`
         "The gradient norm of each parameter in one step, largest first: at the optimizer step and before clipping."
         why = self._why_nothing_to_read()
-        if why: raise LookupError(printable(f"no gradient norms were recorded: {why}"))
+        if why:
+            raise LookupError(printable(f"no gradient norms were recorded: {why}"))
         return norm_table(self.updates, self.log, step, self.whence)
 
     def spikes(self) -> list[Spike]: # To print, or to read
         "The steps in which the loss or the norm of all gradients jumped out of the range of the previous steps."
-        if self.log and any(series_of(self.log).values()): return self.log.spikes(self.updates)
+        if self.log and any(series_of(self.log).values()):
+            return self.log.spikes(self.updates)
         if not self.steps: return []
         raise LookupError("spikes are looked for in losses and gradient norms, and none were recorded: give the loss "
                           "to step(loss), or the optimizer to stats.on(model, optimizer=optimizer).")
@@ -121,7 +124,8 @@ class Recorded(OneOfSeveral):
         "A row for each layer and recorded step, for `pandas.DataFrame`."
         found = []
         for kind, history in self.histories.items():
-            for row in history.table(): found.append({"kind": kind, **row})
+            for row in history.table():
+                found.append({"kind": kind, **row})
         return found
 
     @property
@@ -152,7 +156,8 @@ class Recorded(OneOfSeveral):
             for what in row.keys() - {"kind", "step", "layer"}:
                 writer.add_scalar(f"{row['kind']}/{row['layer']}/{what}", row[what], row["step"])
 
-    def _why_unrecorded(self) -> str: return self.session.why_unrecorded() if self.session else self.unrecorded
+    def _why_unrecorded(self) -> str:
+        return self.session.why_unrecorded() if self.session else self.unrecorded
 
     def _why_nothing_to_read(self) -> str: # Empty if there is something
         if self.history.is_meta: return NO_NUMBERS
@@ -187,7 +192,8 @@ class Recorded(OneOfSeveral):
             "log_names": [*LOGGED],
             "log_place": self.log.place if self.log else None,
         }
-        for what in ("every", "next_step", "process", "stage", "combined", "others"): about[what] = getattr(self, what)
+        for what in ("every", "next_step", "process", "stage", "combined", "others"):
+            about[what] = getattr(self, what)
         tables = {kind: history.tables().cpu().contiguous() for kind, history in self.histories.items()}
         if self.log: tables["log"] = self.log.table()
         if self.attention:
@@ -221,7 +227,8 @@ def facts_of_both(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[s
     found = dict(now)
     for what in {"inputs", "outputs"} & (earlier.keys() | now.keys()):
         found[what] = [*earlier.get(what, ()), *now.get(what, ())]
-        while len(found[what]) > MOST_LOOKS: found[what] = found[what][::2]
+        while len(found[what]) > MOST_LOOKS:
+            found[what] = found[what][::2]
     for kind, whats in EVER.items():
         before = earlier.get(kind, {})
         found[kind] = {}
@@ -260,4 +267,5 @@ class Records(Recorded):
         keep_log(self, log)
         self._facts, self.attention = facts, attention
         self.hist_sample, self.scaled, self.unrecorded = hist_sample, scaled, unrecorded
-        for history in histories.values(): history.sampled = hist_sample
+        for history in histories.values():
+            history.sampled = hist_sample

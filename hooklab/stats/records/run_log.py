@@ -53,7 +53,8 @@ def as_logged(
 def as_number(x: Any) -> float | Tensor: # NaN where it is not one number
     "A loss as a number, or as a tensor of one number that nobody has waited for."
     if isinstance(x, Tensor):
-        if x.numel() != 1 or x.is_complex() or x.is_meta or is_wrapper(x): return math.nan
+        if x.numel() != 1 or x.is_complex() or x.is_meta or is_wrapper(x):
+            return math.nan
         return x.detach().clone().reshape(())  # a copy, because the loop may change it
     try: return float(x)
     except (TypeError, ValueError): return math.nan
@@ -72,18 +73,21 @@ class RunLog(KeptSteps):
     ):
         super().__init__([*LOGGED], max_rows)
 
-    def _keep(self, row): super()._keep([row.get(name, math.nan) for name in self.names])
+    def _keep(self, row):
+        super()._keep([row.get(name, math.nan) for name in self.names])
 
     def table(self) -> Tensor: # A row for each step, a column for each of `LOGGED`
         "All numbers. Those on a GPU are fetched together."
         waiting = {}  # by device
         for row in self.kept:
             for i, x in enumerate(row):
-                if isinstance(x, Tensor): waiting.setdefault(x.device, []).append((row, i))
+                if isinstance(x, Tensor):
+                    waiting.setdefault(x.device, []).append((row, i))
         for device, here in waiting.items():
             if device.type == "meta": continue
             numbers = torch.stack([row[i].double() for row, i in here])
-            for (row, i), number in zip(here, numbers.tolist()): row[i] = number
+            for (row, i), number in zip(here, numbers.tolist()):
+                row[i] = number
         known = [[math.nan if isinstance(x, Tensor) else x for x in row] for row in self.kept]
         return torch.tensor(known, dtype=torch.double).reshape(len(self.kept), len(self.names))
 

@@ -70,7 +70,8 @@ class Usual:
         if len(self.recent) < LEAST: return None
         before, usual = middle(self.lately), middle(self.recent)
         (distances,) = self._distances([self.compared(value)])
-        if distances == math.inf: return Jump(value, before, math.inf, math.inf, math.inf)
+        if distances == math.inf:
+            return Jump(value, before, math.inf, math.inf, math.inf)
         farthest = self._farthest(row)*self._few
         if self.in_logs:
             times = math.exp(min(self.compared(value) - usual, 50))
@@ -103,7 +104,8 @@ class Usual:
             self.outside = []
             self._learn(value, jump)
             return
-        if not self.outside and jump.distances < math.inf: self.jumps.append((row, jump.distances))
+        if not self.outside and jump.distances < math.inf:
+            self.jumps.append((row, jump.distances))
         self.outside.append(value)
         if len(self.outside) < RECENT: return
         self.recent.clear()
@@ -113,10 +115,12 @@ class Usual:
 
     def _learn(self, value: float, jump: Jump | None = None):
         if not math.isfinite(value): return
-        if jump is not None: self.remembered.append(jump.distances*self._few)
+        if jump is not None:
+            self.remembered.append(jump.distances*self._few)
         self.recent.append(self.compared(value))
         self.lately.append(value)
-        if jump is None and len(self.recent) >= LEAST: self.remembered.extend(self._distances(self.recent))
+        if jump is None and len(self.recent) >= LEAST:
+            self.remembered.extend(self._distances(self.recent))
 
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e08
@@ -149,7 +153,8 @@ class Spike:
         "What happened, in a sentence."
         parts = []
         for name, jump in ("the loss", self.loss), ("the gradient norm", self.norm):
-            if jump is not None: parts.append(f"{name} jumps from {number(jump.before)} to {number(jump.value)}")
+            if jump is not None:
+                parts.append(f"{name} jumps from {number(jump.before)} to {number(jump.value)}")
         order = f"; the {self.first} is first" if self.first != "both" and self.loss and self.norm else ""
         if self.update is not None:
             order += (f"; in the step before, the optimizer got gradients with a norm of {number(self.update.value)}, "
@@ -161,7 +166,8 @@ class Spike:
     @property
     def recovery(self) -> str:
         "How long it lasted, in a sentence."
-        if self.back is None: return "It did not come back to the range of before."
+        if self.back is None:
+            return "It did not come back to the range of before."
         n = self.back - self.step
         return f"It is back in the usual range after {n} step{'s' if n > 1 else ''}."
 
@@ -201,20 +207,25 @@ def outside_in(log: Any) -> Iterator[tuple[int, dict[str, Jump]]]: # The row, an
         out = outside_of(jumps, update is not None)
         out |= {name for name, jump in jumps.items() if usual[name].outside and jump.is_over(*AFTERWARDS)}
         for name, values in series.items():
-            if row in values: usual[name].add(row, values[row], jumps.get(name), name in out)
+            if row in values:
+                usual[name].add(row, values[row], jumps.get(name), name in out)
         found = {name: jumps[name] for name in ("loss", "norm") if name in out}
-        if found: yield row, found | ({"update": update} if update else {})
+        if found:
+            yield row, found | ({"update": update} if update else {})
         update = jumps.get("update") if len(usual["update"].outside) == 1 else None  # it has just left
 
 
 def outside_of(jumps: dict[str, Jump], afterwards: bool) -> set[str]:
     "Which of the numbers of a step are outside."
-    def over(name: str, limits: tuple) -> bool: return name in jumps and jumps[name].is_over(*limits)
+    def over(name: str, limits: tuple) -> bool:
+        return name in jumps and jumps[name].is_over(*limits)
     limits = ALONE | {"for the loss": FOR_THE_LOSS, "update": ALONE["norm"]}
     out = {name for name in jumps if over(name, limits[name])}
     if all(over(name, BOTH[name]) for name in BOTH): out |= {*BOTH}
-    if "for the loss" in out and over("norm", WITH_IT): out.add("norm")
-    if afterwards: out |= {name for name in ("loss", "norm") if over(name, AFTERWARDS)}
+    if "for the loss" in out and over("norm", WITH_IT):
+        out.add("norm")
+    if afterwards:
+        out |= {name for name in ("loss", "norm") if over(name, AFTERWARDS)}
     return out
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e0c
@@ -232,8 +243,10 @@ def spikes_in(
             first = row
         last = row
         for name in "loss", "norm":
-            if name in jumps and getattr(spike, name) is None: setattr(spike, name, jumps[name])
-        if not spike.first: spike.first = "both" if spike.loss and spike.norm else "loss" if spike.loss else "norm"
+            if name in jumps and getattr(spike, name) is None:
+                setattr(spike, name, jumps[name])
+        if not spike.first:
+            spike.first = "both" if spike.loss and spike.norm else "loss" if spike.loss else "norm"
         has_ended = row + 1 < len(log) and row - first + 1 < RECENT  # what lasts longer is usual now
         spike.back = log.steps[row + 1] if has_ended else None
     return found

@@ -18,8 +18,10 @@ NOT_MEASURED = -1.  # in place of a length
 
 
 def as_kept(x: Tensor, n: Tensor) -> Tensor: return x
-def if_any(x: Tensor, n: Tensor) -> Tensor: return torch.where(n > 0, x, torch.nan)
-def fraction(x: Tensor, n: Tensor) -> Tensor: return torch.where(n > 0, x/n, torch.nan)
+def if_any(x: Tensor, n: Tensor) -> Tensor:
+    return torch.where(n > 0, x, torch.nan)
+def fraction(x: Tensor, n: Tensor) -> Tensor:
+    return torch.where(n > 0, x/n, torch.nan)
 
 
 def deviation(m2: Tensor, n: Tensor) -> Tensor:
@@ -53,7 +55,8 @@ class Statistic:
     def row(self) -> str: return self.kept_as or self.name # The name of its row in a table
 
 
-def by_name(*statistics: Statistic) -> dict[str, Statistic]: return {one.name: one for one in statistics}
+def by_name(*statistics: Statistic) -> dict[str, Statistic]:
+    return {one.name: one for one in statistics}
 
 
 def of_counts(name: str, label: str, is_judged: bool = False) -> Statistic:

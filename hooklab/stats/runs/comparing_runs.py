@@ -134,12 +134,15 @@ class RunComparison:
 
     def _parting(self):
         row, (_, where, t) = self.first, self._first
-        if isinstance(self.noise, Spread): began = "They differ by more than the other runs do from each other, first"
+        if isinstance(self.noise, Spread):
+            began = "They differ by more than the other runs do from each other, first"
         elif t: began = "They began equal, and part"
-        elif self.began_equal: began = "They began with equal weights, and part"
+        elif self.began_equal:
+            began = "They began with equal weights, and part"
         else: began = "They differ from the start,"
         at = f"at step {row.step}"
-        if t and self.steps[t - 1] != row.step - 1: at = f"between step {self.steps[t - 1]} and step {row.step}"
+        if t and self.steps[t - 1] != row.step - 1:
+            at = f"between step {self.steps[t - 1]} and step {row.step}"
         layer = f"layer {row.layer}" if row.layer else "the model"
         size = ""
         if row.number != "count":
@@ -156,7 +159,8 @@ class RunComparison:
                 if what == "gradient" and "output" in self.found: continue  # the same layers
                 rows = [row for row in self.rows if row.kind == place and row.what == what]
                 names = [".".join(filter(None, (row.layer, row.number))) for row in rows]
-                if names: yield f"Only {run} has {noun} {first_few(names, 3)}."
+                if names:
+                    yield f"Only {run} has {noun} {first_few(names, 3)}."
 
     def _blind(self):
         if isinstance(self.noise, Spread) or not self.same: return
@@ -215,7 +219,8 @@ class RunComparison:
             noise.append(of_layers[i].item())
         ax.fill_between(steps, bottom, noise, color=ink(), alpha=.12, lw=0)
         ax.set_title("grey: what noise explains", fontsize="small", loc="left")
-        if self.first: ax.axvline(self.first.step, color=ink(), lw=1, ls="--")
+        if self.first:
+            ax.axvline(self.first.step, color=ink(), lw=1, ls="--")
         ax.set_yscale("log")
         ax.set(xlabel="step", ylabel="error, relative to the size", ylim=(bottom, None))
         ax.spines[["top", "right"]].set_visible(False)
@@ -234,7 +239,8 @@ def read_run(run: Recorded | str | Path, name: str) -> Recorded:
         raise TypeError(printable(f"{name} is a {type(run).__name__}; compare_runs reads what an ActivationStats has "
                                   "recorded, or the file that its save() wrote"))
     why = run._why_nothing_to_read()
-    if why: raise ValueError(printable(f"{name} has nothing to compare: {why}"))
+    if why:
+        raise ValueError(printable(f"{name} has nothing to compare: {why}"))
     if any(isinstance(history, HookHistory) for history in run.histories.values()):
         raise TypeError(f"{name} was recorded by a hook of your own; compare_runs needs what ActivationStats measures")
     return run

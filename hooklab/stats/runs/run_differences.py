@@ -101,7 +101,8 @@ class Differences:
         self.error = largest(self.by_number) # Of the candidate: layer, step
         self.among_others = None # Of fine runs: pair, layer, step
         among_others = [largest(errors_of(one, other, size)) for one, other in combinations(fine, 2)]
-        if among_others: self.among_others = torch.stack(among_others)
+        if among_others:
+            self.among_others = torch.stack(among_others)
         to_fine = [largest(errors_of(run, self.b, size)) for run in fine]
         self.nearest = torch.stack(to_fine).amin(0)
 
@@ -144,5 +145,6 @@ def differences(
         in_all = set.intersection(*[set(history.names) for history in histories])
         names = [name for name in histories[0].names if name in in_all]
         x, y, *more = [StepNumbers(history, what, names, steps) for history in histories]
-        if names: found[what] = Differences(what, names, steps, x, y, more)
+        if names:
+            found[what] = Differences(what, names, steps, x, y, more)
     return found

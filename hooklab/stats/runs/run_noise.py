@@ -143,7 +143,8 @@ class Rounding(Noise):
         if self.is_broad(what, over & (e > broad), t): return over
         loose = LOOSE[what]*(LOOSER if gap else 1)
         over = over & (e > loose)
-        if what != "gradient" or over[self.last_there(what, t)]: return over
+        if what != "gradient" or over[self.last_there(what, t)]:
+            return over
         if t + 1 == len(self.steps): return over & False
         lasts_on = self.found[what].error[:, t + 1] > e/NOTICED
         return over & lasts_on

@@ -62,7 +62,8 @@ def rows_about(d: Differences, noise: Noise, first: First) -> list[RunRow]:
         elif i in faults: kind = "fault"
         elif after[i].any(): kind = "inherited"
         number, a, b = d.values(i, t)
-        if d.a.n is None: number = f"length of {name.rpartition('.')[2]}"
+        if d.a.n is None:
+            number = f"length of {name.rpartition('.')[2]}"
         has_parted = kind in ("fault", "inherited")
         step = d.steps[t] if has_parted else None
         limit = noise.noise(d.what, start if has_parted else t)[i].item()
@@ -82,7 +83,8 @@ def rows_without_partner(a: Recorded, b: Recorded) -> list[RunRow]:
         alone += [(name, "only in b") for name in y.names if name not in x.names]
         for name, kind in alone:
             layer, parameter = name, ""
-            if what == "update": layer, _, parameter = name.rpartition(".")
+            if what == "update":
+                layer, _, parameter = name.rpartition(".")
             row = RunRow(None, layer, what, parameter, math.nan, math.nan, math.nan, math.nan, kind)
             rows.append(row)
     return rows
@@ -99,8 +101,10 @@ def cause_of(row: RunRow, found: Found, where: list[int], t: int) -> str:
     if earlier:
         names = " and ".join(f"{what}s" for what in earlier)
         agree = f"{names.capitalize()} agree up to there: "
-    if row.what == "gradient": return f"{agree}look at {gradients_part(row, found, t)}"
-    if "gradient" in earlier: return f"{agree}look at {optimizer_parts(found, where, t)}"
+    if row.what == "gradient":
+        return f"{agree}look at {gradients_part(row, found, t)}"
+    if "gradient" in earlier:
+        return f"{agree}look at {optimizer_parts(found, where, t)}"
     return (f"{agree}look at {optimizer_parts(found, where, t)} Or at the loss and the backward pass: gradients were "
             "not recorded, which ActivationStats(grads=True) does.")
 
@@ -109,7 +113,8 @@ def count_differs(row: RunRow) -> str:
     if row.a and row.b:
         return f"{row.a:,.0f} numbers against {row.b:,.0f}: look at the batch size, or at shapes."
     has, lacks = ("a", "b") if row.a else ("b", "a")
-    if row.what == "output": return f"This layer ran in {has} and not in {lacks}."
+    if row.what == "output":
+        return f"This layer ran in {has} and not in {lacks}."
     return f"A gradient reached this layer in {has} and not in {lacks}: frozen, or detached from the loss."
 
 
@@ -119,7 +124,8 @@ def weights_part(found: Found, where: list[int], t: int) -> str:
         return (f"A step between {d.steps[t - 1]} and {d.steps[t]} has moved it, and was not recorded. Record every "
                 "step (every=1) to see what parts first in it.")
     layers = [*dict.fromkeys(d.layers[i] for i in where)]
-    if len(layers) == 1: return "The other layers began equal: look at how this one is initialized or loaded."
+    if len(layers) == 1:
+        return "The other layers began equal: look at how this one is initialized or loaded."
     n = len(set(d.layers))
     return f"{len(layers)} of {n} layers began with other weights: look at the seed, or at what was loaded."
 
@@ -135,8 +141,10 @@ def outputs_part(row: RunRow, found: Found, t: int) -> str:
     what = "the data (which, in which order, prepared how), or random numbers such as dropout's"
     if known and not t:
         is_small = d.error[:, 0].max() < VARIED
-        if is_small: what += "; half precision makes such small errors too"
-    if known: return f"It is the first layer, and weights agree: look at {what}."
+        if is_small:
+            what += "; half precision makes such small errors too"
+    if known:
+        return f"It is the first layer, and weights agree: look at {what}."
     return f"It is the first layer: look at {what}, or at its weights."
 
 
@@ -153,7 +161,8 @@ def optimizer_parts(found: Found, where: list[int], t: int) -> str:
     a = d.a.values["length"][:, t]
     b = d.b.values["length"][:, t]
     for length, name in ((a, "a"), (b, "b")):
-        if not length[where].any(): return f"what does not move in {name}: frozen, or not in the optimizer."
+        if not length[where].any():
+            return f"what does not move in {name}: frozen, or not in the optimizer."
     differs = (a > 0) & (d.error[:, t] > 0)
     ratio = (b/a)[differs]
     middle = ratio.median()
