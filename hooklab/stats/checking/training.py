@@ -95,8 +95,7 @@ def gradients_arrive(flight: TestFlight) -> Check:
     if not flight.first.flown.loss.requires_grad:
         yield no_graph(flight)
         return ""
-    if flight.first.loss == 0:
-        raise NotLookedAt("the first loss is 0, so all gradients are")
+    if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
     found = reached(flight, flight.small)
     missing = [name for name, arrived in found.items() if arrived is False]
     if flight.optimizers:
@@ -106,8 +105,7 @@ def gradients_arrive(flight: TestFlight) -> Check:
     zero = [name for name, arrived in found.items() if arrived is None]
     zero = [name for name in zero if not _has_trained_sibling(name, found)]
     if zero:
-        with roused(flight):
-            again = reached(flight, flight.small)
+        with roused(flight): again = reached(flight, flight.small)
         zero = [name for name in zero if again[name] is None]
     memory = without_memory(flight, zero)
     if memory: yield memory
