@@ -233,8 +233,11 @@ def other_sample(t: Tensor, dim: int, i: int) -> Tensor | None:
 
 
 def other_label(t: Tensor, dim: int, i: int, n_classes: int) -> Tensor:
-    "The label of another sample, or one that no sample has if all are equal."
+    "The label of another sample, of numbers the one that differs most; one that no sample has if all are equal."
     own, other = t.select(dim, i), other_sample(t, dim, i)
+    if other is not None and t.is_floating_point():
+        apart = (t - own.unsqueeze(dim)).abs().nan_to_num().movedim(dim, 0).reshape(t.size(dim), -1).sum(1)
+        return t.select(dim, int(apart.argmax())) if apart.max() > 0 else other
     if other is not None: return other
     if t.dtype == torch.bool: return ~own
     if t.is_floating_point():

@@ -250,3 +250,18 @@ def test_what_fits_is_left_alone(name):
     mine = {"loss does not fit the targets", "loss takes another form", "wrong axis", "sum over the batch",
             "padding counts", "labels left out", "activation before the loss"}
     assert not mine & {*found}, found
+
+
+class Pointer(nn.Module):
+    "A score for each place, among which the label chooses."
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.score = nn.Linear(8, 16), nn.Linear(16, 1)
+
+    def forward(self, x): return self.score(self.hidden(x).tanh()).squeeze(-1)
+
+
+def test_a_label_may_choose_among_places():
+    torch.manual_seed(0)
+    batch = torch.randn(16, 6, 8), torch.randint(6, (16,))
+    assert "wrong axis" not in hl.preflight(Pointer(), F.cross_entropy, batch, overfit=False)
