@@ -215,7 +215,7 @@ def loss_rises(run: Run) -> Iterator[Seen]:
        look_first="the layer that makes the first NaN: `find_nan`",
        advice="Put `find_nan(model)` around the loop: it names the layer that makes the first one, and from what. Often"
               " a division, logarithm or root, or a step that was too long.",
-       follows=(WILD, "float16 limit"), brings=(NOTHING_LEFT,))
+       follows=(WILD, "float16 limit", "epsilon is lost"), brings=(NOTHING_LEFT,))
 def not_finite(run: Run) -> Iterator[Seen]:
     yield from bad_inputs(run)
     yield from loss_not_finite(run)
@@ -328,7 +328,7 @@ def loss_in(run: Run, step: int) -> str:
        look_first="the layer whose gradients overflow: `find_nan`",
        advice="Look for the layer whose gradients overflow, with `find_nan`; or train in bfloat16, which needs no "
               "scaler.",
-       follows=(WILD, "float16 limit", "NaN or Inf"), brings=(WEAK,))
+       follows=(WILD, "float16 limit", "epsilon is lost", "NaN or Inf"), brings=(WEAK,))
 def steps_skipped(run: Run) -> Iterator[Seen]:
     later = run.skipped[len(run.steps)//2:]  # a scaler starts with a scale that is too large
     if len(later) < LASTS or later.double().mean() <= .5: return

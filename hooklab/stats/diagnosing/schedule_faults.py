@@ -242,7 +242,7 @@ HALF_OF_LEAST = 2**-25  # of float16: what is smaller becomes zero
        look_first="the `dtype` of what the small number is added to",
        advice="Keep parameters in float32, and compute in half precision with torch.autocast; or take a small number "
               "that the dtype has: 1e-4 for the eps of an optimizer whose parameters are float16, 1e-7 as a guard.",
-       brings=("NaN or Inf", "skipped steps"), at_once=True)
+       at_once=True)
 def epsilon_lost(run: Run) -> Iterator[Seen]:
     "Is the eps of an optimizer zero in the dtype of its parameters?"
     for o in run.optimizers:
