@@ -6,6 +6,7 @@
 The processes end with the command, also on Ctrl-C, and the exit status is the command's (as in a shell, 128 and the
 number of the signal where one has ended it, and 127 where there is no such command)."""
 import argparse
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,15 +32,16 @@ def load(n: int) -> Iterator[list[subprocess.Popen]]:
 
 
 def run(command: list[str]) -> int:
-    "The exit status of a command, as a shell gives it. Ctrl-C reaches the command as well, and we wait for its end."
-    try: process = subprocess.Popen(command)
+    """The exit status of a command, as a shell gives it. Ctrl-C reaches the command as well, and we wait for its end.
+
+    It must raise nothing here: between the end of the command and the return of `wait`, that would lose the status."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN, which the command would inherit
+    try: status = subprocess.Popen(command).wait()
     except OSError as error:
         print(f"busy.py: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127
-    while True:
-        try: status = process.wait()
-        except KeyboardInterrupt: continue
-        return status if status >= 0 else 128 - status
+    finally: signal.signal(signal.SIGINT, before)
+    return status if status >= 0 else 128 - status
 
 
 def main(argv: list[str] | None = None) -> int:
