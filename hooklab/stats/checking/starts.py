@@ -9,6 +9,7 @@ __all__ = []
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ...hooks.distributed import is_dtensor
 from ...hooks.select import first_few, leaves, unwrap
 from ...hooks.tree import tensors
 from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
@@ -22,7 +23,7 @@ TINY = 1e-30  # nor such, which memory has where it was used for something else
 
 def as_memory_was(p: Tensor) -> str:
     "What shows that nothing has filled a parameter; empty if nothing does."
-    t = p.detach().double().abs()
+    t = p.detach().abs()
     if not t.numel(): return ""
     if t.isnan().any():
         return f"{t.isnan().double().mean():.0%} of its numbers are NaN"
@@ -47,6 +48,8 @@ def as_memory_was(p: Tensor) -> str:
         price=ONE_PASS)
 def all_filled(flight: TestFlight) -> Check:
     "Has each parameter numbers of a usual size?"
+    if any(map(is_dtensor, flight.parameters.values())):
+        raise NotLookedAt("parameters are split between processes")
     found = {name: as_memory_was(p) for name, p in flight.parameters.items() if p.is_floating_point()}
     found = {name: said for name, said in found.items() if said}
     if not found: return ""

@@ -32,6 +32,8 @@ def thrown_away(run: Run) -> Iterator[Seen]:
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #a8998783
 REGULAR = .8  # of the distances between steps with cleared gradients: these are the same
+MOST_GATHERED = 16  # batches, and
+LEAST_CLEARED = 8  # times: where gradients are cleared once an epoch only, zero_grad is missing in the loop
 
 
 def gathering(run: Run) -> tuple[int, int, int] | None: # Steps with old gradients, all, from clearing to clearing
@@ -40,10 +42,10 @@ def gathering(run: Run) -> tuple[int, int, int] | None: # Steps with old gradien
     kept = run.logged("kept")[stepped] == 1
     begins = (kept[1:] & ~kept[:-1]).nonzero().flatten()  # the first step after each that began without old gradients
     distances = begins.diff()
-    if len(distances) < LASTS: return None
+    if len(distances) < LEAST_CLEARED: return None
     usual = int(distances.mode().values)
     same = (distances == usual).double().mean()
-    return (int(kept.sum()), len(kept), usual) if same >= REGULAR and usual > 1 else None
+    return (int(kept.sum()), len(kept), usual) if same >= REGULAR and 1 < usual <= MOST_GATHERED else None
 
 
 @fault("steps while gathering", page="beside", rank=89, lesson="08-gradients",

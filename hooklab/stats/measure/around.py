@@ -127,7 +127,8 @@ class Schedules:
         before = {id(x): calls for x, calls in self.first}
         found = {}
         for key, x in now.items():
-            mine = any(x.optimizer is one for one in optimizers)
+            groups = getattr(x.optimizer, "param_groups", None)  # a wrapper, such as that of accelerate, has them too
+            mine = any(groups is one.param_groups for one in optimizers)
             if not mine and not params & members(x.optimizer):
                 continue
             settings = {name: vars(x).get(name) for name in WAITING}
