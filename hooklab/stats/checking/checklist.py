@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
 from . import (
-    by_heart, data, dependence, functions, loss, masks, operations, precision, probes, sequences, set_targets, sets,
-    starts, structure, task, training)
+    by_heart, data, dependence, first_weights, functions, loss, masks, norms, operations, precision, probes, sequences,
+    set_targets, sets, starts, structure, task, training)
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import (
     CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, Suspect)
@@ -46,7 +46,7 @@ def loss_finite(flight: TestFlight) -> Check:
 
 
 ROOMS = (data, starts, sets, set_targets, loss, task, precision, operations, training, dependence, probes, masks,
-         functions, structure, sequences, by_heart)  # in the order of their checks
+         norms, functions, structure, sequences, by_heart, first_weights)  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
 PREFLIGHT_PAGES = {page: {what: known for what, known in PREFLIGHT.items() if known.page == page}
@@ -128,7 +128,7 @@ def preflight(
     train: Any = None, # The training data, a loader or batches: its first 2,000 samples are looked at
     valid: Any = None, # The validation data, to be compared with it
     overfit: bool = True, # Try to overfit 16 samples, which takes most of the time
-    seconds: float = 3., # Time limit for that, twice as long if Adam is tried too; and for reading the data
+    seconds: float = 3., # Time limit for that, three times as long if nothing is learned; and for reading the data
 ) -> Preflight: # The findings; print it, show it or iterate over it; false if nothing is wrong
     "Check model, loss, data and optimizer on two batches before a run, and leave everything as it was."
     began = time.monotonic()

@@ -89,6 +89,7 @@ class TestFlight:
         self.pass_seconds = 0. # how long a pass takes
         self.first: Any = None # the `FirstStep`
         self.sets: dict[str, Any] = {} # what was read of `train` and `valid`, a `DataSet` each
+        self.lesson: Any = None # how the loss went while 16 samples were learned, a `Lesson`
         self.seen: Any = None # the calls of loss functions in a pass of this batch, a `SeenLoss`
         if not model.training: model.train()
         self.modes = [(m, m.training) for m in model.modules() if hasattr(m, "training")]  # frozen code has none

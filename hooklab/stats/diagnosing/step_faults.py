@@ -188,22 +188,38 @@ def look_at_batch(step: str, before: str) -> str:
 
 
 def worst_spike(run: Run) -> Spike:
-    "The first clear one, if there is one."
+    "The first one that did harm, or else the first clear one, if there is one."
     spikes = run.once(spikes_of)
-    return next((spike for spike in spikes if spike.is_clear), spikes[0])
+    clear = [spike for spike in spikes if spike.is_clear]
+    return next((spike for spike in clear if does_harm(run, spike)), (clear or spikes)[0])
+
+
+FAR_BEYOND = 100  # times the usual loss or norm: no batch like the others does that, and a hard one may do 40
+PASSES_SOON = 10  # steps
+
+
+def does_harm(run: Run, spike: Spike) -> bool:
+    "Did a spike last, or is it too large for a hard batch among others?"
+    jumps = [jump for jump in (spike.loss, spike.norm) if jump]
+    if not all(math.isfinite(jump.value) for jump in jumps): return True
+    if any(FAR_BEYOND < jump.times < math.inf for jump in jumps):  # no times are known of a loss that may be negative
+        return True
+    ends = run.log_steps[-1] if spike.back is None else spike.back
+    return ends - spike.step > PASSES_SOON
 
 
 def spikes_of(run: Run) -> list[Spike]:
     return run.stats.log.spikes(run.stats.updates) if run.stats.log else []
 
-
+# %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #b39b8258
 @fault("spike", page="steps", rank=355, lesson="09-update-ratio",
        symptom="The loss jumps in one step. It may come back.",
        look_first="the batch of this step, and the learning rate in the step before",
        advice=on_spike, follows=("learning rate too large", "scheduler each batch", "NaN or Inf"), without_layers=True,
        only_that=True)
 def spike(run: Run) -> Iterator[Seen]:
-    "The loss and the norm jumped. If it was only one of them, or not far, it may be chance."
+    """The loss and the norm jumped. If it was only one of them, or not far, it may be chance; and what a single batch
+    did and the next ones undid may be a hard batch."""
     spikes = run.once(spikes_of)
     if not spikes: return
     worst = worst_spike(run)
@@ -211,7 +227,7 @@ def spike(run: Run) -> Iterator[Seen]:
     named = ", ".join(map(str, others[:5])) + (" …" if len(others) > 5 else "")
     more = f" Other spikes: step {named}."
     steps = worst.step, worst.back or run.log_steps[-1]
-    sure = "likely" if worst.is_clear else "note"
+    sure = "likely" if worst.is_clear and does_harm(run, worst) else "note"
     yield Seen([*worst.layers][:3], steps, sure, f"{worst}{more if others else ''}")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #60d06272

@@ -97,9 +97,9 @@ CAUSES = {
     "epsilon": {"epsilon is lost"},        # too large, too small, or lost in the dtype
     "rounded": {"lost in rounding"},       # to whole numbers, or to few bits
     # initialisation
-    "units alike": {"units alike", "stuck at zero"},
-    "weights too large": {"first loss too high", "activations explode"},
-    "weights too small": {"activations vanish", "gradients vanish", "scale of a norm"},
-    "saturated": {"saturated"},
-    "not initialised": {"not initialised"}, # a parameter that is left as the memory was
+    "units alike": {"units alike", "stuck at zero", "first weights"},
+    "weights too large": {"first loss too high", "activations explode", "first weights"},
+    "weights too small": {"activations vanish", "gradients vanish", "scale of a norm", "first weights"},
+    "saturated": {"saturated", "first weights"},
+    "not initialised": {"not initialised", "first weights"}, # a parameter that is left as the memory was
 }
