@@ -146,11 +146,13 @@ def unusual_numbers(layer: str, m: nn.Module) -> str:
 def learns_from_these_weights(flight: TestFlight) -> Check:
     "If the loss of 16 samples hardly falls: does it from other first weights?"
     first = flight.lesson
-    if first is None or len(first.losses) < STEPS_EACH:
-        raise NotLookedAt("16 samples were not given to it for long enough")
+    if first is None:
+        raise NotLookedAt("16 samples could not be given to it")
+    if first.ends_in_nan or first.fallen > LITTLE: return f"{first}"
+    if len(first.losses) < STEPS_EACH:
+        raise NotLookedAt(f"{len(first.losses)} steps were made in {flight.seconds:g} s")
     if any(map(is_dtensor, flight.parameters.values())):
         raise NotLookedAt("parameters are split between processes")
-    if first.ends_in_nan or first.fallen > LITTLE: return f"{first}"
     floor = floor_of(flight.first) or 0.
     named = {name or "the model": m for name, m in unwrap(flight.model).named_modules() if own_parameters(m)}
     end = time.monotonic() + flight.seconds
