@@ -92,9 +92,10 @@ def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | No
 
 
 def sequence_parts(flight: TestFlight) -> list[BatchPart]:
-    "The inputs that have a place for each token or number, with samples first."
+    "The inputs that have a place for each token or number, with samples first; `call` may put in targets as well."
     n = flight.batch.n
-    return [p for p in flight.batch.inputs if p.dim == 0 and n and n > 1 and p.tensor.dim() in (2, 3)
+    given = flight.batch.parts if flight.call else flight.batch.inputs
+    return [p for p in given if p.dim == 0 and n and n > 1 and p.tensor.dim() in (2, 3)
             and p.tensor.size(1) > 3 and p.tensor.dtype != torch.bool]
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #dc4b6ab4
