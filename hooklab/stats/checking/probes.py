@@ -22,6 +22,7 @@ from .batch import (
     BatchPart, SampleBatch, given_by, looks_like_mask, other_label, other_sample, swapped, with_sample)
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .dependence import goes_straight_through
+from .loss import nodes_before
 from hooklab.stats.checking.trial import (
     Flown, TestFlight, base_of, differs, finer, first_layer_where, heard, layer_outputs, roused, same,
     samples_of_a_label)
@@ -350,7 +351,11 @@ def by_scale_only(flight: TestFlight, i: int, others: list[int]) -> bool:
     if not rows: return False
     with seeded():
         total = sum((t[others]*torch.randn_like(t[others])).sum() for t in rows)
-    grads = torch.autograd.grad(total, [*given.values()], allow_unused=True)
+    held = {*flight.parameters.values()}
+    leaves = {node.variable for t in rows for node in nodes_before(t.grad_fn) if hasattr(node, "variable")} - held
+    leaves = [t for t in leaves if any(t.shape == x.shape for x in given.values())]
+    if not leaves: return False
+    grads = torch.autograd.grad(total, leaves, allow_unused=True)
     sizes = [g.flatten(1).abs().sum(1) for g in grads if g is not None]
     return bool(sizes) and not any(s[i] for s in sizes) and any(s[others].any() for s in sizes)
 

@@ -61,7 +61,7 @@ def all_filled(flight: TestFlight) -> Check:
                   f"{said}{others}.", [*found])
     return ""
 
-# %% ../../../nbs/lib/stats/checking/starts.ipynb #620085c4
+# %% ../../../nbs/lib/stats/checking/starts.ipynb #777eddca
 def is_finite_now(flight: TestFlight) -> bool:
     "Are the loss of a pass and its gradient finite?"
     loss = flight.run(flight.batch.raw).loss
@@ -92,7 +92,7 @@ def zeros_are_fine(flight: TestFlight) -> Check:
     if not names or is_finite_now(flight) or not is_finite_with(flight, names): return ""
     guilty = [name for name in names if is_finite_with(flight, [name])][:4] if len(names) > 1 else names
     if not guilty: return ""
-    yield Suspect("not initialised", "likely", f"All numbers of {first_few(guilty, 4)} are zero, and the loss or its "
+    yield Suspect("not initialised", "certain", f"All numbers of {first_few(guilty, 4)} are zero, and the loss or its "
                   "gradient is NaN or infinite; with small random numbers in their place both are finite. Something is "
                   "divided by their size.", guilty)
     return ""
