@@ -199,7 +199,8 @@ def n_samples(batch: SampleBatch) -> tuple[int | None, str]:
     if not ys or x is ys[0]: return x.size(0), ""
     y = ys[0]
     n = y.size(0)
-    if n not in x.shape[:2]:
+    elsewhere = [t for t in firsts if t.dim() > 1 and n not in t.shape[:2]]  # then it was another size by chance
+    if n not in x.shape[:2] or n != x.size(0) and elsewhere:
         return None, f"inputs are {shape_text(x)} and targets {shape_text(y)}"
     return n, ""
 

@@ -20,6 +20,7 @@ from .batch import BatchPart, SampleBatch, batch_of, is_batch, order_kept
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #05f7174d
 MOST_SAMPLES = 2000
+MOST_WHOLE, MOST_BYTES = 500, 5e7  # samples, and bytes, that are kept as they are
 WIDTH = 1024  # numbers of a sample that are kept of each input or target
 
 
@@ -50,6 +51,7 @@ class DataSet:
     hashes: list[int] = field(default_factory=list) # Of the inputs of each sample
     sizes: list[int] = field(default_factory=list) # Of the batches
     is_own_target: bool = False # Is an input the target?
+    raws: list[Any] = field(default_factory=list) # Its first batches as they are, unless they are large
 
     def __str__(self):
         if self.all_read:
@@ -97,6 +99,7 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float) -> DataSe
             batch = batch_of(raw, forward)
             if not batch.n: break
             batches.append(kept_of(batch))
+            if found.n < MOST_WHOLE and size_of(batch)*(found.n/batch.n + 1) < MOST_BYTES: found.raws.append(raw)
             found.sizes.append(batch.n)
             found.n += batch.n
             found.hashes += hashes_of(batch)
@@ -109,6 +112,10 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float) -> DataSe
     return found
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #d819bd73
+def size_of(batch: SampleBatch) -> int:
+    return sum(p.tensor.numel()*p.tensor.element_size() for p in batch.parts)
+
+
 def by_samples(p: BatchPart) -> Tensor:
     return p.tensor.detach().cpu().movedim(p.dim, 0)
 

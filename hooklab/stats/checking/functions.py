@@ -92,7 +92,7 @@ def gets_noise(flight: TestFlight) -> bool:
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #ee11f1a2
 @claims("In eval mode the output does not depend on random numbers.",
-        Known("random in eval", rank=75, page="dependence", lesson="05-stats",
+        Known("random in eval", rank=113, page="dependence", lesson="05-stats",
               symptom="The same input gets another answer each time, also in eval mode, and scores are lower than they "
                       "should be.",
               look_first="how the layer that is named learns of its mode",

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from ...hooks.tree import tensors
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
-from .loss_calls import are_logarithms, are_probabilities, class_dim, first_calls
+from .loss_calls import are_logarithms, are_probabilities, class_dim, first_calls, pushed_apart
 from .trial import Flown, TestFlight
 from ..diagnosing.evidence import in_digits
 from ..measure.loss_kind import look_at_output, loss_kind
@@ -302,6 +302,11 @@ def perfect_is_worse(flight: TestFlight) -> bool:
 def sign_right(flight: TestFlight) -> Check:
     "Does the loss fall when outputs come closer to targets?"
     known = [c for c in flight.first.criteria if c.target is not None]
+    apart = pushed_apart(first_calls(flight))
+    if apart:
+        yield Suspect("wrong sign", "likely", f"The loss falls when each of {apart} samples becomes less similar to "
+                      "its own partner, on the diagonal of the similarities, and more similar to all others.")
+        return ""
     if not known and perfect_is_worse(flight):
         yield Suspect("wrong sign", "likely", "The loss is higher for an output that is the target than for one that "
                       "is its opposite: it falls when answers get worse.")
@@ -369,5 +374,11 @@ def sizes_fit(c: Criterion) -> Iterator[Suspect]:
     elif y > 20 and out < .1*y:
         sure = "likely" if y > 100 else "possible"
         yield Suspect("targets not scaled", sure, evidence)
+    elif y > 10 and out < .1*y and c.target.numel() > 7:
+        std, mean = c.target.double().std().item(), c.target.double().mean().item()
+        if not 0 < std < abs(mean)/3: return
+        yield Suspect("targets not scaled", "possible", f"{evidence} They are {in_digits(mean)} on average with a "
+                      f"standard deviation of {in_digits(std)}: a squared error begins at {in_digits((y/std)**2)} times "
+                      "that of who always says the mean, and outputs have to come all that way first.")
     elif y < .01 and out > 10*y:
         yield Suspect("targets not scaled", "possible", evidence)

@@ -7,14 +7,38 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #88aa0003
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ...debug.comparing.losses import seeded
+from ...edit.edits import edit_output
+from ...hooks.select import leaves
+from ...hooks.tree import tensors
 from .batch import BatchPart, looks_like_mask, masked_by
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .task import padded_at
-from .trial import TestFlight, base_of, differs, roused, same
+from .trial import Flown, TestFlight, base_of, differs, heard, roused, same
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #77aa0007
+def vectors_of(flight: TestFlight, x: Tensor) -> str:
+    "The name of the layer that makes vectors of these tokens; empty if none is seen."
+    found = []
+    def note(name, m, inputs, output):
+        if inputs and isinstance(inputs[0], Tensor) and inputs[0].shape == x.shape and torch.equal(inputs[0], x):
+            found.append(name)
+    named = {name: m for name, m in leaves(flight.model).items() if isinstance(m, nn.Embedding)}
+    with heard(named, note): flight.asked(flight.batch.raw)
+    return found[0] if found else ""
+
+
+def with_noise(flight: TestFlight, name: str, where: Tensor) -> Flown:
+    "A pass in which the vectors of the tokens at these places are others."
+    def note(m, inputs, output):
+        if output.shape[:2] != where.shape: return None
+        with seeded(): noise = torch.randn_like(output)*(output.std() + .1)
+        return torch.where(where[..., None], output + noise, output)
+    with edit_output(flight.model, note, names=[name]): return flight.asked(flight.batch.raw)
+
+
 def reads_padding_only(flight: TestFlight) -> Check:
     "Is the output the same for other tokens wherever there is no padding?"
     for p in flight.batch.inputs:
@@ -28,9 +52,12 @@ def reads_padding_only(flight: TestFlight) -> Check:
             if not base.floats or not same(base, flight.asked(flight.batch.put({p.number: new}))):
                 continue
             longer = torch.where(~where & where.roll(-1, 1), p.tensor[where][0], p.tensor)  # a token less
-            if same(base, flight.asked(flight.batch.put({p.number: longer}))): continue  # it is not used at all
+            if same(base, flight.asked(flight.batch.put({p.number: longer}))):  # or the padding has a vector of zeros
+                name = vectors_of(flight, p.tensor)
+                if not name or not same(base, with_noise(flight, name, ~where)): continue
+                if same(base, with_noise(flight, name, where)): continue  # it is not used at all
         yield Suspect("mask ignored", "likely", f"Other tokens in {p.name}, where it is not padded, do not change the "
-                      "output; another number of padded places does. A mask shows what it should hide.", [p.name])
+                      "output; what is at padded places does. A mask shows what it should hide.", [p.name])
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #2e1248e3
 def other_numbers(t: Tensor) -> Tensor:
@@ -104,3 +131,50 @@ def reaches(flight: TestFlight, masked: dict[int, Tensor], x: BatchPart, hidden:
             changed = changed[~hidden]
         if changed.any(): return True
     return False
+
+# %% ../../../nbs/lib/stats/checking/masks.ipynb #dd10140d
+def hidden_by(flight: TestFlight, mask: Tensor, x: Tensor) -> Tensor | None:
+    "The places of one side of a mask that some layer gets as one and the same vector, though `x` differs there."
+    found = []
+    def note(name, m, inputs, output):
+        for t in tensors((inputs, output)):
+            if found or not t.is_floating_point() or t.shape[:2] != mask.shape or t.dim() != 3: continue
+            for side in (mask, ~mask):
+                rows, others, own = t[side], t[~side], x[side]
+                alike = [rows[:, i:j] for i, j in parts_of(x, t) if (rows[:, i:j] == rows[:1, i:j]).all()
+                         and (others[:, i:j] != others[:1, i:j]).any()]
+                if alike and (own != own[:1]).any(): found.append(side)
+    with heard(leaves(flight.model), note): flight.asked(flight.batch.raw)
+    return found[0] if found else None
+
+
+def parts_of(x: Tensor, t: Tensor) -> list[tuple[int, int]]:
+    "Which columns of a layer's input may be what is hidden: all of them, or as many as `x` has where it was put beside."
+    width, whole = (x.size(2) if x.dim() == 3 else 1), t.size(2)
+    if not x.is_floating_point() or whole <= width: return [(0, whole)]
+    return [(0, whole), *((i, i + width) for i in range(0, whole - width + 1, width))]
+
+
+@claims("A loss asks for what is hidden.", price=PASSES)
+def hidden_places_count(flight: TestFlight) -> Check:
+    "Does the loss leave out just the places that the model is not shown?"
+    masks = [p for p in flight.batch.parts if p.tensor.dtype == torch.bool and p.tensor.dim() == 2 and p.dim == 0
+             and 0 < p.tensor.sum() < p.tensor.numel()]
+    if not masks: return "no part of the batch is a mask of places"
+    flown = flight.run(flight.batch.raw)
+    for p in masks:
+        made = [t for _, t in flown.floats if t.requires_grad and t.shape[:2] == p.tensor.shape]
+        xs = [x for x in flight.batch.parts if x is not p and x.tensor.shape[:2] == p.tensor.shape]
+        if len(made) != 1: continue
+        grad, = torch.autograd.grad(flown.loss, made, retain_graph=True, allow_unused=True)
+        if grad is None: continue
+        counts = grad.flatten(2).any(2) if grad.dim() > 2 else grad != 0
+        for x in xs:
+            hidden = hidden_by(flight, p.tensor, x.tensor)
+            if hidden is None or counts[hidden].any() or not counts[~hidden].any(): continue
+            yield Suspect("mask ignored", "likely", f"{x.name} is hidden from the model where {p.name} is "
+                          f"{bool(p.tensor[hidden][0])}, and just these places have no part in the loss: it asks only "
+                          "for what the model is given. Is the mask of the loss the wrong way round?", [p.name])
+            return ""
+    return ""
+

@@ -97,6 +97,12 @@ def is_square(a: Tensor, b: Tensor) -> bool:
     return a.dim() == 2 and b.dim() == 1 and a.size(1) == 1 and a.size(0) == b.size(0) > 2
 
 
+def is_wider(a: Tensor, b: Tensor) -> bool:
+    "Is one a column, and the other as many numbers times as many?"
+    if a.numel() > b.numel(): a, b = b, a
+    return a.dim() == b.dim() == 2 and a.size(1) == 1 and b.size(0) == b.size(1) == a.size(0) > 2
+
+
 def are_labels(t: Tensor) -> bool:
     "Does each row have one 1 and else zeros?"
     if t.dim() < 2 or t.size(-1) < 2 or t.requires_grad:
@@ -123,6 +129,7 @@ class Operations(TorchFunctionMode):
     twice: list[Twice] = field(default_factory=list)
     constant: Unmoved | None = None # A term of the loss that nothing trained changes
     _columns: dict[int, Tensor] = field(default_factory=dict) # Made on purpose
+    _wide: dict[int, tuple[Tensor, Square]] = field(default_factory=dict) # What came of a column and a row
     _unmoved: dict[int, tuple[Tensor, Unmoved]] = field(default_factory=dict) # And what was computed from them
 
     def __post_init__(self): super().__init__()
@@ -142,7 +149,7 @@ class Operations(TorchFunctionMode):
         if result.dim() == 2 and result.size(1) == 1:
             from_one = any(id(t) in self._columns and t.is_floating_point() for t in given)  # an index makes none
             if name in TURNED or kwargs.get("keepdim") or from_one: self._columns[id(result)] = result
-        if name in PAIRS and len(given) > 1 and is_square(*given[:2]): self._note_square(name, *given[:2])
+        if name in PAIRS and len(given) > 1: self._note_pair(name, result, *given[:2])
         if not torch.is_grad_enabled(): return
         if name in LOSSES and len(given) > 1 and not result.requires_grad:
             self._unmoved[id(result)] = result, Unmoved(name, line_now())
@@ -150,9 +157,17 @@ class Operations(TorchFunctionMode):
             for t in given:
                 if id(t) in self._unmoved: self._unmoved[id(result)] = result, self._unmoved[id(t)][1]
 
-    def _note_square(self, name, a, b):
-        if not (a.requires_grad or b.requires_grad) or {id(a), id(b)} & {*self._columns}: return
-        self.squares.append(Square(name.strip("_"), (tuple(a.shape), tuple(b.shape)), line_now()))
+    def _note_pair(self, name, result, a, b):
+        if is_square(a, b):
+            square = Square(name.strip("_"), (tuple(a.shape), tuple(b.shape)), line_now())
+            self._wide[id(result)] = result, square
+            if (a.requires_grad or b.requires_grad) and not {id(a), id(b)} & {*self._columns}:
+                self.squares.append(square)
+        elif is_wider(a, b):  # such as a value, and a target that has become too large before
+            column, wide = (a, b) if a.numel() < b.numel() else (b, a)
+            known = id(column) in self._columns and name not in DISTANCES
+            if column.requires_grad and not wide.requires_grad and id(wide) in self._wide and not known:
+                self.squares.append(self._wide[id(wide)][1])
 
     def _note_softmax(self, name, x, args, kwargs):
         first = activation_of(x) if x.dim() else ""

@@ -15,44 +15,99 @@ from torch.overrides import TorchFunctionMode
 from hooklab.stats.diagnosing.schedule_faults import HALF_OF_LEAST, lost_in_optimizer
 from hooklab.stats.checking.checks import ONE_PASS, Check, Known, Suspect, claims
 from hooklab.stats.checking.trial import TestFlight
+from hooklab.stats.diagnosing.evidence import in_digits
+from hooklab.hooks.select import first_few
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #54024697
 SUMS = "add", "add_", "__add__", "__radd__"
 LOWER = {"clamp": 1, "clamp_": 1, "clip": 1, "clamp_min": 1, "clamp_min_": 1}  # where the limit is among the arguments
 UPPER = {"clamp": 2, "clamp_": 2, "clip": 2, "clamp_max": 1, "clamp_max_": 1}
+MADE_OF_NUMBERS = "tensor", "new_tensor", "as_tensor", "scalar_tensor", "full", "new_full", "full_like"
+LIMITS = "minimum", "min", "where", *UPPER
+SHORT = torch.float16, torch.bfloat16
 
 
-def rounded(number: float, x: Tensor) -> float:
-    return torch.tensor(number, dtype=x.dtype).item()
+def rounded(number: float, dtype: torch.dtype) -> float:
+    return torch.tensor(number, dtype=dtype).item()
+
+
+def kind_of(t: Tensor) -> str: return str(t.dtype).removeprefix("torch.")
 
 
 class SmallNumbers(TorchFunctionMode):
-    "Notes the small numbers that are lost in the dtype of what they should protect, where zeros or ones need them."
+    "Notes the small numbers that are lost in the dtype of what they should protect, and numbers that become equal."
     def __init__(self):
         super().__init__()
-        self.lost = {}  # a description: the number and the dtype
+        self.lost = {}  # a description: the number and the dtype, where zeros or ones of the batch need it
+        self.useless = {}  # the same for limits of one in 16 bits that this batch does not reach
+        self.equal = {}  # a description: whole numbers, or angles, that 16 bits do not tell apart
+        self.limits = {}  # by the id of a tensor that was made of such a limit: itself, and the number
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        may_protect = name in SUMS or name in LOWER or name in UPPER
-        if may_protect and args and isinstance(args[0], Tensor) and args[0].is_floating_point():
-            self.look(name, args, kwargs)
-        return func(*args, **kwargs)
+        own = args[0] if args and isinstance(args[0], Tensor) else None
+        if own is not None and own.is_floating_point():
+            if name in SUMS or name in LOWER or name in UPPER: self.look(name, args, kwargs)
+            if name in LIMITS and self.limits: self.look_at_tensors(own, [*args[1:], *kwargs.values()])
+            if name in ("sin", "cos", "sin_", "cos_") and own.dtype in SHORT: self.look_at_angles(own)
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor) and result.dtype in SHORT:
+            if name in MADE_OF_NUMBERS: self.note_limit(result, [*args, *kwargs.values()])
+            if name == "arange" or own is not None and is_whole_numbers(own) and own.shape == result.shape:
+                self.look_at_cast(own, result, name)
+        return result
 
     def look(self, name: str, args: tuple, kwargs: dict[str, Any]):
         x = args[0]
         def given(place, key):
             return args[place] if len(args) > place else kwargs.get(key)
         def is_lost(number, to):
-            return isinstance(number, float) and number != to and rounded(number, x) == to
-        kind = str(x.dtype).removeprefix("torch.")
+            return isinstance(number, float) and number != to and rounded(number, x.dtype) == to
         least = given(1, "other") if name in SUMS else given(LOWER.get(name, 9), "min")
         if is_lost(least, 0.) and least > 0 and (x <= 0).any():
-            self.lost[f"{least:g} is 0 in {kind}"] = None
+            self.lost[f"{least:g} is 0 in {kind_of(x)}"] = None
         most = given(UPPER.get(name, 9), "max")
-        if is_lost(most, 1.) and most < 1 and (x >= 1).any():
-            self.lost[f"1 - {1 - most:.2g} is 1 in {kind}"] = None
+        if is_lost(most, 1.) and most < 1: self.note_upper(x, most)
+
+    def note_upper(self, x: Tensor, most: float):
+        said = f"1 - {1 - most:.2g} is 1 in {kind_of(x)}"
+        if (x >= 1).any(): self.lost[said] = None
+        elif x.dtype in SHORT: self.useless[said] = None
+
+    def note_limit(self, result: Tensor, given: list):
+        for number in given:
+            if isinstance(number, float) and .9 < number < 1 and rounded(number, result.dtype) == 1:
+                self.limits[id(result)] = result, number
+
+    def look_at_tensors(self, x: Tensor, given: list):
+        for t in given:
+            if id(t) in self.limits: self.note_upper(x, self.limits[id(t)][1])
+
+    def look_at_cast(self, own: Tensor | None, made: Tensor, name: str):
+        "Are whole numbers that were different now equal?"
+        if not 1 < made.numel() <= 1e6: return
+        before = made.numel() if own is None else len(own.unique())
+        after = len(made.detach().unique())
+        if own is None and after < before or own is not None and name in CASTS and after < before:
+            self.equal[f"{before} different whole numbers up to {in_digits(made.max())} are {after} in "
+                       f"{kind_of(made)}"] = None
+
+    def look_at_angles(self, x: Tensor):
+        "Is the distance to the next number of the dtype more than half a radian?"
+        coarse = (x.detach().abs().float()*torch.finfo(x.dtype).eps >= .5).double().mean().item()
+        if coarse < .01: return
+        most = x.detach().abs().max()
+        self.equal[f"angles go up to {in_digits(most)} in {kind_of(x)}, where the next number is "
+                   f"{in_digits(most.float()*torch.finfo(x.dtype).eps)} away"] = None
+
+
+CASTS = "to", "type", "type_as", "half", "bfloat16"
+
+
+def is_whole_numbers(t: Tensor) -> bool:
+    return not t.is_floating_point() and not t.is_complex() and t.dtype != torch.bool
+
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #c8d1eabc
 @claims("No small number is lost in rounding.",
@@ -60,6 +115,9 @@ class SmallNumbers(TorchFunctionMode):
               advice="Compute this part in float32, as under torch.autocast(enabled=False), or take a small number "
                      "that the dtype has: 1e-7 in float16, 1e-6 away from 1 in float32. For the eps of an optimizer, "
                      "keep parameters in float32."),
+        Known("lost in rounding", rank=155,
+              advice="Count places and compute their angles in float32, and round what comes of them. Casting a whole "
+                     "model casts its buffers, too: keep frequencies in float32, or make them anew."),
         price=ONE_PASS)
 def guards_hold(flight: TestFlight) -> Check:
     "Is a number that protects a logarithm or a division zero in its dtype, or a limit below one, one?"
@@ -69,6 +127,12 @@ def guards_hold(flight: TestFlight) -> Check:
         yield Suspect("epsilon is lost", "likely",
                       f"A small number is added, or used as a limit, where it makes no difference: {few}. Some numbers "
                       "of this batch are exactly at that limit.")
+    elif small.useless:
+        yield Suspect("epsilon is lost", "likely", f"A limit below one makes no difference: {first_few([*small.useless], 3)}"
+                      ". Once a probability comes so near to one, a logarithm behind it is infinite.")
+    if small.equal:
+        yield Suspect("lost in rounding", "likely", "Numbers that differ become equal, or nearly so: "
+                      f"{first_few([*small.equal], 3)}.")
     for optimizer in flight.optimizers:
         for group in optimizer.param_groups:
             eps = group.get("eps")

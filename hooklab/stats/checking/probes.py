@@ -22,6 +22,7 @@ from .batch import (
     BatchPart, SampleBatch, given_by, looks_like_mask, other_label, other_sample, swapped, with_sample)
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .dependence import goes_straight_through
+from .loss import nodes_before
 from hooklab.stats.checking.trial import (
     Flown, TestFlight, base_of, differs, finer, first_layer_where, heard, layer_outputs, roused, same,
     samples_of_a_label)
@@ -339,6 +340,26 @@ def other_seed(flight: TestFlight) -> Iterator[None]:
         yield
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #addd40f8
+def by_scale_only(flight: TestFlight, i: int, others: list[int]) -> bool:
+    "Do the outputs of other samples have no gradient by sample `i`, though they have one by their own inputs?"
+    batch, n = flight.batch, flight.batch.n
+    own = [p for p in batch.inputs if p.dim == 0 and p.tensor.is_floating_point()]
+    if len(own) != len(batch.inputs): return False
+    given = {p.number: p.tensor.detach().clone().requires_grad_() for p in own}
+    flown = flight.run(batch.put(given), flight.quiet)
+    rows = [t for _, t in flown.floats if t.requires_grad and t.size(0) == n]
+    if not rows: return False
+    with seeded():
+        total = sum((t[others]*torch.randn_like(t[others])).sum() for t in rows)
+    held = {*flight.parameters.values()}
+    leaves = {node.variable for t in rows for node in nodes_before(t.grad_fn) if hasattr(node, "variable")} - held
+    leaves = [t for t in leaves if any(t.shape == x.shape for x in given.values())]
+    if not leaves: return False
+    grads = torch.autograd.grad(total, leaves, allow_unused=True)
+    sizes = [g.flatten(1).abs().sum(1) for g in grads if g is not None]
+    return bool(sizes) and not any(s[i] for s in sizes) and any(s[others].any() for s in sizes)
+
+
 @claims("No sample changes the output of another.",
         Known("samples leak", rank=120, lesson="04-capture",
               symptom="The loss looks better than it should, and single samples get other answers than batches.",
@@ -376,6 +397,10 @@ def samples_apart(flight: TestFlight) -> Check:
     def leaking(a, b):
         return bool(others_changed(a, b, batch.n, i))
     layer = first_layer_where(flight, batch.raw, batch.put(new), leaking)
+    if by_scale_only(flight, i, others):
+        yield Suspect("samples leak", "note", f"{evidence}, but no gradient leads from one to the other: something is "
+                      "measured over the whole batch, as the step of a quantisation.", [layer] if layer else [])
+        return ""
     kind = dict(flight.model.named_modules()).get(layer)
     by_design = isinstance(kind, nn.modules.batchnorm._BatchNorm) and not kind.track_running_stats
     if layer:

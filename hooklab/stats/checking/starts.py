@@ -6,10 +6,12 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #a35d7bd7
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ...hooks.distributed import is_dtensor
+from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, leaves, unwrap
 from ...hooks.tree import tensors
 from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
@@ -58,6 +60,43 @@ def all_filled(flight: TestFlight) -> Check:
     yield Suspect("not initialised", "certain", f"Before the first step, {name} looks as if nothing had filled it: "
                   f"{said}{others}.", [*found])
     return ""
+
+# %% ../../../nbs/lib/stats/checking/starts.ipynb #79436cda
+def is_finite_now(flight: TestFlight) -> bool:
+    "Are the loss of a pass and its gradient finite?"
+    loss = flight.run(flight.batch.raw).loss
+    if not loss.isfinite().all() or not loss.requires_grad: return bool(loss.isfinite().all())
+    grads = torch.autograd.grad(loss, [*flight.trained.values()], allow_unused=True)
+    numbers = [g.coalesce().values() if g.is_sparse else g for g in grads if g is not None]
+    return all(bool(g.isfinite().all()) for g in numbers)
+
+
+def is_finite_with(flight: TestFlight, names: list[str]) -> bool:
+    "The same with small random numbers in these parameters."
+    before = [(flight.trained[name], flight.trained[name].data) for name in names]
+    def put_back():
+        for p, data in before: p.data = data
+    with putting_back(put_back):
+        chance = torch.Generator().manual_seed(0)
+        for p, data in before:
+            p.data = data + .1*torch.randn(data.shape, generator=chance).to(data)
+        return is_finite_now(flight)
+
+
+@claims("No parameter of zeros makes NaN.", price=ONE_PASS)
+def zeros_are_fine(flight: TestFlight) -> Check:
+    "Is loss or gradient finite with random numbers in place of a parameter that is zero everywhere, and not without?"
+    if any(map(is_dtensor, flight.parameters.values())):
+        raise NotLookedAt("parameters are split between processes")
+    names = [name for name, p in flight.trained.items() if p.numel() > 1 and p.is_floating_point() and not p.any()]
+    if not names or is_finite_now(flight) or not is_finite_with(flight, names): return ""
+    guilty = [name for name in names if is_finite_with(flight, [name])][:4] if len(names) > 1 else names
+    if not guilty: return ""
+    yield Suspect("not initialised", "certain", f"All numbers of {first_few(guilty, 4)} are zero, and the loss or its "
+                  "gradient is NaN or infinite; with small random numbers in their place both are finite. Something is "
+                  "divided by their size.", guilty)
+    return ""
+
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #99bb0011
 def are_alike(m: nn.Module) -> bool:

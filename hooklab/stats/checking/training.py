@@ -7,7 +7,11 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #489d064a
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
+from functools import partial
+from types import CellType, FunctionType, ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +21,7 @@ from ...hooks.tree import tensors
 from .batch import SampleBatch
 from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .dependence import change_loss, moved, where_cut
-from .loss import nodes_before
+from .loss import nodes_before, op
 from .trial import TestFlight, layer_outputs, roused
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0b761528
@@ -234,8 +238,33 @@ def no_graph(flight: TestFlight) -> Suspect:
                    f"{first_few(depends, 4)}{after}.", [layer] if layer else [])
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #f20a362e
+IN_STEPS = {"Ceil": "ceil", "Floor": "floor", "Round": "round", "Trunc": "trunc", "Sign": "sign"}
+
+
+def behind_rounding(flight: TestFlight, zero: list[str]) -> dict[str, list[str]]:
+    "By the functions that round: those of these parameters that lead to the loss through them only."
+    loss = flight.run(flight.batch.raw).loss
+    nodes = [*nodes_before(loss.grad_fn)]
+    steps = [node for node in nodes if op(node) in IN_STEPS]
+    if not steps: return {}
+    free = {id(node.variable) for node in nodes_before(loss.grad_fn, steps) if hasattr(node, "variable")}
+    found = {}
+    for step in steps:
+        below = {id(node.variable) for node in nodes_before(step) if hasattr(node, "variable")}
+        names = [n for n in zero if id(flight.trained[n]) in below - free]
+        if names: found.setdefault(IN_STEPS[op(step)], []).extend(names)
+    return {name: list(dict.fromkeys(names)) for name, names in found.items()}
+
+
 def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
-    "The findings on gradients of zeros: is a layer behind them silent?"
+    "The findings on gradients of zeros: is a function behind them constant between its steps, or a layer silent?"
+    rounded = behind_rounding(flight, zero)
+    for name, names in rounded.items():
+        yield Suspect("term without gradient", "likely", f"{first_few(names, 4)} lead to the loss through {name} only, "
+                      "whose gradient is zero everywhere: this part of the loss trains nothing. Take the numbers "
+                      f"before {name} for the loss.", owners(flight, names))
+    zero = [n for n in zero if not any(n in names for names in rounded.values())]
+    if not zero: return
     outputs = layer_outputs(flight, flight.batch.raw)
     def is_silent(ts):
         return ts[0].numel() > 1 and not any(t.any() for t in ts)
@@ -254,9 +283,25 @@ def leaves_of(t: Tensor) -> list[Tensor]:
     return [node.variable for node in nodes_before(t.grad_fn) if hasattr(node, "variable")]
 
 
+def content(cell: CellType) -> Any:
+    try: return cell.cell_contents
+    except ValueError: return None  # of a variable that is not set yet
+
+
+def parts_of(x: Any) -> dict[str, Any]:
+    "What a plain object holds, by name: a list, a dict, settings, a function with what it has taken along."
+    if isinstance(x, Mapping): return {str(key): part for key, part in x.items()}
+    if isinstance(x, list | tuple | set | deque): return {str(i): part for i, part in enumerate(x)}
+    if isinstance(x, partial): return {"func": x.func, "args": x.args, "keywords": x.keywords}
+    if isinstance(x, FunctionType):
+        return dict(zip(x.__code__.co_freevars, map(content, x.__closure__ or ())))
+    if isinstance(x, type | ModuleType | Tensor) or not hasattr(x, "__dict__"): return {}
+    return vars(x)
+
+
 def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the id of a tensor
-    "Where tensors are that modules keep in plain attributes, such as a list of layers."
-    found = {}
+    "Where tensors are that modules keep in plain attributes, such as a list of layers, or settings that have them."
+    found, seen = {}, set()
     def look(x, name, depth):
         if isinstance(x, Tensor):
             for t in (x, *leaves_of(x)):
@@ -264,12 +309,10 @@ def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the i
         elif isinstance(x, nn.Module):
             for own, p in x.named_parameters():
                 found.setdefault(id(p), f"{name}.{own}".rpartition(".")[0])
-        elif depth and isinstance(x, dict):
-            for key, part in x.items():
+        elif depth and id(x) not in seen:
+            seen.add(id(x))
+            for key, part in parts_of(x).items():
                 look(part, f"{name}.{key}", depth - 1)
-        elif depth and isinstance(x, list | tuple):
-            for i, part in enumerate(x):
-                look(part, f"{name}.{i}", depth - 1)
     for prefix, m in model.named_modules():
         for attribute, x in vars(m).items():
             if attribute not in OF_TORCH:
@@ -293,7 +336,7 @@ def is_computed(model: nn.Module, place: str) -> bool:
               look_first="the names in `model.named_parameters()`, beside the layers that forward calls",
               advice="Keep layers in nn.ModuleList or nn.ModuleDict, not in a list or dict. Give the parameters of a "
                      "loss function to an optimizer. What shall not be trained needs requires_grad_(False).",
-              brings=("loss does not fall", "cannot learn by heart")),
+              brings=("random in eval", "loss does not fall", "cannot learn by heart")),
         price=PASSES)
 def all_registered(flight: TestFlight) -> Check:
     "Does the loss depend on parameters that neither the model nor an optimizer has?"
@@ -314,7 +357,7 @@ def all_registered(flight: TestFlight) -> Check:
                       "itself is kept nowhere. Move the model instead.", moved)
     if places:
         yield Suspect("not registered", "likely", f"The loss depends on what is in {first_few(places, 4)}, which is no "
-                      "part of the model: it is kept in a plain list, dict or tuple.", places)
+                      "part of the model: it is kept in a plain list, dict or object.", places)
     own = dict(flight.loss_fn.named_parameters()) if isinstance(flight.loss_fn, nn.Module) else {}
     of_loss = [name for name, t in own.items() if any(t is one for one in strange)]
     if of_loss and flight.optimizers:

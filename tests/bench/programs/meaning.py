@@ -36,8 +36,9 @@ CAUSES = {
     "targets not scaled": {"targets not scaled"},
     "constant targets": {"constant targets"},
     # shuffled apart, shifted, of others
-    "labels do not belong to inputs": {"labels not used", "target too far ahead", "labels look random"},
-    "labels wrongly encoded": {"loss does not fit the targets"},
+    "labels do not belong to inputs": {"labels not used", "target too far ahead", "labels look random",
+                                       "inputs of other rows"},
+    "labels wrongly encoded": {"loss does not fit the targets", "labels left out"},
     # another scale, order of channels or encoding
     "validation differs from training": {"validation differs from training"},
     "the answer is among the inputs": {"target among the inputs", "later places are seen"},
