@@ -37,7 +37,7 @@ def usual_size(m: nn.Module, name: str, p: Tensor) -> float | None: # None if it
     return 1. if "norm" in type(m).__name__.lower() else None
 
 
-def size_of(p: Tensor) -> float: return p.detach().double().square().mean().sqrt().item()
+def mean_size(p: Tensor) -> float: return p.detach().double().square().mean().sqrt().item()
 
 
 def how_unusual(m: nn.Module) -> float:
@@ -46,7 +46,7 @@ def how_unusual(m: nn.Module) -> float:
     for name, p in own_parameters(m).items():
         usual = usual_size(m, name, p)
         if usual is None: continue
-        size = size_of(p)
+        size = mean_size(p)
         found.append(size if not usual else abs(torch.tensor(size/usual).log().item()))
     return max(found)
 
@@ -125,10 +125,10 @@ def unusual_numbers(layer: str, m: nn.Module) -> str:
     def distance(item):
         name, p = item
         usual = usual_size(m, name, p)
-        return abs(size_of(p) - usual)/(usual or 1) if usual is not None else 0
+        return abs(mean_size(p) - usual)/(usual or 1) if usual is not None else 0
     name, p = max(own_parameters(m).items(), key=distance)
     usual = in_digits(usual_size(m, name, p))
-    return f"{layer}.{name} begins with numbers of size {in_digits(size_of(p))}, and {usual} is usual"
+    return f"{layer}.{name} begins with numbers of size {in_digits(mean_size(p))}, and {usual} is usual"
 
 # %% ../../../nbs/lib/stats/checking/first-weights.ipynb #9f6b5ad0
 @claims("The model learns from these first weights about as well as from others.",

@@ -169,7 +169,7 @@ def terms_of(seen: SeenLoss) -> list[Term]:
             terms.append(Term(name, factor.sum().item(), (factor*t.detach()).sum().item()))
     return terms
 
-# %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #8dbca3d6
+# %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #d96add51
 OF_PAIRS = "matmul", "mm", "__matmul__", "einsum", "bmm", "cosine_similarity", "inner"
 
 

@@ -67,7 +67,7 @@ def in_a_row(calls: list[Linear], ends: set) -> list[tuple[Linear, Linear]]:
             found.append((made[node], call))
     return found
 
-# %% ../../../nbs/lib/stats/checking/structure.ipynb #506383ae
+# %% ../../../nbs/lib/stats/checking/structure.ipynb #5d3bb82f
 POOLS = {"MaxPool2DWithIndices", "MaxPool3DWithIndices", "AdaptiveMaxPool2D", "AdaptiveMaxPool3D", "AvgPool2D",
          "AvgPool3D", "AdaptiveAvgPool2D", "AdaptiveAvgPool3D", "Mean", "Sum"}
 STRAIGHT = ONLY_TURNED | POOLS | {"AccumulateGrad", "Addmm", "Mm", "Convolution", "MkldnnConvolution", "Add", "Sub",

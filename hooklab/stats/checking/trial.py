@@ -89,6 +89,7 @@ class TestFlight:
         self.pass_seconds = 0. # how long a pass takes
         self.first: Any = None # the `FirstStep`
         self.sets: dict[str, Any] = {} # what was read of `train` and `valid`, a `DataSet` each
+        self.keep_buffers()
         self.lesson: Any = None # how the loss went while 16 samples were learned, a `Lesson`
         self.seen: Any = None # the calls of loss functions in a pass of this batch, a `SeenLoss`
         if not model.training: model.train()
@@ -97,6 +98,10 @@ class TestFlight:
         self.trained = {name: p for name, p in self.parameters.items() if p.requires_grad}
         self.quiet = "eval" # the mode in which passes can be compared
         self.has_forces = False # does its forward compute gradients?
+
+    def keep_buffers(self):
+        "Remember the buffers as they are before the pass with which others are compared."
+        self.first_buffers = [b.detach().clone() for b in self.model.buffers()]
 
     def afford(self, passes: int, most: float = 3.):
         "Raise an error where so many passes would take too long."
