@@ -22,8 +22,7 @@
     starts     parameters that nothing has filled, scales of norms
     operations what single operations get: a column and a row, labels as logits, two activations
     sequences  does a model see what it predicts? Is the target too far ahead?
-    norms      do the running statistics of a norm fit what it gets?
-    modes      is train mode the same before and after a pass in eval mode?
+    modes      does a pass in eval mode change train mode, and do running statistics fit the batches?
     by_heart   does a model learn 16 samples with its optimizer?
     first_weights would it learn them from other first weights?
 """

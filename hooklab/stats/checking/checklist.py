@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
 from . import (
-    by_heart, data, dependence, first_weights, functions, loss, masks, modes, norms, operations, precision,
+    by_heart, data, dependence, first_weights, functions, loss, masks, modes, operations, precision,
     probes, sequences, set_targets, sets, starts, structure, task, training)
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import (
@@ -46,7 +46,7 @@ def loss_finite(flight: TestFlight) -> Check:
 
 
 ROOMS = (data, starts, sets, set_targets, loss, task, precision, operations, training, dependence, probes, masks,
-         norms, modes, functions, structure, sequences, by_heart, first_weights)  # in the order of their checks
+         modes, functions, structure, sequences, by_heart, first_weights)  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
 PREFLIGHT_PAGES = {page: {what: known for what, known in PREFLIGHT.items() if known.page == page}
