@@ -1,7 +1,7 @@
 """How often preflight, diagnose and find_nan name the cause in small programs with a fault that somebody really had.
 
     python -m tests.bench programs [--set open_half …] [--only PART_OF_NAME …] [--show]
-    python -m tests.bench programs --first-look third_set     once: its figures go to results/first_looks.json
+    python -m tests.bench programs --first-look fourth_set    once: its figures go to results/first_looks.json
     python -m tests.bench.bench_programs --plain [--set …] [--only …]     the programs without hooklab
     TORCH_AUDIT=FOLDER python -m tests.bench programs     beside torch-audit, see diagnose_peers.py
 
@@ -35,7 +35,7 @@ from tests.bench.bars import RESULTS
 from tests.bench.bench_diagnose import harm_seeds, harmed
 from tests.bench.diagnose_runs import Nothing
 from tests.bench.measure import share
-from tests.bench.programs import HALVES, SETS, half_of, meaning, programs
+from tests.bench.programs import HALVES, OPENED, SETS, half_of, meaning, programs
 from tests.support.odd_runs import RUNS, learns, looked_at
 
 TOOLS = "preflight", "diagnose", "find_nan"
@@ -231,7 +231,7 @@ def figures_of(name_of_set: str, only: list[str], show: bool) -> dict:
     figures[f"{name_of_set}: by area"] = [by_area(area, found) for area, found in areas.items()]
     figures[f"{name_of_set}: programs"] = [{
         "programs": len(harmful), "without harm": len(harmless), "from 2020 on": sum(p.YEAR >= 2020 for p in harmful)}]
-    if name_of_set in HALVES:  # what the tools say of single programs of another set is for nobody who writes rules
+    if name_of_set in OPENED:  # what the tools say of single programs of another set is for nobody who writes rules
         figures[f"{name_of_set}: misses"] = [str(one) for one in said if not one.names_cause(TOOLS)]
         figures[f"{name_of_set}: alarms"] = [str(one) for one in twins if one.alarms(TOOLS)]
     return figures
