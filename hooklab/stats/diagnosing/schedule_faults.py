@@ -236,10 +236,13 @@ def begins_too_low(run: Run) -> Iterator[Seen]:
     rates, given = run.rates, [o.get("lr") for o in run.optimizers]
     given = max((rate for rate in given if rate), default=0)
     if len(rates) < SOON or not rates.max() < NO_FACTOR*given: return
-    rises = int((rates[1:] > rates[:-1]).int().sum())
+    low = int(rates.argmin())
+    rises = int((rates[low + 1:] > rates[low:-1]).long().cumprod(0).sum())
+    falls_first = 0 < low < SOON and rates[low] <= rates[0]/2  # its first rate, then those of the warm-up
+    if rises < LASTS or not falls_first: return
     for s in schedules_of(run):
         base = s["base"]
-        if not base or not 0 < base < NO_FACTOR*given or s["before"] or rises < LASTS: continue
+        if not base or not 0 < base < NO_FACTOR*given or s["before"]: continue
         yield Seen([], run.log_span(0), "likely",
                    f"The optimizer was made with a rate of {in_digits(given)}, and its largest rate was "
                    f"{in_digits(rates.max())}: the {s['type']} takes {in_digits(base)} for the full rate, which the "

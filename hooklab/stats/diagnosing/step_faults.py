@@ -312,12 +312,16 @@ def average_in_16_bits(run: Run) -> Iterator[Seen]:
     "Is a copy of the model updated again and again, without any effect on most of its numbers?"
     for c in run.facts.get("copies", {}).values():
         kind, stays = c.get("dtype"), c.get("stays")
-        if kind not in APART or c["writes"] < SOON or not stays or not stays > MOST: continue
+        if kind not in APART or stays is None or stays <= MOST: continue
+        if math.isnan(stays):  # nothing has changed, so it may be a fixed copy
+            if c["writes"] < SOON: continue
+            stays = 1.
         of = f" of `{c['part']}`" if c["part"] else " of the model"
+        often = f" {c['writes']} times" if c["writes"] else ""  # writes through `.data` are not counted
         yield Seen([], run.log_span(0), "likely",
-                   f"A copy{of} in {kind} was updated {c['writes']} times, and of the numbers that have moved in the "
-                   f"model, {stays:.0%} are exactly as they were in the copy: numbers in {kind} are {APART[kind]} "
-                   "apart, and smaller updates are rounded away.",
+                   f"A copy{of} in {kind} was updated{often}, and of the numbers that have moved in the model, "
+                   f"{stays:.0%} are exactly as they were in the copy: numbers in {kind} are {APART[kind]} apart, and "
+                   "smaller updates are rounded away.",
                    "Keep the average of the weights in float32, as in `copy.deepcopy(model).float()`.")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #9a3d43aa

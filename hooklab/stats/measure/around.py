@@ -161,11 +161,16 @@ def some_numbers(m: nn.Module) -> dict[str, Tensor]:
 
 
 def stays(before: list[dict[str, Tensor]], copy: nn.Module, model: nn.Module) -> Tensor | None:
-    "Of the numbers that have clearly moved in the model, the share that is as it was in the copy."
+    """Of the numbers that have clearly moved in the model, the share that is as it was in the copy. Parameters of which
+    no number has changed there are left out: if all are, it is NaN."""
     (old, old_model), now, model_now = before, some_numbers(copy), some_numbers(model)
-    moved = [(model_now[name] - x).abs() > CLEAR*x.abs() for name, x in old_model.items()]
-    same = [(now[name] == x)[where] for (name, x), where in zip(old.items(), moved)]
-    return torch.cat(same).double().mean() if same else None
+    same, of = [], []
+    for (name, x), (other, y) in zip(old.items(), old_model.items()):
+        moved = (model_now[other] - y).abs() > CLEAR*y.abs()
+        counts = moved & (now[name] != x).any()
+        same.append((counts & (now[name] == x)).sum())
+        of.append(counts.sum())
+    return torch.stack(same).sum()/torch.stack(of).sum() if same else None
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #3d38d995
 NEAR = .2  # of the length of a parameter: what a first step moves, and two that are drawn apart are at 1.4
