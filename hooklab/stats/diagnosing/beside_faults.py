@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from hooklab.hooks.select import first_few
 from hooklab.stats.diagnosing.evidence import LASTS, SOON, Run, Seen
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
+from hooklab.stats.measure.other_steps import BEGUN
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #cfa80482
 OFTEN = .3  # of the steps of the loop: a scaler or a guard against NaN skips far fewer
@@ -29,6 +30,21 @@ def thrown_away(run: Run) -> Iterator[Seen]:
     yield Seen([], run.log_span(0), "certain",
                f"In {n} of {watched['n']} steps of the loop, gradients were cleared before any optimizer step had "
                f"used them; only {watched['stepped']} had a step of the optimizer.")
+
+# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #905f4a5b
+def one_never_steps(run: Run) -> Iterator[Seen]:
+    "One of several optimizers makes no step, though gradients come for it, and nothing else moves its parameters."
+    made = run.facts.get("watched", {}).get("made", [])
+    if len(made) != len(run.optimizers) or max(made, default=0) < SOON or run.scaled: return
+    for i, (o, n) in enumerate(zip(run.optimizers, made)):
+        mine = {name: run.params[name] for name in o["decay"] if name in run.params}
+        waits = [name for name, p in mine.items() if p["trainable"] and p["got"]]
+        if n or not waits or any(p["moved"] or p["written"] for p in mine.values()): continue
+        yield Seen(waits, run.log_span(0), "likely",
+                   f"Optimizer {i + 1} of {len(made)}, the {o['type']} of {first_few(waits, 2)}, made no step, while "
+                   f"another one made its step {max(made)} times. Gradients come for its parameters, and none moves.",
+                   "Call step() of this optimizer, too, after the backward() of its loss. The one that is called there "
+                   "may be that of another optimizer.")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #a8998783
 REGULAR = .8  # of the distances between steps with cleared gradients: these are the same
@@ -75,15 +91,34 @@ SOME = 1/3  # of the steps: what happens more often is part of the training, suc
 def train_mode(run: Run) -> Iterator[Seen]:
     "Is the model called without a graph now and then, always in train mode?"
     modes, n = run.facts.get("modes"), run.facts.get("watched", {}).get("n", 0)
-    if not modes or modes["in_eval"] or modes["rows"] < 2 or modes["rows"] > SOME*n:
-        return
+    if not modes: return
     types = sorted({layer["type"] for name, layer in run.facts["layers"].items() if name in modes["names"]})
     if not types: return
+    yield from after_the_record(run, modes, types)
+    if modes["in_eval"] or modes["rows"] < 2 or modes["rows"] > SOME*n: return
     several = modes["in_train"] > 1.5*modes["rows"]  # a single batch may be meant to be looked at
     yield Seen([], run.log_span(0), "likely" if several else "note",
                f"In {modes['rows']} of {n} steps the model was also called without gradients, {modes['in_train']} "
                f"times in all, each time in train mode. Its {', '.join(types)} act there as in training: results are "
                "noisy, or depend on the batch.")
+
+
+def after_the_record(run: Run, modes: dict, types: list[str]) -> Iterator[Seen]:
+    "Was the model called in train mode after the record, and not trained? Or may it be, as it is still in that mode?"
+    begun = BEGUN.get(getattr(run, "stats", None))
+    after = begun and begun.since_the_end()
+    if not after or after["trained"]: return
+    if after["statistics"]:
+        yield Seen([], run.log_span(0), "likely",
+                   "After the record ended, the model was called in train mode, and not trained: the statistics of its "
+                   f"{', '.join(types)} have changed, and no parameter.")
+    drops = [kind for kind in types if "Dropout" in kind]
+    if drops and after["training"] and not after["statistics"] and not modes["in_eval"] and modes["looks"] >= LASTS:
+        yield Seen([], run.log_span(0), "note",
+                   f"The model was not in eval mode while it was recorded, and is in train mode still: its "
+                   f"{', '.join(drops)} is on in whatever it computes now.",
+                   "Call model.eval() before it is tested, or writes samples: torch.no_grad() and inference_mode() "
+                   "leave the mode as it is.")
 
 
 def is_trained_around(run: Run, layer: str) -> bool:

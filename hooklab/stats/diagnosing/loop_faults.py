@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.select import first_few
+from hooklab.stats.diagnosing.beside_faults import one_never_steps
 from hooklab.stats.diagnosing.evidence import (
     LASTS, MOSTLY, RATIO_SMALL, SOON, Run, Seen, falls_well, lasting, without_nan)
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
@@ -94,6 +95,13 @@ BY_HAND = ("Call model.zero_grad() once for each update, before backward(); the 
               "step(), and for a step() before backward().",
        brings=(WEAK,))
 def step_before_backward(run: Run) -> Iterator[Seen]:
+    if never_backward(run):
+        n = int((run.logged("no_gradients") == 1).sum())
+        yield Seen([], run.log_span(0), "certain",
+                   f"The optimizer made {n} steps, and no parameter ever had a gradient, although the loss that the "
+                   "loop gives leads back to them: backward() is never called.",
+                   "Call loss.backward() between the loss and optimizer.step().")
+        return
     none = run.logged("no_gradients")
     length = run.logged("grad_norm")
     empty = (none == 1) | (length == 0)
@@ -109,7 +117,7 @@ def step_before_backward(run: Run) -> Iterator[Seen]:
                f"In {int(empty.sum())} of {int(steps.sum())} steps of the optimizer no parameter had a gradient, "
                "although gradients were computed: they come after the step, or are cleared before it.")
 
-
+# %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #c3e12f93
 def has_others(run: Run) -> bool:
     "Does an optimizer have no parameter of this model?"
     return any(o["n_foreign"] == o["n"] for o in run.optimizers)
@@ -143,6 +151,15 @@ def uses_gradients(run: Run, none: Tensor) -> bool:
     if run.updates is None: return run.moves
     moves = (run.update > 0).any(0)
     return moves.double().mean().item() > .5
+
+
+def never_backward(run: Run) -> bool:
+    "Did the optimizer make its steps without any gradient, though the loss would have given some?"
+    none = run.logged("no_gradients")
+    steps = ~none.isnan()
+    if steps.sum() < LEAST or not run.facts.get("loss_leads") or has_others(run): return False
+    came = run.some("got") or run.grads.ran.any()
+    return not came and bool((none[steps] == 1).all()) and not uses_gradients(run, none)
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #04dbd344
 @fault("scheduler each batch", page="loop", rank=140, lesson="09-update-ratio",
@@ -251,6 +268,7 @@ def never_ran(run: Run) -> Iterator[Seen]:
        brings=(WEAK,))
 def never_stepped(run: Run) -> Iterator[Seen]:
     "The optimizer is known, and was never called, and nothing else moves the parameters."
+    yield from one_never_steps(run)
     if not run.optimizers or run.scaled or run.moves: return
     n_trained = int((run.logged("trained") > 0).sum())
     if n_trained < LASTS: return
@@ -278,6 +296,7 @@ def not_trained(run: Run) -> Iterator[Seen]:
 
 def no_gradient_at_all(run: Run) -> Iterator[Seen]:
     "The optimizer makes its steps, and backward is not called, or the loss does not lead back to the model."
+    if run.once(step_before_backward): return
     none = run.logged("no_gradients")
     steps = ~none.isnan()
     came = run.some("got") or run.grads.ran.any()

@@ -22,6 +22,7 @@ ENOUGH = 40  # steps: earlier, a healthy run may still be there
 SLOW_START = 200  # steps: the same for a product of which one factor begins at zero, so that the other hardly moves
 ENDS = ("Softmax", "Sigmoid", "Hardsigmoid", "Tanh", "Hardtanh", "ReLU", "ReLU6", "Softplus", "Softsign")
 HALF_LARGE = 65504/4  # a quarter of the largest float16
+GROWS = 2  # times the first outputs: from a quarter, it will soon be too much
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #83bd1753
 @fault("wrong sign", page="loss", rank=80, lesson="08-gradients",
@@ -351,5 +352,8 @@ def float16_limit(run: Run) -> Iterator[Seen]:
     if not bad.any(): return
     most = in_digits(outputs.size[bad].max())
     first = first_row(bad.any(0))
-    yield Seen(outputs.named(bad.any(1)), outputs.span(first), "likely",
+    overflows = outputs.bad.any() or run.skipped[len(run.steps)//2:].any()
+    at_first = outputs.size[bad.any(1), :LASTS].nan_to_num().amax()
+    grows = outputs.size[bad].max() > GROWS*at_first
+    yield Seen(outputs.named(bad.any(1)), outputs.span(first), "likely" if overflows or grows else "note",
                f"Outputs are {most} in size, as the root of the mean square; float16 ends at 65,504.")

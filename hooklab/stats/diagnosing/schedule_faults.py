@@ -89,6 +89,8 @@ def leads_to_its_end(rates: Tensor) -> bool:
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #f81b4a62
 COUNT_BATCHES = "OneCycleLR", "CyclicLR"  # their pages say that they are called after each batch
+WARM_UPS = "LinearLR", "ConstantLR"  # schedules that say that they are no more than that
+WHOLE = 4  # times the warm-up: in a run that is shorter, a plateau behind it may be a part of the schedule
 LONG_WARM_UP = 50  # calls: more epochs than that are no warm-up
 
 
@@ -102,6 +104,7 @@ def never_moves(run: Run) -> Iterator[Seen]:
     n, rates = steps_made(run), run.rates
     if n < SOON: return
     yield from of_another_optimizer(run, n)
+    yield from stays_after_warm_up(run)
     for s in schedules_of(run):
         if s["calls"] > SELDOM*n: continue
         made_for, calls = s["planned"], s["calls"]
@@ -117,6 +120,19 @@ def never_moves(run: Run) -> Iterator[Seen]:
                    f"for epochs. {course}")
 
 
+def stays_after_warm_up(run: Run) -> Iterator[Seen]:
+    "A rate that rises at first and then stays is often meant, so this is a note."
+    rates = run.rates
+    n = int((rates[1:] > rates[:-1]).long().cumprod(0).sum())  # rises at first
+    if n < LASTS or len(rates) < WHOLE*n or (rates[n:] != rates[n]).any(): return
+    if any(s["type"] in WARM_UPS for s in schedules_of(run)): return
+    yield Seen([], run.log_span(n), "note",
+               f"The learning rate rises to {in_digits(rates[n])} in the first {n} steps, and stays there in all "
+               f"{len(rates) - n} steps that follow.",
+               "Right for a warm-up alone. If the rate should fall afterwards, the schedule does not see that its "
+               "warm-up is over: print its rate for all steps before the training.")
+
+
 def of_another_optimizer(run: Run, n: int) -> Iterator[Seen]:
     "A schedule changes the rate of an optimizer that makes no steps."
     others = [s for s in run.facts.get("schedules", {}).values() if not s["mine"] and s["calls"]]
@@ -128,6 +144,7 @@ def of_another_optimizer(run: Run, n: int) -> Iterator[Seen]:
                "Make the schedule after the optimizer is made for the last time, and from that one.")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #25d07550
+TIMES = 2  # down and up again: one may be a second cycle that is meant
 NO_FACTOR = .1  # of the rate of the optimizer: schedules reach 1
 A_RATE = .1  # an optimizer with a larger one counts on its schedule to make it small
 WITHIN = .02  # of a number: the same but for a decay that has begun
@@ -141,7 +158,7 @@ WITHIN = .02  # of a number: the same but for a decay that has begun
        brings=(WEAK,))
 def does_not_fit(run: Run) -> Iterator[Seen]:
     if not (run.logged("updates") > 0).any(): return
-    found = [*waits_in_vain(run), *not_a_factor(run)]
+    found = [*waits_in_vain(run), *not_a_factor(run), *begins_too_low(run), *rate_swings(run)]
     yield from found
     if not found: yield from ends_too_soon(run)
 
@@ -213,6 +230,53 @@ def not_a_factor(run: Run) -> Iterator[Seen]:
                    "reaches 1, and no rate; or give the optimizer a rate of 1.")
         return
 
+# %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #e911e5c2
+def begins_too_low(run: Run) -> Iterator[Seen]:
+    "Was a schedule made while a warm-up held the rate down, so that it takes that rate for the full one?"
+    rates, given = run.rates, [o.get("lr") for o in run.optimizers]
+    given = max((rate for rate in given if rate), default=0)
+    if len(rates) < SOON or not rates.max() < NO_FACTOR*given: return
+    low = int(rates.argmin())
+    rises = int((rates[low + 1:] > rates[low:-1]).long().cumprod(0).sum())
+    falls_first = 0 < low < SOON and rates[low] <= rates[0]/2  # its first rate, then those of the warm-up
+    if rises < LASTS or not falls_first: return
+    for s in schedules_of(run):
+        base = s["base"]
+        if not base or not 0 < base < NO_FACTOR*given or s["before"]: continue
+        yield Seen([], run.log_span(0), "likely",
+                   f"The optimizer was made with a rate of {in_digits(given)}, and its largest rate was "
+                   f"{in_digits(rates.max())}: the {s['type']} takes {in_digits(base)} for the full rate, which the "
+                   "optimizer had when the schedule was made.",
+                   "Make the schedule while the optimizer has its full rate, and the warm-up after it.")
+        return
+
+
+def rate_swings(run: Run) -> Iterator[Seen]:
+    "Does the rate go down to nothing and as slowly up again, several times, as a cosine does behind its end?"
+    known = schedules_of(run)
+    if any(s["type"] in (*COUNT_BATCHES, "CosineAnnealingLR") for s in known): return
+    ends = turning_points(run.rates)
+    gone = run.rates < NEARLY_ZERO*run.rates.max()
+    lows = [(before, low, after) for before, low, after in zip(ends, ends[1:], ends[2:])
+            if gone[low] and after - low >= max((low - before)/2, LASTS)]
+    if len(lows) < TIMES: return
+    who = f"the {known[0]['type']}" if known else "the schedule"
+    yield Seen([], run.log_span(lows[0][0]), "likely",
+               f"The learning rate goes down to {in_digits(run.rates[lows[0][1]])} and as slowly up again "
+               f"{len(lows)} times, first in steps {run.log_steps[lows[0][0]]} to {run.log_steps[lows[0][2]]}: {who} "
+               "goes on behind its end.",
+               "Give the schedule the number of all its calls: a cosine that has come to its end goes up again.")
+
+
+def turning_points(rates: Tensor) -> list[int]:
+    "Where rates begin to go up or down, those at both ends included."
+    if len(rates) < SOON or not rates.isfinite().all(): return []
+    moves = rates.diff()
+    places = moves.nonzero().flatten()
+    signs = moves[places].sign()
+    turns = (signs[1:] != signs[:-1]).nonzero().flatten() + 1
+    return [0, *places[turns].tolist(), len(rates) - 1]
+
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #41415f64
 SEVERAL = 4  # optimizers: parts that are thawed one after the other may have two or three
 
@@ -223,15 +287,21 @@ SEVERAL = 4  # optimizers: parts that are thawed one after the other may have tw
        advice="Make the optimizer once, before the loop, and hand it to the function that trains an epoch. To change "
               "the rate, change `lr` in its param_groups.")
 def made_anew(run: Run) -> Iterator[Seen]:
-    other = run.facts.get("other_steps") or {}
-    n = other.get("n", 0)
-    if n < SEVERAL or other["again"] or other["steps"] < SOON or other["memory"] <= 1:
-        return
-    each = other["steps"]/n
-    yield Seen([], run.log_span(0), "likely" if each < other["memory"] else "note",
-               f"{n} different {other['type']} optimizers moved the parameters one after the other, each for about "
+    other, begun = run.facts.get("other_steps") or {}, run.facts.get("begun") or {}
+    if other.get("n", 0) >= SEVERAL and not other["again"]:
+        yield from forgets(run, other["n"], other["steps"], other)
+    elif begun.get("anew", 0) >= SEVERAL and begun["anew"] == begun["n"]:
+        yield from forgets(run, begun["n"], begun["steps"] + steps_made(run), begun)
+
+
+def forgets(run: Run, n: int, steps: int, of: dict[str, Any]) -> Iterator[Seen]:
+    "So many optimizers made so many steps."
+    each = steps/n
+    if steps < SOON or of["memory"] <= 1: return
+    yield Seen([], run.log_span(0), "likely" if each < of["memory"] else "note",
+               f"{n} different {of['type']} optimizers moved the parameters one after the other, each for about "
                f"{in_digits(each)} steps: the optimizer is made anew, and forgets its averages, which reach back "
-               f"{in_digits(other['memory'])} steps.")
+               f"{in_digits(of['memory'])} steps.")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #ac0223fa
 HALF_OF_LEAST = 2**-25  # of float16: what is smaller becomes zero

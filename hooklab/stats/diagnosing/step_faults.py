@@ -57,7 +57,7 @@ def growth_at_once(run: Run) -> Iterator[Seen]:
                f"{early.sum()} of {len(early)} layers return numbers {GROWTH} times larger than at the start, "
                f"within {row} recorded steps.")
 
-
+# %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #f68cb5ae
 def long_steps(run: Run) -> Iterator[Seen]:
     "Do steps move the parameters far?"
     ratio = run.ratio
@@ -75,7 +75,8 @@ def long_steps(run: Run) -> Iterator[Seen]:
     without_first = ratio[LASTS*starts_long:]
     huge = n >= LASTS and (without_first > RATIO_HUGE).any()
     beyond_doubt = (ratio > CLEARLY*RATIO_LARGE).any()
-    if not (often or mostly or beyond_doubt or huge): return
+    blown_up = n >= 2*LASTS and any(seen.sure == "likely" for seen in run.once(blows_up))
+    if not (often or mostly or beyond_doubt or huge or blown_up): return
     longest = ratio.nan_to_num(0, posinf=0).max()
     yield Seen([], run.outputs.span(0), "likely",
                f"{n} of {len(ratio)} recorded steps move parameters by more than {RATIO_LARGE} of their length, the "
@@ -98,6 +99,7 @@ def jump_of_rate(run: Run) -> Iterator[Seen]:
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #ae9af84e
 RATIO_SMALL_AND_STILL = 6e-4  # as RATIO_SMALL, where the loss does not move either
+LOWERED = 3  # times: by a schedule, between the parts of a run that are recorded one after the other
 STILL = .005  # relative change of outputs, from the first third of a run to the last
 
 
@@ -116,7 +118,8 @@ def little_movement(run: Run) -> Iterator[Seen]:
     ratio = run.ratio[run.ratio > 0]
     if len(ratio) < LASTS: return
     rates = run.rates if len(run.rates) else ratio
-    if still_rises(rates): return
+    begun = run.facts.get("begun", {})
+    if still_rises(rates) or begun.get("rate", 0) > LOWERED*rates.max(): return  # a schedule has made it small
     still = ratio.median() < RATIO_SMALL_AND_STILL and run.once(loss_does_not_fall)
     if ratio.quantile(MOSTLY) >= RATIO_SMALL and not still:
         return
@@ -286,6 +289,7 @@ def clipping_before_unscaling(run: Run) -> Iterator[Seen]:
                "they are clipped while the scaler has them multiplied, and divided afterwards.")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #a0ded002
+MOST = .5  # of the numbers: an average in float32 moves each of them
 APART = {"bfloat16": "0.4 to 0.8 %", "float16": "0.05 to 0.1 %"}  # of a number, to the next one
 
 
@@ -310,6 +314,7 @@ def lost_in_rounding(run: Run) -> list[str]:
               "keeps a copy of them in float32.",
        brings=(WEAK,))
 def rounding_takes_steps(run: Run) -> Iterator[Seen]:
+    yield from average_in_16_bits(run)
     lost = run.once(lost_in_rounding)
     if not lost: return
     kinds = sorted({run.params[name]["dtype"] for name in lost})
@@ -317,6 +322,23 @@ def rounding_takes_steps(run: Run) -> Iterator[Seen]:
     yield Seen(lost, run.outputs.span(0), "likely",
                f"These parameters get gradients, the optimizer writes to them, and all {run.update.shape[1]} updates "
                f"are exactly zero: {apart}, and smaller steps are rounded away.")
+
+
+def average_in_16_bits(run: Run) -> Iterator[Seen]:
+    "Is a copy of the model updated again and again, without any effect on most of its numbers?"
+    for c in run.facts.get("copies", {}).values():
+        kind, stays = c.get("dtype"), c.get("stays")
+        if kind not in APART or stays is None or stays <= MOST: continue
+        if math.isnan(stays):  # nothing has changed, so it may be a fixed copy
+            if c["writes"] < SOON: continue
+            stays = 1.
+        of = f" of `{c['part']}`" if c["part"] else " of the model"
+        often = f" {c['writes']} times" if c["writes"] else ""  # writes through `.data` are not counted
+        yield Seen([], run.log_span(0), "likely",
+                   f"A copy{of} in {kind} was updated{often}, and of the numbers that have moved in the model, "
+                   f"{stays:.0%} are exactly as they were in the copy: numbers in {kind} are {APART[kind]} apart, and "
+                   "smaller updates are rounded away.",
+                   "Keep the average of the weights in float32, as in `copy.deepcopy(model).float()`.")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #9a3d43aa
 DECAYED = 1.  # sum of rate times decay over a run: weights without a gradient would shrink to a third

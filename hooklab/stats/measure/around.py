@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from hooklab.stats.measure.run_facts import plain_number
+from hooklab.stats.measure.run_facts import plain_number, version
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #42a5e5d9
 FRAMES = 8  # functions of the user, from the innermost one
@@ -154,8 +154,28 @@ def not_inside_others(held: list[Any]) -> list[LRScheduler]:
 def members(optimizer: Any) -> set[int]:
     return {id(p) for group in getattr(optimizer, "param_groups", ()) for p in group["params"]}
 
+# %% ../../../nbs/lib/stats/measure/around.ipynb #bfd7e65d
+def some_numbers(m: nn.Module) -> dict[str, Tensor]:
+    "A few numbers of each parameter, as they are now."
+    return {name: p.detach().flatten()[::max(1, p.numel()//SOME)].clone() for name, p in m.named_parameters()}
+
+
+def stays(before: list[dict[str, Tensor]], copy: nn.Module, model: nn.Module) -> Tensor | None:
+    """Of the numbers that have clearly moved in the model, the share that is as it was in the copy. Parameters of which
+    no number has changed there are left out: if all are, it is NaN."""
+    (old, old_model), now, model_now = before, some_numbers(copy), some_numbers(model)
+    same, of = [], []
+    for (name, x), (other, y) in zip(old.items(), old_model.items()):
+        moved = (model_now[other] - y).abs() > CLEAR*y.abs()
+        counts = moved & (now[name] != x).any()
+        same.append((counts & (now[name] == x)).sum())
+        of.append(counts.sum())
+    return torch.stack(same).sum()/torch.stack(of).sum() if same else None
+
 # %% ../../../nbs/lib/stats/measure/around.ipynb #3d38d995
 NEAR = .2  # of the length of a parameter: what a first step moves, and two that are drawn apart are at 1.4
+SOME = 64  # numbers of each parameter are compared one by one
+CLEAR = .05  # of a number: the model has moved it by more
 AVERAGED = "AveragedModel"  # of torch: `update_bn` sets its statistics when the training is over
 
 
@@ -180,6 +200,7 @@ class Copies:
     "Models that began as copies of the one that is trained, or of its parts."
     def __init__(self, model: nn.Module):
         self.model = weakref.ref(model)
+        self.details = {}  # of each, by its id: some numbers of both, and how often its parameters were written to
         self.found = []  # a weak reference to each, the part that it is a copy of, and both lengths at the first look
 
     def look(self, held: list[Any]):
@@ -196,6 +217,8 @@ class Copies:
                 if m is None or id(inside) in own or not begins_as(inside, m): continue
                 kind = type(x).__name__
                 self.found.append((weakref.ref(inside), name, kind, numbers_of(inside), numbers_of(m)))
+                versions = [*map(version, inside.parameters())]
+                self.details[id(inside)] = [some_numbers(inside), some_numbers(m)], versions
                 own |= {id(part) for part in x.modules()}
                 break
 
@@ -211,8 +234,17 @@ class Copies:
                 "got": any(p.grad is not None for p in copy.parameters()),
                 "moved": {key: (now[key] != x) for key, x in before.items() if key in now},
                 "model_moved": {key: (model_now[key] != x) for key, x in of_model.items() if key in model_now},
+                **self.in_detail(copy, model.get_submodule(name)),
             }
         return found
+
+    def in_detail(self, copy: nn.Module, of: nn.Module) -> dict[str, Any]:
+        "The type of its numbers, how often they were written to, and how many are as they were."
+        before, versions = self.details[id(copy)]
+        writes = [version(p) - n for p, n in zip(copy.parameters(), versions)]
+        kinds = {str(p.dtype).removeprefix("torch.") for p in copy.parameters()}
+        kind = " and ".join(sorted(kinds))
+        return {"dtype": kind, "writes": min(writes, default=0), "stays": stays(before, copy, of)}
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #b27effa0
 class Surroundings:

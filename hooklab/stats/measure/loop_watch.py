@@ -17,13 +17,14 @@ from torch import Tensor, nn
 
 from hooklab.hooks.copies import is_wrapper, stands_for_many
 from hooklab.hooks.group import Group
-from hooklab.hooks.layer_hook import GradientHook, listen
+from hooklab.hooks.layer_hook import GradientHook, LayerHook, listen
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
 from hooklab.stats.measure.around import Surroundings
 from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, read_look
+from hooklab.stats.measure.other_steps import OtherSteps
 from hooklab.stats.measure.run_facts import MemberFacts, facts_of_arguments, facts_of_layers, torch_optimizer
-from hooklab.stats.measure.step_watch import OtherSteps, UnknownSteps
+from hooklab.stats.measure.step_watch import UnknownSteps
 from hooklab.stats.records.run_log import RunLog, given_loss
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #856ea455
@@ -73,6 +74,16 @@ class WatchGroup(Group):
     def let_go(self):
         super().let_go()
         self.watch = None
+
+
+class LayerMode(LayerHook):
+    "Sees whether a method of the model other than its forward, such as one that writes samples, calls a layer."
+    __slots__ = ()
+    port, eager_only = "forward_pre", True
+    def saw(self, layer, given, compiling):
+        watch = self.group.watch
+        if watch is None or torch.is_grad_enabled(): return
+        if not watch.listening.depth.get(get_ident()): watch.modes.without_graph(layer.training)
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #26b54a3b
 def called_by_loops(model: nn.Module) -> dict[str, nn.Module]: # By name
@@ -188,6 +199,24 @@ class ModeWatch:
         return {"in_train": self.in_train, "in_eval": self.in_eval, "rows": self.rows, "resting": resting,
                 "looks": self.looks, "names": [*self.layers]}
 
+# %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #f351d3bc
+MOST_NODES = 5000  # of a graph: a loss of a small model has some hundred
+
+
+def leads_to(loss: Tensor, model: nn.Module) -> bool:
+    "Does the graph of a loss lead back to a parameter of the model?"
+    params = {id(p) for p in model.parameters()}
+    layer, seen = [loss.grad_fn], set()
+    while layer and len(seen) < MOST_NODES:
+        inside = []
+        for node in layer:
+            if node is None or node in seen: continue
+            seen.add(node)
+            if id(getattr(node, "variable", None)) in params: return True
+            inside += [before for before, _ in node.next_functions]
+        layer = inside
+    return False
+
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #c01a3c6b
 class LoopWatch:
     "Watches a training loop from the outside, and in some steps looks at the inputs and outputs of the model."
@@ -208,13 +237,16 @@ class LoopWatch:
         self.first_step = 0  # the number of the first step: not 0 in a run that is resumed
         self.called = called_by_loops(model)
         self.inner = {name: unwrap(m) for name, m in self.called.items()}  # a wrapper has a mode of its own
-        self.listening = None
+        self.listening = self.one_layer = None
         self.unknown = None if optimizers else UnknownSteps(list(self.root.parameters()))
         known = [torch_optimizer(optimizer) for optimizer in optimizers]
         self.around, self.others = Surroundings(self.root, known), OtherSteps(self.root, known)
         self.modes = ModeWatch(self.root)
         self.stepped = 0  # steps of the loop in which an optimizer made its step
         self.thrown_away = 0  # steps in which gradients were cleared before any step used them
+        self.made = [0]*len(known)  # steps of the loop in which each optimizer made its step
+        self.leads = None  # does the loss that the loop gives lead back to a parameter of the model?
+        self.begun = None  # whether the record was begun before
         self.around.look()
 
     def put_on(self) -> Self:
@@ -223,6 +255,9 @@ class LoopWatch:
             if self.called:
                 self.listening = WatchGroup(self)
                 listen(RootWatch, self.called, self.listening)
+                if self.modes.layers:
+                    self.one_layer = WatchGroup(self)
+                    listen(LayerMode, dict([*self.modes.layers.items()][:1]), self.one_layer)
             self.others.put_on()
             self.called = {}
         except BaseException:
@@ -281,9 +316,12 @@ class LoopWatch:
         if seen: row |= seen
         elif self.unknown is not None: row |= self.unknown.take()
         if loss is not None:
+            if self.leads is None and isinstance(loss, Tensor): self.leads = leads_to(loss, self.root)
             row |= given_loss(loss)
             self.loss_given = True
-        self.thrown_away += row.pop("thrown_away", False) and not self.others.n
+        thrown_away, made = row.pop("thrown_away", False), row.pop("made", self.made)
+        if not self.others.n: self.thrown_away = self.thrown_away + thrown_away
+        if made is not self.made: self.made = [n + m for n, m in zip(self.made, made)]
         self.stepped += "updates" in row
         self.modes.end_step(self.looking)
         if self.looking:
@@ -303,12 +341,16 @@ class LoopWatch:
             if name in layers:
                 layers[name]["running_mean_moves"] = moves
         known |= {"modes": self.modes.facts(), "other_steps": self.others.facts(), **self.around.facts()}
-        known |= {"thrown_away": self.thrown_away, "watched": {"n": self.n, "stepped": self.stepped}}
+        known |= {"thrown_away": self.thrown_away, "loss_leads": self.leads}
+        known["watched"] = {"n": self.n, "stepped": self.stepped, "made": list(self.made)}
+        if self.begun is not None: known["begun"] = self.begun.facts()
         inputs, outputs = list(self.looks.inputs), list(self.looks.outputs)
         return partial(read_facts, known, inputs, outputs, self.first_step)
 
     def remove(self):
-        if self.listening is not None: self.listening.remove()
+        if self.begun is not None: self.begun.ends()
+        for group in self.listening, self.one_layer:
+            if group is not None: group.remove()
         self.others.remove()
         if self.unknown is not None: self.unknown.remove()
 

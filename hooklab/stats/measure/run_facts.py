@@ -147,6 +147,7 @@ class MemberFacts:
         optimizer = self.optimizers[i]
         defaults = getattr(optimizer, "defaults", {})
         settings = {key: plain_number(defaults.get(key)) for key in ("momentum", "betas", "eps", "maximize")}
+        settings["lr"] = given_rate(optimizer)
         return {
             "type": type_of_optimizer(optimizer),
             "n": len(members),
@@ -162,6 +163,14 @@ def torch_optimizer(optimizer: Any) -> Any:
     "The optimizer inside a wrapper; itself if it is none of torch's, as in fastai."
     try: return innermost(optimizer)
     except TypeError: return optimizer
+
+
+def given_rate(optimizer: Any) -> Any:
+    "The rate that an optimizer was made with; None if it is the usual one of its class, which nobody may have chosen."
+    rate = plain_number(getattr(optimizer, "defaults", {}).get("lr"))
+    try: usual = signature(type(optimizer)).parameters["lr"].default
+    except (TypeError, ValueError, KeyError): usual = None
+    return None if rate == usual else rate
 
 
 def type_of_optimizer(optimizer: Any) -> str:

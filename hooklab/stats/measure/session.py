@@ -19,7 +19,8 @@ from .attention_meter import AttentionMeter, can_be_metered
 from .loop_watch import LoopWatch
 from .meter_groups import GradientScale, Measuring, MeterGroup
 from .own_hook import HookHistory, OwnHookGroup
-from .run_facts import facts_of_layers
+from .other_steps import begin
+from .run_facts import facts_of_layers, torch_optimizer
 from .running import RUNNING
 from .step_end import StepEnd
 from .step_watch import StepWatches
@@ -311,6 +312,9 @@ def begin_records(stats: Recorded, session: Session):
     if earlier:
         stats.earlier_facts = earlier.facts_before()
         records, attention = earlier.gone_on(records, attention, session)
+    if session.watch is not None:
+        known = [torch_optimizer(optimizer) for optimizer in session.optimizers]
+        session.watch.begun = begin(stats, unwrap(session.model), known, goes_on=bool(earlier))
     stats._hold(records)
     keep_log(stats, session.log)
     stats.attention, stats.losses = attention, None

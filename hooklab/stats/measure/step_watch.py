@@ -7,7 +7,6 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #35a3fc04
 import math
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
@@ -17,11 +16,11 @@ from torch import Tensor, nn
 from hooklab.hooks.backward_end import BackwardEnd
 from hooklab.hooks.copies import is_wrapper
 from hooklab.hooks.distributed import parts_for
-from hooklab.hooks.occasions import every_step_hook_to_put_on
 from hooklab.hooks.tensor import tensor_hook_to_put_on
 from hooklab.stats.measure.gradient_norms import GradientNorms, Norms
 from hooklab.stats.measure.run_facts import torch_optimizer
-from hooklab.stats.measure.step_end import StepSpan, optimizers_in, params_of
+from hooklab.stats.measure.run_facts import version as version_of
+from hooklab.stats.measure.step_end import StepSpan
 from hooklab.stats.records.statistics import NOT_MEASURED
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #ca658011
@@ -84,6 +83,7 @@ class StepWatch:
         self.seen = {}
         self.looked = False  # at the gradients of the step that goes on?
         self.unused = None  # a gradient that was there when a step of the loop ended without one of the optimizer
+        self.arrived = None  # the gradient that was there when a backward pass of this step ended, and its version
         self.span = StepSpan(optimizer, self.before, self.after, self.within)
 
     def put_on(self) -> Self:
@@ -136,18 +136,35 @@ class StepWatch:
         self.span.forget()
         return seen
 
-    def throws_away(self, stepped: bool) -> bool:
+    def pass_ends(self, scale):
+        "Called where a backward pass ends."
+        self.norms.pass_ends(self.params, scale)
+        if self.probe is None: return
+        g = self.probe.p.grad
+        self.arrived = None if g is None else (g, version_of(g))
+
+    def throws_away(self, stepped: bool) -> bool | Tensor:
         "Was a gradient cleared that no step had used? Called where a step of the loop ends: did an optimizer step?"
         if self.probe is None: self._choose()
         if self.probe is None: return False
         before, now = self.unused, self.probe.p.grad
+        arrived, self.arrived = self.arrived, None
         self.unused = None if stepped else now
-        return before is not None and not stepped and now is not before
+        if stepped: return False
+        left_over = before is not None and now is not before
+        return left_over or arrived is not None and is_cleared(now, *arrived)
 
     def remove(self):
         self.span.remove()
-        self.unused = None
+        self.unused = self.arrived = None
         if self.probe is not None: self.probe.remove()
+
+# %% ../../../nbs/lib/stats/measure/step-watch.ipynb #eafda417
+def is_cleared(now: Tensor | None, g: Tensor, version: int) -> bool | Tensor:
+    "Has a gradient been removed or set to zero since it had this version?"
+    if now is None: return True
+    written = now is g and version_of(now) != version and now.layout == torch.strided
+    return written and (~now.any() if now.device.type != "cpu" else not now.any())
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #75ad0888
 class UnknownSteps:
@@ -175,56 +192,6 @@ class UnknownSteps:
 
     def remove(self):
         if self.probe is not None: self.probe.remove()
-
-# %% ../../../nbs/lib/stats/measure/step-watch.ipynb #e5534b10
-class OtherSteps:
-    "Counts the steps of optimizers that move the model and that nobody gave, such as those that are made in the loop."
-    def __init__(
-        self,
-        model: nn.Module, # The model
-        optimizers: list, # Those that were given; empty if they are unknown
-    ):
-        self.params = {id(p) for p in model.parameters()}
-        self.given = optimizers
-        self.old, self.foreign = weakref.WeakSet(), weakref.WeakSet()  # those of this model, and of others
-        self.now = lambda: None  # the one that was new last
-        self.n = self.steps = self.again = 0  # optimizers; their steps; those of one that was new before the last
-        self.kind, self.memory = "", 1.
-        self.hook = every_step_hook_to_put_on(self.stepped)
-
-    def put_on(self): self.hook.put_on()
-
-    def stepped(self, optimizer, args, kwargs):
-        if any(optimizer is one for one in self.given) or optimizer in self.foreign:
-            return
-        if self.now() is not optimizer:
-            if optimizer in self.old: self.again += 1
-            elif not self.is_new(optimizer): return
-        self.steps += 1
-
-    def is_new(self, optimizer) -> bool:
-        inside = [part for one in self.given for part in optimizers_in(one)]
-        if any(optimizer is part for part in inside) or self.params.isdisjoint(params_of(optimizer)):
-            self.foreign.add(optimizer)
-            return False
-        self.old.add(optimizer)
-        self.now = weakref.ref(optimizer)
-        self.n += 1
-        self.kind, self.memory = type(optimizer).__name__, memory_of(optimizer)
-        return True
-
-    def facts(self) -> dict[str, Any]:
-        return {"n": self.n, "steps": self.steps, "again": self.again, "type": self.kind, "memory": self.memory}
-
-    def remove(self): self.hook.remove()
-
-
-def memory_of(optimizer: Any) -> float:
-    "How many steps the averages of an optimizer go back."
-    group = (getattr(optimizer, "param_groups", None) or [{}])[0]
-    keeps = [*group.get("betas", ()), group.get("momentum", 0), group.get("alpha", 0)]
-    keeps = [float(x) for x in keeps if isinstance(x, int | float) and 0 <= x < 1]
-    return 1/(1 - max(keeps, default=0.))
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #75ad0887
 def has_closure(optimizer: Any, args: tuple, kwargs: dict) -> bool: # torch gives the optimizer as an argument, too
@@ -296,17 +263,16 @@ class StepWatches:
 
     def pass_ends(self):
         scale = self.scale()
-        for watch in self.watches:
-            watch.norms.pass_ends(watch.params, scale)
+        for watch in self.watches: watch.pass_ends(scale)
 
     def take(self) -> dict[str, Any]:
         "The numbers of the step that ends here, as a row of the log."
-        row = {}
-        for watch in self.watches:
-            row |= of_several(row, watch.take())
+        row, seen = {}, [watch.take() for watch in self.watches]
+        for of_one in seen: row |= of_several(row, of_one)
         stepped = "updates" in row
         if self.closely:
             row["thrown_away"] = sum(watch.throws_away(stepped) for watch in self.watches) > 0
+            row["made"] = ["updates" in of_one for of_one in seen]
         unsure = self.hears_too_little
         self.norms = [watch.norms.take(unsure) for watch in self.watches]
         if self.end: self._listen_anew(unsure)

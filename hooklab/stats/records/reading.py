@@ -87,7 +87,7 @@ LAYER |= {f"{name}?": SETTING for name in SETTINGS}
 PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool,
              "moved?": OneOf(bool, None), "dtype?": str}
 OPTIMIZER = {"type": str, "n": SIZE, "n_foreign": SIZE, "n_idle": SIZE, "twice": SIZE, "decay": {str: SETTING},
-             "momentum?": SETTING, "maximize?": SETTING, "eps?": SETTING}
+             "momentum?": SETTING, "maximize?": SETTING, "eps?": SETTING, "lr?": SETTING}
 INPUT = {"n_samples": SIZE, "n": SIZE, "floating": bool, "target?": bool}
 INPUT |= dict.fromkeys(("bad", "mean", "std", "low", "high"), float)
 INPUT |= dict.fromkeys(("samples_apart?", "features?", "widest?", "narrowest?", "farthest?", "varied?"), float)
@@ -98,15 +98,19 @@ LOSS = {"kind": str, "sign": int, "labels": [SIZE]}
 LOSS |= dict.fromkeys(("guess", "loss", "target_mean", "target_std", "target_low", "target_high"), float)
 SCHEDULE = {"type": str, "mine": bool, "calls": SIZE, "before": SIZE, "planned": OneOf(SIZE, None), "base": NUMBER,
             "mode?": str, "patience?": SIZE, "cooldown?": SIZE}
-COPY = {"part": str, "training": bool, "averaged": bool, "moved": {str: bool}, "model_moved": {str: bool}}
+COPY = {"part": str, "dtype?": str, "writes?": SIZE, "stays?": OneOf(NUMBER, None), "training": bool,
+        "averaged": bool, "moved": {str: bool}, "model_moved": {str: bool}}
 MODES = {"in_train": SIZE, "in_eval": SIZE, "rows": SIZE, "looks": SIZE, "resting": [str], "names": [str]}
 OTHERS = {"n": SIZE, "steps": SIZE, "again": SIZE, "type": str, "memory": float}
+WATCHED = {"n": SIZE, "stepped": SIZE, "made?": [SIZE]}
+BEGUN = {"n": SIZE, "anew": SIZE, "steps": SIZE, "rate": NUMBER, "type": str, "memory": float}
 SURE = "certain", "likely", "possible", "note"
 FINDING = {"what": str, "layers": [str], "steps": [SIZE], "sure": str, "evidence": str, "advice": str}
 FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optimizers?": [OPTIMIZER],
                 "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool,
                 "shapes?": {str: [SIZE]}, "schedules?": {str: SCHEDULE}, "copies?": {str: COPY}, "modes?": MODES,
-                "other_steps?": OTHERS, "watched?": {"n": SIZE, "stepped": SIZE}, "thrown_away?": SIZE}
+                "other_steps?": OTHERS, "watched?": WATCHED, "thrown_away?": SIZE,
+                "begun?": BEGUN, "loss_leads?": OneOf(bool, None)}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}
 LOSSES = {"names": [str], "losses": [str], "steps": STEPS, "place": PLACE, "without_graph": [str],

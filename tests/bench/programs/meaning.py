@@ -79,7 +79,8 @@ CAUSES = {
     "gradients not cleared": {"no zero_grad"},
     "step before backward": {"step before backward"},  # or gradients cleared between backward and step
     "no step": {"no step", "gradients thrown away"},  # the optimizer's step is never called, or seldom
-    "accumulation": {"steps while gathering"},  # the loss is not divided, or the wrong steps count
+    # the loss is not divided, or the wrong steps count
+    "accumulation": {"steps while gathering", "gradients thrown away"},
     "state goes on": set(),                # a hidden state or memory that should be reset or detached
     "state is lost": {"state is lost"},  # a hidden state or memory that should go on
     "other loss": set(),                   # backward is called on another loss than the one that is meant

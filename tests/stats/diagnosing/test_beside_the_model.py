@@ -1,5 +1,6 @@
 "What a loop holds beside the model: schedules, optimizers that it makes, modes, copies. Each fault has a healthy twin."
 import gc
+import math
 import weakref
 from copy import deepcopy
 from functools import partial
@@ -16,7 +17,8 @@ from hooklab.stats.measure.around import held_around
 pytestmark = pytest.mark.usefixtures("one_thread")
 IDS = {"schedule never moves", "schedule does not fit", "optimizer made anew", "gradients thrown away", "train mode",
        "part in eval mode", "copy does not follow", "statistics stay behind", "scheduler each batch",
-       "steps while gathering", "no zero_grad", "epsilon is lost"}
+       "steps while gathering", "no zero_grad", "epsilon is lost", "no step", "step before backward",
+       "lost in rounding", "learning rate too small"}
 
 
 def net(norm=False, p=0.):
@@ -140,6 +142,117 @@ def test_a_schedule_of_another_optimizer():
     assert "another optimizer" in found(stats)["schedule never moves"].evidence
 
 
+def wave(o, length, warm=1):
+    return schedules.LambdaLR(o, lambda i: min(1, (i + 1)/warm)*(1 + math.cos(math.pi*i/length))/2)
+
+
+def restarts(o): return schedules.LambdaLR(o, lambda i: min(1, (i % 15 + 1)/4)*(1 + math.cos(math.pi*(i % 15)/15))/2)
+
+
+@pytest.mark.parametrize("make, is_found", [
+    (partial(wave, length=10), True), (partial(wave, length=10, warm=10), True), (partial(wave, length=61), False),
+    (restarts, False),                                                         # begins anew on purpose
+    (lambda o: schedules.CosineAnnealingWarmRestarts(o, 12), False),
+    (lambda o: schedules.CyclicLR(o, 1e-4, .05, 6), False)])
+def test_a_rate_that_swings(make, is_found):
+    said, _ = scheduled(make)
+    assert set(said) == ({"schedule does not fit"} if is_found else set())
+    if is_found: assert "goes on behind its end" in said["schedule does not fit"].evidence
+
+
+class WarmUp:
+    "A schedule by hand, which holds the rate down at first."
+    def __init__(self, optimizer, steps=20):
+        self.groups, self.steps, self.n, self.full = optimizer.param_groups, steps, 0, optimizer.param_groups[0]["lr"]
+        self.step()
+
+    def step(self, full=None):
+        self.n += 1
+        self.full = full or self.full
+        for group in self.groups: group["lr"] = self.full*min(1, self.n/self.steps)
+
+
+class Both:
+    "A warm-up, and a schedule that is made before or after it."
+    def __init__(self, optimizer, first):
+        parts = {}
+        for name in ("schedule", "warmup") if first else ("warmup", "schedule"):
+            parts[name] = WarmUp(optimizer) if name == "warmup" else schedules.CosineAnnealingLR(optimizer, 80)
+        self.warmup, self.schedule = parts["warmup"], parts["schedule"]
+
+    def step(self):
+        self.schedule.step()
+        self.warmup.step(self.schedule.base_lrs[0])
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_schedule_that_is_made_while_a_warm_up_holds_the_rate_down(first):
+    said, rates = scheduled(partial(Both, first=first))
+    assert ("schedule does not fit" in said) == (not first)
+    if said: assert "for the full rate" in said["schedule does not fit"].evidence and max(rates) < .01
+
+
+def test_groups_with_small_rates_of_their_own_are_no_warm_up():
+    model = net()
+    optimizer = torch.optim.SGD([{"params": model.parameters(), "lr": 1e-3}], lr=.1)
+    schedule = schedules.LambdaLR(optimizer, lambda i: 1.)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for x, y in batches(30):
+            stats.step(step(model, optimizer, x, y))
+            schedule.step()
+    assert "schedule does not fit" not in found(stats)
+
+
+def test_a_smaller_rate_that_was_set_by_hand_is_no_warm_up():
+    def make(optimizer):
+        optimizer.param_groups[0]["lr"] = 1e-3
+        return schedules.LinearLR(optimizer, .1, total_iters=20)
+    assert "schedule does not fit" not in scheduled(make)[0]
+    assert "schedule does not fit" not in scheduled(partial(schedules.OneCycleLR, max_lr=2e-3, total_steps=61))[0]
+
+
+def test_a_rate_that_stays_behind_its_warm_up_is_a_note():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=.05)
+    warm = WarmUp(optimizer, 10)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for x, y in batches(60):
+            stats.step(step(model, optimizer, x, y))
+            warm.step()
+    assert notes(stats) == {"schedule never moves"} and not found(stats)
+
+
+def epochs(make, n=6, each=8, lr=1e-2, falls=1.):
+    "Each epoch has a record of its own, and an optimizer that `make` may change."
+    model, stats = net(), hl.ActivationStats.for_diagnosis()
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=.9)
+    for _ in range(n):
+        optimizer = make(model, optimizer)
+        for group in optimizer.param_groups: group["lr"] *= falls
+        with stats.on(model, optimizer=optimizer):
+            for x, y in batches(each): stats.step(step(model, optimizer, x, y))
+    return found(stats)
+
+
+def new_sgd(model, optimizer): return torch.optim.SGD(model.parameters(), lr=1e-2, momentum=.9)
+
+
+def with_memory(model, optimizer):
+    new = new_sgd(model, optimizer)
+    new.load_state_dict(optimizer.state_dict())
+    return new
+
+
+def test_a_record_in_each_epoch():
+    text = epochs(new_sgd)["optimizer made anew"].evidence
+    assert "6 different SGD" in text and "8 steps" in text
+    assert not epochs(lambda model, optimizer: optimizer)
+    assert "optimizer made anew" not in epochs(with_memory)
+    assert "optimizer made anew" not in epochs(lambda model, _: torch.optim.SGD(model.parameters(), lr=1e-2))
+    assert "optimizer made anew" not in epochs(new_sgd, n=3)  # parts are thawed
+    assert not epochs(lambda model, optimizer: optimizer, falls=.1)  # a schedule has made the last steps small
+
+
 def made_anew(kind, every, n=60):
     model = net()
     optimizer = first = kind(model.parameters(), 1e-2)
@@ -173,6 +286,71 @@ def test_steps_that_come_too_seldom(clears):
     said = found(stats)
     assert ("gradients thrown away" in said) == (clears == "each batch")
     if said: assert "only 12 had" in said["gradients thrown away"].evidence
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("clears", ["each batch", "after the step"])
+def test_gathered_gradients_that_are_cleared_behind_each_batch(clears, to_none):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for i, (x, y) in enumerate(batches(60), 1):
+            loss = F.cross_entropy(model(x), y)/4
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.)
+            if i % 4 == 0: optimizer.step()
+            if i % 4 == 0 or clears == "each batch": optimizer.zero_grad(set_to_none=to_none)
+            stats.step(loss.item())
+    said = found(stats)
+    assert set(said) == ({"gradients thrown away"} if clears == "each batch" else set())
+    if said: assert "only 15 had" in said["gradients thrown away"].evidence
+
+
+def two_players(steps, loss_of_d=lambda model, x: (model["d"](x)**2).mean(), n=40):
+    "A generator and a judge with an optimizer each; `steps` of these make their step."
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"g": nn.Linear(6, 6), "d": nn.Linear(6, 1)})
+    both = of_g, of_d = [torch.optim.Adam(part.parameters(), lr=.01) for part in model.values()]
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=both) as stats:
+        for x, _ in batches(n):
+            for name, optimizer, loss in (("g", of_g, -model["d"](model["g"](x)).mean()),
+                                          ("d", of_d, loss_of_d(model, x))):
+                for one in both: one.zero_grad()
+                loss.backward()
+                {"g": of_g, "d": optimizer if "d" in steps else of_g}[name].step()
+            stats.step()
+    return found(stats)
+
+
+def test_one_of_two_optimizers_makes_no_step():
+    text = two_players("g")["no step"].evidence
+    assert "Optimizer 2 of 2, the Adam of d.weight, d.bias, made no step" in text and "40 times" in text
+    assert "no step" not in two_players("gd")
+
+
+@pytest.mark.parametrize("gives", ["loss", "number"])
+@pytest.mark.parametrize("calls", [False, True])
+def test_backward_is_never_called(calls, gives):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for x, y in batches(20):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            if calls: loss.backward()
+            optimizer.step()
+            stats.step(loss if gives == "loss" else loss.item())
+    said = found(stats)
+    assert ("step before backward" in said) == (gives == "loss" and not calls)
+    if said: assert "20 steps" in said["step before backward"].evidence
+
+
+def test_a_loss_of_another_model_does_not_lead_back():
+    model, other = net(), net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for x, y in batches(10): stats.step(step(lambda x: other(x) + 0*model(x).detach(), optimizer, x, y))
+    assert "step before backward" not in found(stats) and stats.facts["loss_leads"] is False
 
 
 @pytest.mark.parametrize("steps", ["each", "once more", "with the others", "and is never cleared"])
@@ -256,6 +434,61 @@ def test_validation_in_train_mode():
     assert not found(validated("train", p=0.))
 
 
+class Writer(nn.Module):
+    "A model that is tested by a method, and not by its forward."
+    def __init__(self, p):
+        super().__init__()
+        self.body, self.drop, self.last = nn.Linear(6, 16), nn.Dropout(p), nn.Linear(16, 3)
+
+    def forward(self, x): return self.last(self.drop(self.body(x).tanh()))
+    def write(self, x): return self.last(self.drop(self.body(x).tanh())).argmax(1)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_method_that_is_called_in_train_mode(mode):
+    model = Writer(.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for i, (x, y) in enumerate(batches(60)):
+            if i % 10 == 5:
+                model.train(mode == "train")
+                with torch.inference_mode(): _ = [model.write(x) for _ in range(4)]
+                model.train()
+            stats.step(step(model, optimizer, x, y))
+    assert ("train mode" in found(stats)) == (mode == "train")
+    if mode == "train": assert "24 times" in found(stats)["train mode"].evidence
+
+
+def after_training(then, norm=False, p=.5):
+    model = net(norm, p)
+    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+    stats = hl.ActivationStats.for_diagnosis()
+    with stats.on(model, optimizer=optimizer):
+        for x, y in batches(30): stats.step(step(model, optimizer, x, y))
+    then(model, optimizer)
+    return stats, model
+
+
+def test_a_test_behind_the_record():
+    x, y = next(batches(1))
+    @torch.no_grad()
+    def test(model, _): model(x)
+    def in_eval(model, _): test(model.eval(), _)
+    def goes_on(model, optimizer): step(model, optimizer, x, y)
+    stats, model = after_training(test, norm=True)
+    assert "have changed" in found(stats)["train mode"].evidence
+    assert model.training
+    for then in in_eval, goes_on:
+        stats, model = after_training(then, norm=True)
+        assert not found(stats) and "train mode" not in notes(stats)
+    stats, model = after_training(test)
+    assert "is on" in next(f.evidence for f in hl.diagnose(stats) if f.what == "train mode") and not found(stats)
+    stats, model = after_training(in_eval)
+    assert "train mode" not in notes(stats)
+    stats, model = after_training(test, p=0.)
+    assert "train mode" not in notes(stats)
+
+
 @pytest.mark.parametrize("part, says", [("dropout", "likely"), ("norm", "note"), ("frozen", None)])
 def test_a_part_that_rests_in_eval_mode(part, says):
     model = nn.ModuleDict({"body": net(norm=part == "norm", p=0. if part == "norm" else .5), "head": nn.Linear(3, 3)})
@@ -301,6 +534,25 @@ def test_copies():
     assert "2 of its 4" in text and "3.weight, 3.bias have not" in text
     itself = followed(lambda copy, model: copy.load_state_dict(copy.state_dict()), norm=False)
     assert not found(itself) and notes(itself) == {"copy does not follow"}
+
+
+@pytest.mark.parametrize("copy, model, share, is_found", [
+    (torch.bfloat16, torch.bfloat16, .001, True), (torch.float16, torch.float32, 1e-4, True),
+    (torch.float32, torch.bfloat16, .005, False), (torch.float32, torch.float32, 1e-4, False),
+    (torch.bfloat16, torch.float32, 1., False)])                                # a copy in each step
+@pytest.mark.parametrize("counted", [True, False])
+def test_an_average_in_16_bits(copy, model, share, is_found, counted):
+    trained = net().to(model)
+    optimizer, average = torch.optim.Adam(trained.parameters(), lr=.02), deepcopy(trained).to(copy)
+    with hl.ActivationStats.for_diagnosis().on(trained, optimizer=optimizer) as stats:
+        for x, y in batches(40):
+            stats.step(step(trained, optimizer, x.to(model), y))
+            with torch.no_grad():
+                for old, new in zip(average.parameters(), trained.parameters()):
+                    (old if counted else old.data).lerp_(new.to(old.dtype), share)
+    said = [f.evidence for f in hl.diagnose(stats) if f.what == "lost in rounding"]
+    assert bool(said) == is_found
+    if said: assert ("was updated 40 times" in said[0]) == counted
 
 
 @pytest.mark.slow
