@@ -169,7 +169,7 @@ def terms_of(seen: SeenLoss) -> list[Term]:
             terms.append(Term(name, factor.sum().item(), (factor*t.detach()).sum().item()))
     return terms
 
-# %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #537a3d4d
+# %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #7f422af6
 OF_PAIRS = "matmul", "mm", "__matmul__", "einsum", "bmm", "cosine_similarity", "inner"
 
 

@@ -132,7 +132,7 @@ def reaches(flight: TestFlight, masked: dict[int, Tensor], x: BatchPart, hidden:
         if changed.any(): return True
     return False
 
-# %% ../../../nbs/lib/stats/checking/masks.ipynb #48cabd39
+# %% ../../../nbs/lib/stats/checking/masks.ipynb #05ca27ab
 def hidden_by(flight: TestFlight, mask: Tensor, x: Tensor) -> Tensor | None:
     "The places of one side of a mask that some layer gets as one and the same vector, though `x` differs there."
     found = []

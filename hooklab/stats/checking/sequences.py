@@ -209,7 +209,7 @@ def target_is_no_input(flight: TestFlight) -> Check:
         return ""
     return ""
 
-# %% ../../../nbs/lib/stats/checking/sequences.ipynb #758979a1
+# %% ../../../nbs/lib/stats/checking/sequences.ipynb #5ad2a520
 def rows_of(flight: TestFlight, y: Tensor) -> Tensor | None:
     "Labels by sample and place; None if they are none of sequences."
     n = flight.batch.n

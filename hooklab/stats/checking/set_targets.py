@@ -157,7 +157,7 @@ def numbers_look_random(train: DataSet) -> Check:
     yield Suspect("labels look random", "note", f"In {n} samples, the targets of similar inputs agree no more than by "
                   "chance, and a linear model says nothing of the targets of held out ones.")
 
-# %% ../../../nbs/lib/stats/checking/set-targets.ipynb #24984881
+# %% ../../../nbs/lib/stats/checking/set-targets.ipynb #3d6ad562
 @claims("Each input is that of its own row.",
         Known(OTHER_ROWS, rank=62, lesson="22-batch", page="data-sets",
               symptom="The loss stays at a mean of what is right, and in use the model answers too late or too early.",
@@ -285,7 +285,7 @@ def predictable(flight: TestFlight) -> Check:
                   f"{known.linear:.0%} of held out ones, the largest class in {known.most:.0%}.")
     return ""
 
-# %% ../../../nbs/lib/stats/checking/set-targets.ipynb #0edfba4c
+# %% ../../../nbs/lib/stats/checking/set-targets.ipynb #7a638c11
 def both_features(flight: TestFlight, train: DataSet, valid: DataSet) -> Iterator[tuple[Tensor, Tensor]]:
     "What both sets can be compared by: their numbers, and what an untrained model makes of them before its last layer."
     pairs = [(a.numbers, b.numbers) for a, b in zip(train.inputs, valid.inputs)

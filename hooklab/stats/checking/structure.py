@@ -67,10 +67,10 @@ def in_a_row(calls: list[Linear], ends: set) -> list[tuple[Linear, Linear]]:
             found.append((made[node], call))
     return found
 
-# %% ../../../nbs/lib/stats/checking/structure.ipynb #72ecb657
+# %% ../../../nbs/lib/stats/checking/structure.ipynb #9184a46e
 POOLS = {"MaxPool2DWithIndices", "MaxPool3DWithIndices", "AdaptiveMaxPool2D", "AdaptiveMaxPool3D", "AvgPool2D",
          "AvgPool3D", "AdaptiveAvgPool2D", "AdaptiveAvgPool3D", "Mean", "Sum"}
-STRAIGHT = ONLY_TURNED | POOLS | {"AccumulateGrad", "Addmm", "Mm", "Convolution", "MkldnnConvolution", "Add", "Sub",
+STRAIGHT = ONLY_TURNED | POOLS | {"torch::autograd::AccumulateGrad", "Addmm", "Mm", "Convolution", "MkldnnConvolution", "Add", "Sub",
                                   "Cat", "Stack", "Split", "Unbind", "NativeBatchNorm", "ConstantPadNd", "Embedding"}
 
 
