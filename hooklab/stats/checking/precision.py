@@ -131,8 +131,8 @@ def guards_hold(flight: TestFlight) -> Check:
                       f"A small number is added, or used as a limit, where it makes no difference: {few}. Some numbers "
                       "of this batch are exactly at that limit.")
     elif small.useless:
-        yield Suspect("epsilon is lost", "likely", f"A limit below one makes no difference: {first_few([*small.useless], 3)}"
-                      ". Once a probability comes so near to one, a logarithm behind it is infinite.")
+        yield Suspect("epsilon is lost", "likely", "A limit below one makes no difference: "
+                      f"{first_few([*small.useless], 3)}. Once a probability comes so near to one, a logarithm behind it is infinite.")
     if small.equal:
         yield Suspect("lost in rounding", "likely", "Numbers that differ become equal, or nearly so: "
                       f"{first_few([*small.equal], 3)}.")
