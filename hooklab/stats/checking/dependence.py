@@ -76,6 +76,45 @@ def goes_straight_through(flight: TestFlight) -> bool:
     grads = torch.autograd.grad(weighted, inputs, allow_unused=True)
     return any(grad is not None and bool(grad.any()) for grad in grads)
 
+# %% ../../../nbs/lib/stats/checking/dependence.ipynb #15320ad5
+def by_scale_only(flight: TestFlight, i: int, others: list[int]) -> bool:
+    "Do the outputs of other samples have no gradient by sample `i`, though they have one by their own inputs?"
+    batch, n = flight.batch, flight.batch.n
+    own = [p for p in batch.inputs if p.dim == 0 and p.tensor.is_floating_point()]
+    if len(own) != len(batch.inputs): return False
+    given = {p.number: p.tensor.detach().clone().requires_grad_() for p in own}
+    flown = flight.run(batch.put(given), flight.quiet)
+    rows = [t for _, t in flown.floats if t.requires_grad and t.size(0) == n]
+    if not rows: return False
+    with seeded():
+        total = sum((t[others]*torch.randn_like(t[others])).sum() for t in rows)
+    held = {*flight.parameters.values()}
+    leaves = {node.variable for t in rows for node in nodes_before(t.grad_fn) if hasattr(node, "variable")} - held
+    leaves = [t for t in leaves if any(t.shape == x.shape for x in given.values())]
+    if not leaves: return False
+    grads = torch.autograd.grad(total, leaves, allow_unused=True)
+    sizes = [g.flatten(1).abs().sum(1) for g in grads if g is not None]
+    return bool(sizes) and not any(s[i] for s in sizes) and any(s[others].any() for s in sizes)
+
+
+IN_STEPS = {"Ceil": "ceil", "Floor": "floor", "Round": "round", "Trunc": "trunc", "Sign": "sign"}
+
+
+def behind_rounding(flight: TestFlight, zero: list[str]) -> dict[str, list[str]]:
+    "By the functions that round: those of these parameters that lead to the loss through them only."
+    loss = flight.run(flight.batch.raw).loss
+    nodes = [*nodes_before(loss.grad_fn)]
+    steps = [node for node in nodes if op(node) in IN_STEPS]
+    if not steps: return {}
+    free = {id(node.variable) for node in nodes_before(loss.grad_fn, steps) if hasattr(node, "variable")}
+    found = {}
+    for step in steps:
+        below = {id(node.variable) for node in nodes_before(step) if hasattr(node, "variable")}
+        names = [n for n in zero if id(flight.trained[n]) in below - free]
+        if names: found.setdefault(IN_STEPS[op(step)], []).extend(names)
+    return {name: list(dict.fromkeys(names)) for name, names in found.items()}
+
+
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #7b56c5ce
 class Given(NamedTuple):
     "What one layer got and returned."

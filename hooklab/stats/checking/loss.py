@@ -378,7 +378,7 @@ def sizes_fit(c: Criterion) -> Iterator[Suspect]:
         std, mean = c.target.double().std().item(), c.target.double().mean().item()
         if not 0 < std < abs(mean)/3: return
         yield Suspect("targets not scaled", "possible", f"{evidence} They are {in_digits(mean)} on average with a "
-                      f"standard deviation of {in_digits(std)}: a squared error begins at {in_digits((y/std)**2)} times "
-                      "that of who always says the mean, and outputs have to come all that way first.")
+                      f"standard deviation of {in_digits(std)}: a squared error begins at {in_digits((y/std)**2)} "
+                      "times that of who always says the mean, and outputs have to come all that way first.")
     elif y < .01 and out > 10*y:
         yield Suspect("targets not scaled", "possible", evidence)

@@ -132,7 +132,7 @@ def reaches(flight: TestFlight, masked: dict[int, Tensor], x: BatchPart, hidden:
         if changed.any(): return True
     return False
 
-# %% ../../../nbs/lib/stats/checking/masks.ipynb #7066779b
+# %% ../../../nbs/lib/stats/checking/masks.ipynb #c22ebcaa
 def hidden_by(flight: TestFlight, mask: Tensor, x: Tensor) -> Tensor | None:
     "The places of one side of a mask that some layer gets as one and the same vector, though `x` differs there."
     found = []
@@ -149,7 +149,7 @@ def hidden_by(flight: TestFlight, mask: Tensor, x: Tensor) -> Tensor | None:
 
 
 def parts_of(x: Tensor, t: Tensor) -> list[tuple[int, int]]:
-    "Which columns of a layer's input may be what is hidden: all of them, or as many as `x` has where it was put beside."
+    "Which columns of a layer's input may be what is hidden: all of them, or as many as `x` has."
     width, whole = (x.size(2) if x.dim() == 3 else 1), t.size(2)
     if not x.is_floating_point() or whole <= width: return [(0, whole)]
     return [(0, whole), *((i, i + width) for i in range(0, whole - width + 1, width))]

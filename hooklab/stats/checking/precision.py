@@ -49,8 +49,9 @@ class SmallNumbers(TorchFunctionMode):
         own = args[0] if args and isinstance(args[0], Tensor) else None
         if own is not None and own.is_floating_point():
             if name in SUMS or name in LOWER or name in UPPER: self.look(name, args, kwargs)
-            if name in LIMITS and self.limits: self.look_at_tensors(own, [*args[1:], *kwargs.values()])
             if name in ("sin", "cos", "sin_", "cos_") and own.dtype in SHORT: self.look_at_angles(own)
+        if name in LIMITS and self.limits and own is not None:
+            self.look_at_tensors([t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)])
         result = func(*args, **kwargs)
         if isinstance(result, Tensor) and result.dtype in SHORT:
             if name in MADE_OF_NUMBERS: self.note_limit(result, [*args, *kwargs.values()])
@@ -80,9 +81,11 @@ class SmallNumbers(TorchFunctionMode):
             if isinstance(number, float) and .9 < number < 1 and rounded(number, result.dtype) == 1:
                 self.limits[id(result)] = result, number
 
-    def look_at_tensors(self, x: Tensor, given: list):
-        for t in given:
-            if id(t) in self.limits: self.note_upper(x, self.limits[id(t)][1])
+    def look_at_tensors(self, given: list[Tensor]):
+        limits = [self.limits[id(t)][1] for t in given if id(t) in self.limits]
+        others = [t for t in given if id(t) not in self.limits and t.is_floating_point()]
+        for most in limits:
+            for x in others: self.note_upper(x, most)
 
     def look_at_cast(self, own: Tensor | None, made: Tensor, name: str):
         "Are whole numbers that were different now equal?"
@@ -128,8 +131,8 @@ def guards_hold(flight: TestFlight) -> Check:
                       f"A small number is added, or used as a limit, where it makes no difference: {few}. Some numbers "
                       "of this batch are exactly at that limit.")
     elif small.useless:
-        yield Suspect("epsilon is lost", "likely", f"A limit below one makes no difference: {first_few([*small.useless], 3)}"
-                      ". Once a probability comes so near to one, a logarithm behind it is infinite.")
+        yield Suspect("epsilon is lost", "likely", "A limit below one makes no difference: "
+                      f"{first_few([*small.useless], 3)}. Once a probability comes so near to one, a logarithm behind it is infinite.")
     if small.equal:
         yield Suspect("lost in rounding", "likely", "Numbers that differ become equal, or nearly so: "
                       f"{first_few([*small.equal], 3)}.")

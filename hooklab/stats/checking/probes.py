@@ -21,8 +21,7 @@ from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
     BatchPart, SampleBatch, given_by, looks_like_mask, other_label, other_sample, swapped, with_sample)
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
-from .dependence import goes_straight_through
-from .loss import nodes_before
+from .dependence import by_scale_only, goes_straight_through
 from hooklab.stats.checking.trial import (
     Flown, TestFlight, base_of, differs, finer, first_layer_where, heard, layer_outputs, roused, same,
     samples_of_a_label)
@@ -340,26 +339,6 @@ def other_seed(flight: TestFlight) -> Iterator[None]:
         yield
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #addd40f8
-def by_scale_only(flight: TestFlight, i: int, others: list[int]) -> bool:
-    "Do the outputs of other samples have no gradient by sample `i`, though they have one by their own inputs?"
-    batch, n = flight.batch, flight.batch.n
-    own = [p for p in batch.inputs if p.dim == 0 and p.tensor.is_floating_point()]
-    if len(own) != len(batch.inputs): return False
-    given = {p.number: p.tensor.detach().clone().requires_grad_() for p in own}
-    flown = flight.run(batch.put(given), flight.quiet)
-    rows = [t for _, t in flown.floats if t.requires_grad and t.size(0) == n]
-    if not rows: return False
-    with seeded():
-        total = sum((t[others]*torch.randn_like(t[others])).sum() for t in rows)
-    held = {*flight.parameters.values()}
-    leaves = {node.variable for t in rows for node in nodes_before(t.grad_fn) if hasattr(node, "variable")} - held
-    leaves = [t for t in leaves if any(t.shape == x.shape for x in given.values())]
-    if not leaves: return False
-    grads = torch.autograd.grad(total, leaves, allow_unused=True)
-    sizes = [g.flatten(1).abs().sum(1) for g in grads if g is not None]
-    return bool(sizes) and not any(s[i] for s in sizes) and any(s[others].any() for s in sizes)
-
-
 @claims("No sample changes the output of another.",
         Known("samples leak", rank=120, lesson="04-capture",
               symptom="The loss looks better than it should, and single samples get other answers than batches.",

@@ -209,7 +209,7 @@ def target_is_no_input(flight: TestFlight) -> Check:
         return ""
     return ""
 
-# %% ../../../nbs/lib/stats/checking/sequences.ipynb #ce84b628
+# %% ../../../nbs/lib/stats/checking/sequences.ipynb #bdcaf0d1
 def rows_of(flight: TestFlight, y: Tensor) -> Tensor | None:
     "Labels by sample and place; None if they are none of sequences."
     n = flight.batch.n
@@ -244,11 +244,12 @@ def ends_count(flight: TestFlight) -> Check:
             if found is None or len(found[0]) < 6: continue
             last, token = found
             share = (last == last.mode().values).double().mean().item()
-            if (token != token[0]).any() or (counted == token[0]).any() or share > .7 or len(last.unique()) < 3: continue
-            yield Suspect("labels left out", "possible", f"No label says where a text ends: {len(last)} texts end early, "
-                          f"with {len(last.unique())} different labels, and what is behind them is always {token[0]}, "
-                          "which has no part in the loss. If it is the end as well as the padding, the first one behind "
-                          "each text has to count, or padding needs a token of its own.", [p.name])
+            kinds = len(last.unique())
+            if (token != token[0]).any() or (counted == token[0]).any() or share > .7 or kinds < 3: continue
+            yield Suspect("labels left out", "possible", f"No label says where a text ends: {len(last)} texts end "
+                          f"early, with {kinds} different labels, and what is behind them is always {token[0]}, which "
+                          "has no part in the loss. If it is the end as well as the padding, the first one behind each "
+                          "text has to count, or padding needs a token of its own.", [p.name])
             return ""
     return "" if calls else "no labels of classes were seen in the loss"
 

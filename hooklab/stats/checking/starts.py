@@ -61,7 +61,7 @@ def all_filled(flight: TestFlight) -> Check:
                   f"{said}{others}.", [*found])
     return ""
 
-# %% ../../../nbs/lib/stats/checking/starts.ipynb #7f8bf226
+# %% ../../../nbs/lib/stats/checking/starts.ipynb #203d454e
 def is_finite_now(flight: TestFlight) -> bool:
     "Are the loss of a pass and its gradient finite?"
     loss = flight.run(flight.batch.raw).loss

@@ -20,8 +20,8 @@ from ...hooks.select import first_few, leaves, unwrap
 from ...hooks.tree import tensors
 from .batch import SampleBatch
 from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
-from .dependence import change_loss, moved, where_cut
-from .loss import nodes_before, op
+from .dependence import behind_rounding, change_loss, moved, where_cut
+from .loss import nodes_before
 from .trial import TestFlight, layer_outputs, roused
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0b761528
@@ -238,24 +238,6 @@ def no_graph(flight: TestFlight) -> Suspect:
                    f"{first_few(depends, 4)}{after}.", [layer] if layer else [])
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #f20a362e
-IN_STEPS = {"Ceil": "ceil", "Floor": "floor", "Round": "round", "Trunc": "trunc", "Sign": "sign"}
-
-
-def behind_rounding(flight: TestFlight, zero: list[str]) -> dict[str, list[str]]:
-    "By the functions that round: those of these parameters that lead to the loss through them only."
-    loss = flight.run(flight.batch.raw).loss
-    nodes = [*nodes_before(loss.grad_fn)]
-    steps = [node for node in nodes if op(node) in IN_STEPS]
-    if not steps: return {}
-    free = {id(node.variable) for node in nodes_before(loss.grad_fn, steps) if hasattr(node, "variable")}
-    found = {}
-    for step in steps:
-        below = {id(node.variable) for node in nodes_before(step) if hasattr(node, "variable")}
-        names = [n for n in zero if id(flight.trained[n]) in below - free]
-        if names: found.setdefault(IN_STEPS[op(step)], []).extend(names)
-    return {name: list(dict.fromkeys(names)) for name, names in found.items()}
-
-
 def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
     "The findings on gradients of zeros: is a function behind them constant between its steps, or a layer silent?"
     rounded = behind_rounding(flight, zero)
@@ -288,7 +270,7 @@ def content(cell: CellType) -> Any:
     except ValueError: return None  # of a variable that is not set yet
 
 
-def parts_of(x: Any) -> dict[str, Any]:
+def held_by(x: Any) -> dict[str, Any]:
     "What a plain object holds, by name: a list, a dict, settings, a function with what it has taken along."
     if isinstance(x, Mapping): return {str(key): part for key, part in x.items()}
     if isinstance(x, list | tuple | set | deque): return {str(i): part for i, part in enumerate(x)}
@@ -311,7 +293,7 @@ def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the i
                 found.setdefault(id(p), f"{name}.{own}".rpartition(".")[0])
         elif depth and id(x) not in seen:
             seen.add(id(x))
-            for key, part in parts_of(x).items():
+            for key, part in held_by(x).items():
                 look(part, f"{name}.{key}", depth - 1)
     for prefix, m in model.named_modules():
         for attribute, x in vars(m).items():

@@ -13,7 +13,8 @@ from hooklab.stats.checking.checklist import PREFLIGHT_PAGES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MINE = {"data not shuffled", "one class is most of the data", "validation differs from training", "labels look random",
-        "validation repeats training", "samples repeat", "target among the inputs", "constant inputs",
+        "validation repeats training", "samples repeat", "inputs of other rows", "target among the inputs",
+        "constant inputs",
         "loss does not fit the targets"}
 
 
@@ -109,6 +110,8 @@ FAULTS = {
         lambda: (batches(*(lambda x, y: (x, (torch.rand(400) < .06).long()))(*table())),)),
     "shuffled apart": ("labels look random", "note", "by chance",
         lambda: (batches(*(lambda x, y: (x, y[torch.randperm(len(y))]))(*table())),)),
+    "labels of the row before": ("inputs of other rows", "likely", "moved by one row",
+        lambda: (batches(*(lambda x, y: (x, y.roll(1)))(*table())),)),
     "a column of zeros": ("constant inputs", "note", "1 of 7 features",
         lambda: (batches(*(lambda x, y: (with_column(x, 0*y), y))(*table())),)),
     "a class beyond the outputs": ("loss does not fit the targets", "certain", "outputs for 4 classes",
