@@ -120,7 +120,7 @@ def after_the_record(run: Run, modes: dict, types: list[str]) -> Iterator[Seen]:
                    "Call model.eval() before it is tested, or writes samples: torch.no_grad() and inference_mode() "
                    "leave the mode as it is.")
 
-
+# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #6f51ffe9
 def is_trained_around(run: Run, layer: str) -> bool:
     "Are parameters trained in the smallest part around a layer that has any?"
     around, inside = layer, []

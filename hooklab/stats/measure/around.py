@@ -172,7 +172,7 @@ def stays(before: list[dict[str, Tensor]], copy: nn.Module, model: nn.Module) ->
         of.append(counts.sum())
     return torch.stack(same).sum()/torch.stack(of).sum() if same else None
 
-# %% ../../../nbs/lib/stats/measure/around.ipynb #3d38d995
+# %% ../../../nbs/lib/stats/measure/around.ipynb #ef704250
 NEAR = .2  # of the length of a parameter: what a first step moves, and two that are drawn apart are at 1.4
 SOME = 64  # numbers of each parameter are compared one by one
 CLEAR = .05  # of a number: the model has moved it by more
@@ -195,7 +195,7 @@ def numbers_of(m: nn.Module) -> dict[str, Tensor]:
     found |= {name: b for name, b in m.named_buffers() if name.endswith(("running_mean", "running_var"))}
     with torch.no_grad(): return {name: torch.linalg.vector_norm(x.float()) for name, x in found.items()}
 
-
+# %% ../../../nbs/lib/stats/measure/around.ipynb #3d38d995
 class Copies:
     "Models that began as copies of the one that is trained, or of its parts."
     def __init__(self, model: nn.Module):
