@@ -76,7 +76,7 @@ def goes_straight_through(flight: TestFlight) -> bool:
     grads = torch.autograd.grad(weighted, inputs, allow_unused=True)
     return any(grad is not None and bool(grad.any()) for grad in grads)
 
-# %% ../../../nbs/lib/stats/checking/dependence.ipynb #d2a6f726
+# %% ../../../nbs/lib/stats/checking/dependence.ipynb #15320ad5
 def by_scale_only(flight: TestFlight, i: int, others: list[int]) -> bool:
     "Do the outputs of other samples have no gradient by sample `i`, though they have one by their own inputs?"
     batch, n = flight.batch, flight.batch.n

@@ -137,7 +137,7 @@ def is_affine(flight: TestFlight, last: nn.Module) -> bool:
     return bool((mix - (.3*a + .7*b)).abs().max() <= 1e-4*(a - b).abs().max())
 
 
-# %% ../../../nbs/lib/stats/checking/structure.ipynb #700df934
+# %% ../../../nbs/lib/stats/checking/structure.ipynb #fcabb883
 @claims("Between linear layers is a non-linearity.",
         Known("no non-linearity", rank=85, page="dependence", lesson="05-stats",
               symptom="More layers or units do not help: the model is no better than a smaller one.",
@@ -219,7 +219,7 @@ def inputs_apart(flight: TestFlight, m: nn.Module) -> float:
     return max(*distances, *widths, 0.)
 
 
-# %% ../../../nbs/lib/stats/checking/structure.ipynb #ca849280
+# %% ../../../nbs/lib/stats/checking/structure.ipynb #cc36c3e3
 @claims("No layer is in several places of a list.",
         Known("one layer for several", rank=135, page="dependence", lesson="03-hook-class",
               symptom="The model has fewer parameters than it should, and a norm that works in training fails at test.",

@@ -608,7 +608,8 @@ def test_what_is_planted_is_named(name, seed):
 ELSEWHERE = {  # planted in the tests of their checks
     "term without gradient", "random in eval", "softmax over samples", "places mixed up", "no non-linearity",
     "one layer for several", "stuck at zero", "state is lost", "later places are seen", "target too far ahead",
-    "not initialised", "scale of a norm", "gradient into the target", "units alike", "epsilon is lost", "lost in rounding"}
+    "not initialised", "scale of a norm", "gradient into the target", "units alike", "epsilon is lost",
+    "lost in rounding"}
 
 
 def test_every_finding_is_planted():
