@@ -5950,8 +5950,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                            'hooklab/stats/checking/training.py'),
                                                  'hooklab.stats.checking.training.all_registered': ( 'lib/stats/checking/training.html#all_registered',
                                                                                                      'hooklab/stats/checking/training.py'),
-                                                 'hooklab.stats.checking.training.content': ( 'lib/stats/checking/training.html#content',
-                                                                                              'hooklab/stats/checking/training.py'),
                                                  'hooklab.stats.checking.training.gradients_arrive': ( 'lib/stats/checking/training.html#gradients_arrive',
                                                                                                        'hooklab/stats/checking/training.py'),
                                                  'hooklab.stats.checking.training.held_by': ( 'lib/stats/checking/training.html#held_by',

@@ -363,6 +363,7 @@ def loss_of_a_guess(flight: TestFlight) -> Check:
     return "; ".join(compared)
 
 
+# %% ../../../nbs/lib/stats/checking/loss.ipynb #6e62f5bb
 def sizes_fit(c: Criterion) -> Iterator[Suspect]:
     "Are outputs and targets of about the same size?"
     def size(t): return t.double().square().mean().sqrt().item()

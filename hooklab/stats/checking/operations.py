@@ -178,6 +178,7 @@ class Operations(TorchFunctionMode):
         self.over.append(Over(name, tuple(x.shape), dim % x.dim(), x.requires_grad, of_labels, line_now()))
 
 
+# %% ../../../nbs/lib/stats/checking/operations.ipynb #0a73ed80
 def operations_of(flight: TestFlight, raw: Any) -> Operations:
     "What one pass in training shows."
     seen = Operations()

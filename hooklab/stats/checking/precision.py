@@ -32,8 +32,14 @@ def rounded(number: float, dtype: torch.dtype) -> float:
 
 
 def kind_of(t: Tensor) -> str: return str(t.dtype).removeprefix("torch.")
+CASTS = "to", "type", "type_as", "half", "bfloat16"
 
 
+def is_whole_numbers(t: Tensor) -> bool:
+    return not t.is_floating_point() and not t.is_complex() and t.dtype != torch.bool
+
+
+# %% ../../../nbs/lib/stats/checking/precision.ipynb #571808ec
 class SmallNumbers(TorchFunctionMode):
     "Notes the small numbers that are lost in the dtype of what they should protect, and numbers that become equal."
     def __init__(self):
@@ -105,13 +111,6 @@ class SmallNumbers(TorchFunctionMode):
                    f"{in_digits(most.float()*torch.finfo(x.dtype).eps)} away"] = None
 
 
-CASTS = "to", "type", "type_as", "half", "bfloat16"
-
-
-def is_whole_numbers(t: Tensor) -> bool:
-    return not t.is_floating_point() and not t.is_complex() and t.dtype != torch.bool
-
-
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #c8d1eabc
 @claims("No small number is lost in rounding.",
         Known("epsilon is lost", rank=65,
@@ -132,7 +131,8 @@ def guards_hold(flight: TestFlight) -> Check:
                       "of this batch are exactly at that limit.")
     elif small.useless:
         yield Suspect("epsilon is lost", "likely", "A limit below one makes no difference: "
-                      f"{first_few([*small.useless], 3)}. Once a probability comes so near to one, a logarithm behind it is infinite.")
+                      f"{first_few([*small.useless], 3)}. Once a probability comes so near to one, a logarithm "
+                      "behind it is infinite.")
     if small.equal:
         yield Suspect("lost in rounding", "likely", "Numbers that differ become equal, or nearly so: "
                       f"{first_few([*small.equal], 3)}.")

@@ -246,7 +246,7 @@ def ends_count(flight: TestFlight) -> Check:
             share = (last == last.mode().values).double().mean().item()
             kinds = len(last.unique())
             if (token != token[0]).any() or (counted == token[0]).any() or share > .7 or kinds < 3: continue
-            yield Suspect("labels left out", "possible", f"No label says where a text ends: {len(last)} texts end "
+            yield Suspect("labels left out", "note", f"No label says where a text ends: {len(last)} texts end "
                           f"early, with {kinds} different labels, and what is behind them is always {token[0]}, which "
                           "has no part in the loss. If it is the end as well as the padding, the first one behind each "
                           "text has to count, or padding needs a token of its own.", [p.name])

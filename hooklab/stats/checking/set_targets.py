@@ -195,6 +195,7 @@ def inputs_stay(train: DataSet) -> Check:
                   "function of the input can tell them apart. Is one input recorded for several steps?")
 
 
+# %% ../../../nbs/lib/stats/checking/set-targets.ipynb #24312698
 def steps_of_others(flight: TestFlight, train: DataSet) -> Check:
     "Is what changes in a series from a place to the next told by another one at the place before, not at its own?"
     floats = [p for p in [*train.inputs, train.target] if p.is_float and p.is_whole and len(p.shape) == 2
@@ -207,8 +208,9 @@ def steps_of_others(flight: TestFlight, train: DataSet) -> Check:
         before, same, after = (gain(x, y, lag) for lag in (-1, 0, 1))
         if before < .1 or before < 5*max(same, after, 0): continue
         yield Suspect(OTHER_ROWS, "possible", f"How {own.name} changes from a place to the next is told by "
-                      f"{other.name} at the place before ({before:.0%} of what was left), and not by that at its own place "
-                      f"({max(same, 0):.0%}): the two are moved by one row against each other.", [own.name, other.name])
+                      f"{other.name} at the place before ({before:.0%} of what was left), and not by that at its own "
+                      f"place ({max(same, 0):.0%}): the two are moved by one row against each other.",
+                      [own.name, other.name])
         return
 
 

@@ -10,7 +10,8 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import CellType, FunctionType, ModuleType
+from inspect import getclosurevars
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -265,18 +266,13 @@ def leaves_of(t: Tensor) -> list[Tensor]:
     return [node.variable for node in nodes_before(t.grad_fn) if hasattr(node, "variable")]
 
 
-def content(cell: CellType) -> Any:
-    try: return cell.cell_contents
-    except ValueError: return None  # of a variable that is not set yet
-
-
 def held_by(x: Any) -> dict[str, Any]:
     "What a plain object holds, by name: a list, a dict, settings, a function with what it has taken along."
     if isinstance(x, Mapping): return {str(key): part for key, part in x.items()}
     if isinstance(x, list | tuple | set | deque): return {str(i): part for i, part in enumerate(x)}
     if isinstance(x, partial): return {"func": x.func, "args": x.args, "keywords": x.keywords}
     if isinstance(x, FunctionType):
-        return dict(zip(x.__code__.co_freevars, map(content, x.__closure__ or ())))
+        return getclosurevars(x).nonlocals
     if isinstance(x, type | ModuleType | Tensor) or not hasattr(x, "__dict__"): return {}
     return vars(x)
 

@@ -14,8 +14,7 @@ from hooklab.stats.checking.checklist import PREFLIGHT_PAGES
 pytestmark = pytest.mark.usefixtures("one_thread")
 MINE = {"data not shuffled", "one class is most of the data", "validation differs from training", "labels look random",
         "validation repeats training", "samples repeat", "inputs of other rows", "target among the inputs",
-        "constant inputs",
-        "loss does not fit the targets"}
+        "constant inputs", "loss does not fit the targets"}
 
 
 class Small(nn.Module):

@@ -43,7 +43,8 @@ def said(what, model, batch=None, loss_fn=F.cross_entropy, **options):
 # ---- Layers that a model keeps where torch does not look
 
 def kept(keep, ask):
-    head, model = nn.Sequential(nn.Dropout(.1), nn.Linear(32, 5)), Flat(lambda m, x: ask(m)(m.a(x).relu()), a=nn.Linear(20, 32))
+    head = nn.Sequential(nn.Dropout(.1), nn.Linear(32, 5))
+    model = Flat(lambda m, x: ask(m)(m.a(x).relu()), a=nn.Linear(20, 32))
     keep(model, head)
     return model
 
@@ -81,10 +82,12 @@ def pool(): return nn.MaxPool2d(2)
 
 
 @few(("make", "batch"), [
-    (lambda: net(nn.Identity, pool, pool), pictures), (lambda: net(nn.Dropout, pool, lambda: nn.AvgPool2d(2)), pictures),
+    (lambda: net(nn.Identity, pool, pool), pictures),
+    (lambda: net(nn.Dropout, pool, lambda: nn.AvgPool2d(2)), pictures),
     (lambda: nn.Sequential(nn.Linear(20, 16), nn.BatchNorm1d(16), nn.Linear(16, 16), nn.BatchNorm1d(16),
                            nn.Linear(16, 5)), points),
-    (lambda: nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 16), nn.Linear(16, 12), nn.Linear(12, 5)), points),
+    (lambda: nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 16), nn.Linear(16, 12), nn.Linear(12, 5)),
+     points),
     (lambda: Flat(lambda m, x: m.c(m.b(m.a(x.tanh()))), a=nn.Linear(20, 60), b=nn.Linear(60, 40), c=nn.Linear(40, 5)),
      points)])
 def test_rows_of_layers_without_an_activation(make, batch):
@@ -97,8 +100,8 @@ def test_rows_of_layers_without_an_activation(make, batch):
     (lambda: net(nn.ReLU, pool, pool), pictures),
     (lambda: nn.Sequential(nn.Linear(20, 16), nn.LayerNorm(16), nn.Linear(16, 16), nn.LayerNorm(16), nn.Linear(16, 5)),
      points),
-    (lambda: nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 3), nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 5)),
-     points),
+    (lambda: nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 3), nn.Linear(3, 16), nn.ReLU(),
+                           nn.Linear(16, 5)), points),
     (lambda: Flat(lambda m, x: m.a(x) + m.b(x) + m.c(x), a=nn.Linear(20, 5), b=nn.Linear(20, 5), c=nn.Linear(20, 5)),
      points)])
 def test_rows_that_bend_or_are_narrow(make, batch): assert not said("no non-linearity", make(), batch())
@@ -128,7 +131,9 @@ def test_a_list_made_of_another_one():
 # ---- Rounding
 
 def durations(step):
-    def call(m, batch): return F.mse_loss(step(m.a(batch[0]).exp()), batch[1][:, None].float()) + m.b(batch[0]).square().mean()
+    def call(m, batch):
+        x, y = batch
+        return F.mse_loss(step(m.a(x).exp()), y[:, None].float()) + m.b(x).square().mean()
     return said("term without gradient", Flat(None, a=nn.Linear(20, 1), b=nn.Linear(20, 1)), call=call)
 
 
@@ -261,7 +266,7 @@ def test_an_end_that_is_padding(flat):
         wanted = target.masked_fill(target == pad, -100)[:, 1:].flatten()
         return F.cross_entropy(m(source, target[:, :-1]).flatten(0, 1), wanted)
     torch.manual_seed(0)
-    for end, pad, found in ((0, 0, ["possible"]), (1, 0, [])):
+    for end, pad, found in ((0, 0, ["note"]), (1, 0, [])):
         batch = texts(), texts(pad, end)
         assert [s for s, _ in said("labels left out", Writer(True), batch, call=partial(call, pad))] == found
 
@@ -271,7 +276,8 @@ def test_padding_with_a_vector_of_zeros():
         real = x > 0
         keys = m.words(x)[:, None]
         mask = (real if m.right else ~real)[:, None, None]
-        return m.last(F.scaled_dot_product_attention(m.ask.expand(len(x), 1, 1, 16), keys, keys, attn_mask=mask).flatten(1))
+        ask = m.ask.expand(len(x), 1, 1, 16)
+        return m.last(F.scaled_dot_product_attention(ask, keys, keys, attn_mask=mask).flatten(1))
     torch.manual_seed(0)
     model = Flat(f, words=nn.Embedding(20, 16, padding_idx=0), last=nn.Linear(16, 5))
     model.ask = nn.Parameter(torch.randn(16))
