@@ -94,7 +94,7 @@ def train_mode(run: Run) -> Iterator[Seen]:
     if not modes: return
     types = sorted({layer["type"] for name, layer in run.facts["layers"].items() if name in modes["names"]})
     if not types: return
-    yield from after_the_record(run, modes, types)
+    yield from after_the_record(run, types)
     if modes["in_eval"] or modes["rows"] < 2 or modes["rows"] > SOME*n: return
     several = modes["in_train"] > 1.5*modes["rows"]  # a single batch may be meant to be looked at
     yield Seen([], run.log_span(0), "likely" if several else "note",
@@ -103,22 +103,14 @@ def train_mode(run: Run) -> Iterator[Seen]:
                "noisy, or depend on the batch.")
 
 
-def after_the_record(run: Run, modes: dict, types: list[str]) -> Iterator[Seen]:
-    "Was the model called in train mode after the record, and not trained? Or may it be, as it is still in that mode?"
+def after_the_record(run: Run, types: list[str]) -> Iterator[Seen]:
+    "Was the model called in train mode after the record, and not trained?"
     begun = BEGUN.get(getattr(run, "stats", None))
     after = begun and begun.since_the_end()
-    if not after or after["trained"]: return
-    if after["statistics"]:
+    if after and after["statistics"] and not after["trained"]:
         yield Seen([], run.log_span(0), "likely",
                    "After the record ended, the model was called in train mode, and not trained: the statistics of its "
                    f"{', '.join(types)} have changed, and no parameter.")
-    drops = [kind for kind in types if "Dropout" in kind]
-    if drops and after["training"] and not after["statistics"] and not modes["in_eval"] and modes["looks"] >= LASTS:
-        yield Seen([], run.log_span(0), "note",
-                   f"The model was not in eval mode while it was recorded, and is in train mode still: its "
-                   f"{', '.join(drops)} is on in whatever it computes now.",
-                   "Call model.eval() before it is tested, or writes samples: torch.no_grad() and inference_mode() "
-                   "leave the mode as it is.")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #6f51ffe9
 def is_trained_around(run: Run, layer: str) -> bool:

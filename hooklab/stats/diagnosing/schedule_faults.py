@@ -256,6 +256,7 @@ def rate_swings(run: Run) -> Iterator[Seen]:
     known = schedules_of(run)
     if any(s["type"] in (*COUNT_BATCHES, "CosineAnnealingLR") for s in known): return
     ends = turning_points(run.rates)
+    if not ends: return
     gone = run.rates < NEARLY_ZERO*run.rates.max()
     lows = [(before, low, after) for before, low, after in zip(ends, ends[1:], ends[2:])
             if gone[low] and after - low >= max((low - before)/2, LASTS)]

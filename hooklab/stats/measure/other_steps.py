@@ -99,13 +99,13 @@ class Begun:
         if model is not None: self.versions = writes_to(model)
 
     def since_the_end(self) -> dict[str, bool] | None: # None during the run
-        "What has happened to the model since: was it trained, did its running statistics move, is it in train mode?"
+        "What has happened to the model since: was it trained, and did its running statistics move?"
         model, before = self.model(), self.versions
         if model is None or before is None: return None
         changed = {name for name, n in writes_to(model).items() if before.get(name) != n}
         statistics = {name for name in changed if name.endswith("num_batches_tracked")}  # writes to means do not count
         trained = not changed.isdisjoint(name for name, _ in model.named_parameters())
-        return {"trained": trained, "statistics": bool(statistics), "training": model.training}
+        return {"trained": trained, "statistics": bool(statistics)}
 
     def facts(self) -> dict[str, Any]:
         return {"n": self.n, "anew": self.anew, "steps": self.steps, "rate": self.rate, "type": self.kind,
