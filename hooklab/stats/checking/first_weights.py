@@ -110,7 +110,7 @@ def tried(flight: TestFlight, floor: float, end: float, own: Lesson | None = Non
     def adam(): return [torch.optim.Adam(trained, 1e-3)]
     return Trials(own or taught_by([fresh_copy(o) for o in flight.optimizers] or adam()), taught_by(adam()))
 
-
+# %% ../../../nbs/lib/stats/checking/first-weights.ipynb #52e60089
 def enough(flight: TestFlight, named: dict[str, nn.Module], floor: float, end: float, learns: Callable) -> list[str]:
     "The layers with which it learns if they alone are drawn anew, as far as time allows; empty if none are known."
     for names in groups_of(named):

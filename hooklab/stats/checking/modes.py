@@ -38,8 +38,8 @@ def in_train_mode(flight: TestFlight) -> Flown:
 
 @claims("Passes in eval mode change nothing in train mode.",
         Known("eval mode", rank=33,
-              advice="Look for code that runs if `self.training` is false and writes to an attribute, such as a rate of "
-                     "dropout: let it use a local variable."),
+              advice="Look for code that runs if `self.training` is false and writes to an attribute, such as a rate "
+                     "of dropout: let it use a local variable."),
         price=PASSES)
 def same_after_eval(flight: TestFlight) -> Check:
     "Does the model in train mode return what it returned before the first pass in eval mode?"
@@ -51,8 +51,8 @@ def same_after_eval(flight: TestFlight) -> Check:
     if not same(after, again):
         raise NotLookedAt("the model in train mode changes from pass to pass")
     if same(first, after): return ""
-    yield Suspect("eval mode", "likely", "In train mode, with the same random numbers, the model returns something else "
-                  "since it was called in eval mode: it keeps what that has set.")
+    yield Suspect("eval mode", "likely", "In train mode, with the same random numbers, the model returns something "
+                  "else since it was called in eval mode: it keeps what that has set.")
     return ""
 
 # %% ../../../nbs/lib/stats/checking/modes.ipynb #9c580fc2
