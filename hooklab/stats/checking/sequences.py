@@ -16,7 +16,7 @@ from ...hooks.tree import shape_text
 from .batch import BatchPart
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss import CRITERIA, criterion_at, nodes_before, op
-from .loss_calls import DISTANCES, OF_CLASSES, seen_in
+from .loss_calls import DISTANCES, seen_in
 from .masks import other_numbers
 from .probes import given_in_calls
 from .trial import TestFlight, differs, first_layer_where
@@ -208,48 +208,3 @@ def target_is_no_input(flight: TestFlight) -> Check:
                       "has only to pass it on. Is the part of the batch meant?")
         return ""
     return ""
-
-# %% ../../../nbs/lib/stats/checking/sequences.ipynb #bdcaf0d1
-def rows_of(flight: TestFlight, y: Tensor) -> Tensor | None:
-    "Labels by sample and place; None if they are none of sequences."
-    n = flight.batch.n
-    if y.is_floating_point() or not n or n < 4 or y.numel() % n or y.numel() < 4*n: return None
-    return y.reshape(n, -1)
-
-
-def behind(y: Tensor, tokens: Tensor, ignored: int) -> tuple[Tensor, Tensor] | None:
-    "The last label that counts of each text that ends early, and the token behind it in the batch."
-    shift = shift_between(tokens[..., None], y[..., None], ignored)
-    if shift is None: return None
-    counts = (y != ignored) & (y != -100)
-    last = (counts*torch.arange(1, y.size(1) + 1, device=y.device)).argmax(1)
-    place = last + 1 + shift
-    ends = counts.any(1) & (last + 1 < y.size(1)) & (place >= 0) & (place < tokens.size(1))
-    rows = ends.nonzero().flatten()
-    return y[rows, last[rows]], tokens[rows, place[rows]]
-
-
-@claims("Where a text ends is among its labels.", price=PASSES)
-def ends_count(flight: TestFlight) -> Check:
-    "Is the token behind each text left out of the labels, and the same one everywhere?"
-    calls = [call for call in seen_in(flight, flight.batch.raw).calls if call.name in OF_CLASSES]
-    for call in calls:
-        y, ignored = rows_of(flight, call.target), call.given["ignore_index"]
-        if y is None: continue
-        counted = y[(y != ignored) & (y != -100)]
-        for p in flight.batch.parts:
-            t = p.tensor
-            if t.dim() != 2 or p.dim != 0 or t.is_floating_point() or t.dtype == torch.bool: continue
-            found = behind(y, t, ignored)
-            if found is None or len(found[0]) < 6: continue
-            last, token = found
-            share = (last == last.mode().values).double().mean().item()
-            kinds = len(last.unique())
-            if (token != token[0]).any() or (counted == token[0]).any() or share > .7 or kinds < 3: continue
-            yield Suspect("labels left out", "note", f"No label says where a text ends: {len(last)} texts end "
-                          f"early, with {kinds} different labels, and what is behind them is always {token[0]}, which "
-                          "has no part in the loss. If it is the end as well as the padding, the first one behind each "
-                          "text has to count, or padding needs a token of its own.", [p.name])
-            return ""
-    return "" if calls else "no labels of classes were seen in the loss"
-

@@ -38,7 +38,7 @@ CAUSES = {
     # shuffled apart, shifted, of others
     "labels do not belong to inputs": {"labels not used", "target too far ahead", "labels look random",
                                        "inputs of other rows"},
-    "labels wrongly encoded": {"loss does not fit the targets", "labels left out"},
+    "labels wrongly encoded": {"loss does not fit the targets"},
     # another scale, order of channels or encoding
     "validation differs from training": {"validation differs from training"},
     "the answer is among the inputs": {"target among the inputs", "later places are seen"},

@@ -110,7 +110,7 @@ FAULTS = {
     "shuffled apart": ("labels look random", "note", "by chance",
         lambda: (batches(*(lambda x, y: (x, y[torch.randperm(len(y))]))(*table())),)),
     "labels of the row before": ("inputs of other rows", "likely", "moved by one row",
-        lambda: (batches(*(lambda x, y: (x, y.roll(1)))(*table())),)),
+        lambda: (batches(*(lambda x, y, order: (x[order], y[order].roll(1)))(*table(), torch.randperm(400))),)),
     "a column of zeros": ("constant inputs", "note", "1 of 7 features",
         lambda: (batches(*(lambda x, y: (with_column(x, 0*y), y))(*table())),)),
     "a class beyond the outputs": ("loss does not fit the targets", "certain", "outputs for 4 classes",

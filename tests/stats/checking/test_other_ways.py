@@ -258,19 +258,6 @@ def test_a_target_that_call_gives_to_the_model():
     assert not said("later places are seen", Writer(True), batch, call=writes)
 
 
-@pytest.mark.parametrize("flat", [False, True])
-def test_an_end_that_is_padding(flat):
-    def call(pad, m, batch):
-        if not flat: return writes(m, batch, pad)
-        source, target = batch
-        wanted = target.masked_fill(target == pad, -100)[:, 1:].flatten()
-        return F.cross_entropy(m(source, target[:, :-1]).flatten(0, 1), wanted)
-    torch.manual_seed(0)
-    for end, pad, found in ((0, 0, ["note"]), (1, 0, [])):
-        batch = texts(), texts(pad, end)
-        assert [s for s, _ in said("labels left out", Writer(True), batch, call=partial(call, pad))] == found
-
-
 def test_padding_with_a_vector_of_zeros():
     def f(m, x):
         real = x > 0

@@ -481,11 +481,7 @@ def test_a_test_behind_the_record():
     for then in in_eval, goes_on:
         stats, model = after_training(then, norm=True)
         assert not found(stats) and "train mode" not in notes(stats)
-    stats, model = after_training(test)
-    assert "is on" in next(f.evidence for f in hl.diagnose(stats) if f.what == "train mode") and not found(stats)
-    stats, model = after_training(in_eval)
-    assert "train mode" not in notes(stats)
-    stats, model = after_training(test, p=0.)
+    stats, model = after_training(test)  # a layer of dropout has no memory of it
     assert "train mode" not in notes(stats)
 
 
