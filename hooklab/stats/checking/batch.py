@@ -34,7 +34,8 @@ def kinds_of(batch: Any) -> list:
 
 def two_batches(given: Any) -> list[Any]:
     "The first two batches; just one if that is all there is."
-    if not isinstance(given, nn.Module): given = getattr(given, "train", given)
+    if not isinstance(given, nn.Module):
+        given = getattr(given, "train", given)
     if isinstance(given, Iterator):
         raise TypeError("this loader can be looped over only once, and preflight would take two of its batches; "
                         "give it two batches instead: preflight(model, loss_fn, [next(it), next(it)], optimizer)")
@@ -42,7 +43,8 @@ def two_batches(given: Any) -> list[Any]:
     if can_be_two and all(map(is_batch, given[:2])):
         first, second = given[:2]
         several = not any(isinstance(part, Tensor) for part in given)
-        if several and kinds_of(first) == kinds_of(second): return [first, second]
+        if several and kinds_of(first) == kinds_of(second):
+            return [first, second]
     if is_batch(given): return [given]
     if not isinstance(given, Iterable) or isinstance(given, str | nn.Module):
         raise TypeError("batch is (inputs, targets), a dict, two such batches or a loader, "
@@ -61,7 +63,8 @@ def order_kept(loader: Iterable) -> Iterator[None]:
         for g, state in states:
             g.set_state(state)
 
-    with putting_back(put_back), same_chance(), torch.random.fork_rng([]): yield
+    with putting_back(put_back), same_chance(), torch.random.fork_rng([]):
+        yield
 
 
 def _first_of(loader: Iterable, n: int = 2) -> list[Any]:

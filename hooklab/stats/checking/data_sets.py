@@ -99,7 +99,8 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float) -> DataSe
             batch = batch_of(raw, forward)
             if not batch.n: break
             batches.append(kept_of(batch))
-            if found.n < MOST_WHOLE and size_of(batch)*(found.n/batch.n + 1) < MOST_BYTES: found.raws.append(raw)
+            if found.n < MOST_WHOLE and size_of(batch)*(found.n/batch.n + 1) < MOST_BYTES:
+                found.raws.append(raw)
             found.sizes.append(batch.n)
             found.n += batch.n
             found.hashes += hashes_of(batch)

@@ -37,7 +37,8 @@ def usual_size(m: nn.Module, name: str, p: Tensor) -> float | None: # None if it
     return 1. if "norm" in type(m).__name__.lower() else None
 
 
-def mean_size(p: Tensor) -> float: return p.detach().double().square().mean().sqrt().item()
+def mean_size(p: Tensor) -> float:
+    return p.detach().double().square().mean().sqrt().item()
 
 
 def how_unusual(m: nn.Module) -> float:
@@ -99,7 +100,8 @@ class Trials(NamedTuple):
         own, adam = self.ways(top, floor)
         return own < LITTLE and adam < HALF
 
-    def learn(self, top: float, floor: float, far: float = MOST_OF_IT) -> bool: return max(self.ways(top, floor)) > far
+    def learn(self, top: float, floor: float, far: float = MOST_OF_IT) -> bool:
+        return max(self.ways(top, floor)) > far
 
 
 def tried(flight: TestFlight, floor: float, end: float, own: Lesson | None = None) -> Trials:
@@ -160,7 +162,8 @@ def learns_from_these_weights(flight: TestFlight) -> Check:
     if len(own.adam.losses) < STEPS_EACH and not own.adam.learned:
         raise NotLookedAt(f"{len(own.adam.losses)} steps of Adam were made")
     for seed in range(DRAWS):
-        with from_usual_sizes(named.values(), seed): other = tried(flight, floor, end)
+        with from_usual_sizes(named.values(), seed):
+            other = tried(flight, floor, end)
         top = min(own.own.start, other.own.start)
         least = min([0., *(lesson.end for lesson in (*own, *other) if not lesson.ends_in_nan)])
         if own.hardly_learn(top, least) and other.learn(top, least): break

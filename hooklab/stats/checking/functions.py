@@ -135,7 +135,8 @@ SOFTMAXES = [F.softmax, F.log_softmax, F.softmin, torch.softmax, torch.log_softm
 def fewer_samples(flight: TestFlight):
     "The batch with about three quarters of its samples, and how many these are."
     n = flight.batch.n
-    if not n or n < 4: raise NotLookedAt(flight.batch.why_unknown or "the batch has too few samples")
+    if not n or n < 4:
+        raise NotLookedAt(flight.batch.why_unknown or "the batch has too few samples")
     fewer = n - max(n//4, 1)
     return flight.batch.taken(range(fewer)), fewer
 
@@ -154,7 +155,8 @@ def beside_time(flight: TestFlight):
     if not flight.batch.inputs: return None
     x = flight.batch.inputs[0].tensor
     targets = flight.batch.targets
-    if not time_first or x.dim() < 2 or not targets or targets[0].tensor.shape[:2] != x.shape[:2]: return None
+    if not time_first or x.dim() < 2 or not targets or targets[0].tensor.shape[:2] != x.shape[:2]:
+        return None
     n = x.size(1)
     fewer = n - max(n//4, 1)
     if fewer < 2: return None
@@ -171,7 +173,8 @@ def beside_time(flight: TestFlight):
         price=PASSES)
 def softmax_within_samples(flight: TestFlight) -> Check:
     "Does a softmax of the model go over samples?"
-    if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
+    if is_graph(flight):
+        raise NotLookedAt("the samples seem to be nodes of a graph")
     turned = beside_time(flight)
     fewer, before, after = turned or (lambda raw, n: (raw, flight.batch.n, n))(*fewer_samples(flight))
     own = calls_in(flight, flight.batch.raw, SOFTMAXES, size_summed)

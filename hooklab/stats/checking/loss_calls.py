@@ -183,6 +183,7 @@ def pushed_apart(seen: SeenLoss) -> int | None:
         grad, = torch.autograd.grad(loss, [t], retain_graph=True, allow_unused=True)
         if grad is None or not grad.isfinite().all(): continue
         pairs, others = grad.diagonal(), grad[~torch.eye(n, dtype=torch.bool, device=grad.device)]
-        if (pairs > 0).all() and (others <= 0).all() and (others < 0).double().mean() > .5: return n
+        if (pairs > 0).all() and (others <= 0).all() and (others < 0).double().mean() > .5:
+            return n
     return None
 

@@ -36,7 +36,8 @@ def with_noise(flight: TestFlight, name: str, where: Tensor) -> Flown:
         if output.shape[:2] != where.shape: return None
         with seeded(): noise = torch.randn_like(output)*(output.std() + .1)
         return torch.where(where[..., None], output + noise, output)
-    with edit_output(flight.model, note, names=[name]): return flight.asked(flight.batch.raw)
+    with edit_output(flight.model, note, names=[name]):
+        return flight.asked(flight.batch.raw)
 
 
 def reads_padding_only(flight: TestFlight) -> Check:
@@ -54,7 +55,8 @@ def reads_padding_only(flight: TestFlight) -> Check:
             longer = torch.where(~where & where.roll(-1, 1), p.tensor[where][0], p.tensor)  # a token less
             if same(base, flight.asked(flight.batch.put({p.number: longer}))):  # or the padding has a vector of zeros
                 name = vectors_of(flight, p.tensor)
-                if not name or not same(base, with_noise(flight, name, ~where)): continue
+                if not name or not same(base, with_noise(flight, name, ~where)):
+                    continue
                 if same(base, with_noise(flight, name, where)): continue  # it is not used at all
         yield Suspect("mask ignored", "likely", f"Other tokens in {p.name}, where it is not padded, do not change the "
                       "output; what is at padded places does. A mask shows what it should hide.", [p.name])
@@ -138,7 +140,8 @@ def hidden_by(flight: TestFlight, mask: Tensor, x: Tensor) -> Tensor | None:
     found = []
     def note(name, m, inputs, output):
         for t in tensors((inputs, output)):
-            if found or not t.is_floating_point() or t.shape[:2] != mask.shape or t.dim() != 3: continue
+            if found or not t.is_floating_point() or t.shape[:2] != mask.shape or t.dim() != 3:
+                continue
             for side in (mask, ~mask):
                 rows, others, own = t[side], t[~side], x[side]
                 alike = [rows[:, i:j] for i, j in parts_of(x, t) if (rows[:, i:j] == rows[:1, i:j]).all()
@@ -171,7 +174,8 @@ def hidden_places_count(flight: TestFlight) -> Check:
         counts = grad.flatten(2).any(2) if grad.dim() > 2 else grad != 0
         for x in xs:
             hidden = hidden_by(flight, p.tensor, x.tensor)
-            if hidden is None or counts[hidden].any() or not counts[~hidden].any(): continue
+            if hidden is None or counts[hidden].any() or not counts[~hidden].any():
+                continue
             yield Suspect("mask ignored", "likely", f"{x.name} is hidden from the model where {p.name} is "
                           f"{bool(p.tensor[hidden][0])}, and just these places have no part in the loss: it asks only "
                           "for what the model is given. Is the mask of the loss the wrong way round?", [p.name])

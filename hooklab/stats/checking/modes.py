@@ -28,12 +28,14 @@ def as_at_first(flight: TestFlight) -> Iterator[None]:
     def put_back():
         for b, data in now: b.data = data
     with putting_back(put_back):
-        for (b, _), data in zip(now, flight.first_buffers): b.data = data.clone()
+        for (b, _), data in zip(now, flight.first_buffers):
+            b.data = data.clone()
         yield
 
 
 def in_train_mode(flight: TestFlight) -> Flown:
-    with as_at_first(flight): return flight.asked(flight.batch.raw, "train")
+    with as_at_first(flight):
+        return flight.asked(flight.batch.raw, "train")
 
 
 @claims("Passes in eval mode change nothing in train mode.",
@@ -64,7 +66,8 @@ def keeps_statistics(m: nn.Module) -> bool:
     return is_norm and m.track_running_stats and m.running_mean is not None
 
 
-def is_of_instances(m: nn.Module) -> bool: return isinstance(m, nn.modules.instancenorm._InstanceNorm)
+def is_of_instances(m: nn.Module) -> bool:
+    return isinstance(m, nn.modules.instancenorm._InstanceNorm)
 
 
 def moments_of(x: Tensor, by_sample: bool) -> list[Moments]:
@@ -79,7 +82,8 @@ def given_to(flight: TestFlight, named: dict[str, nn.Module], raw: Any) -> dict[
     found = {}
     def note(name, m, inputs, output):
         x = inputs[0]
-        if isinstance(x, Tensor) and x.dim() > 1: found.setdefault(name, []).append(moments_of(x, is_of_instances(m)))
+        if isinstance(x, Tensor) and x.dim() > 1:
+            found.setdefault(name, []).append(moments_of(x, is_of_instances(m)))
     with heard(named, note):
         flight.asked(raw, "train")
     return found
@@ -131,5 +135,6 @@ def statistics_fit(flight: TestFlight) -> Check:
 
 def pairs_of(groups: tuple[list[Moments], ...], by_sample: bool) -> list[tuple[Moments, Moments]]:
     "The groups of several batches to be compared: single samples of any batch, or one batch with the other."
-    if by_sample: return [*combinations([one for batch in groups for one in batch[:SAMPLES]], 2)]
+    if by_sample:
+        return [*combinations([one for batch in groups for one in batch[:SAMPLES]], 2)]
     return [(a, b) for first, other in combinations(groups, 2) for a, b in zip(first, other)]

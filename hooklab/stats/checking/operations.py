@@ -148,7 +148,8 @@ class Operations(TorchFunctionMode):
         if name in ("stack", "cat") and isinstance(args[0], list | tuple): given = [*args[0]]
         if result.dim() == 2 and result.size(1) == 1:
             from_one = any(id(t) in self._columns and t.is_floating_point() for t in given)  # an index makes none
-            if name in TURNED or kwargs.get("keepdim") or from_one: self._columns[id(result)] = result
+            if name in TURNED or kwargs.get("keepdim") or from_one:
+                self._columns[id(result)] = result
         if name in PAIRS and len(given) > 1: self._note_pair(name, result, *given[:2])
         if not torch.is_grad_enabled(): return
         if name in LOSSES and len(given) > 1 and not result.requires_grad:

@@ -54,13 +54,16 @@ class SmallNumbers(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         own = args[0] if args and isinstance(args[0], Tensor) else None
         if own is not None and own.is_floating_point():
-            if name in SUMS or name in LOWER or name in UPPER: self.look(name, args, kwargs)
-            if name in ("sin", "cos", "sin_", "cos_") and own.dtype in SHORT: self.look_at_angles(own)
+            if name in SUMS or name in LOWER or name in UPPER:
+                self.look(name, args, kwargs)
+            if name in ("sin", "cos", "sin_", "cos_") and own.dtype in SHORT:
+                self.look_at_angles(own)
         if name in LIMITS and self.limits and own is not None:
             self.look_at_tensors([t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)])
         result = func(*args, **kwargs)
         if isinstance(result, Tensor) and result.dtype in SHORT:
-            if name in MADE_OF_NUMBERS: self.note_limit(result, [*args, *kwargs.values()])
+            if name in MADE_OF_NUMBERS:
+                self.note_limit(result, [*args, *kwargs.values()])
             if name == "arange" or own is not None and is_whole_numbers(own) and own.shape == result.shape:
                 self.look_at_cast(own, result, name)
         return result

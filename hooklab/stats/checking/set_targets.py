@@ -125,7 +125,8 @@ def numbers_agree(x: Tensor, z: Tensor, enough: float) -> bool:
     "Do the targets of similar inputs agree, or does a linear model know them, by so many standard errors?"
     half = len(z)//2
     for agree, few in ((z*z[nearest_of(x)]).mean(1), 0), ((z[half:]*fitted(x, z, half)).mean(1), 1):
-        if agree.mean() > (enough - few)*agree.std()/len(agree)**.5: return True
+        if agree.mean() > (enough - few)*agree.std()/len(agree)**.5:
+            return True
     return False
 
 
@@ -168,7 +169,8 @@ def numbers_look_random(train: DataSet) -> Check:
 def rows_belong_together(flight: TestFlight) -> Check:
     "Has one input many targets? Is a step of one series told by another series at the place before?"
     train, = both_or_one(flight, "train")
-    if train.target is None or train.is_own_target: raise NotLookedAt("no target was found in the data")
+    if train.target is None or train.is_own_target:
+        raise NotLookedAt("no target was found in the data")
     yield from inputs_stay(train)
     yield from steps_of_others(flight, train)
     return f"{train}"
@@ -177,9 +179,11 @@ def rows_belong_together(flight: TestFlight) -> Check:
 def inputs_stay(train: DataSet) -> Check:
     "Are most inputs repeated, with targets that differ nearly as much as all do?"
     y, n = train.target.numbers, len(train.hashes)
-    if not train.target.is_float or len(y) != n or is_discrete(train): return
+    if not train.target.is_float or len(y) != n or is_discrete(train):
+        return
     rows = {}
-    for i, one in enumerate(train.hashes): rows.setdefault(one, []).append(i)
+    for i, one in enumerate(train.hashes):
+        rows.setdefault(one, []).append(i)
     several = [y[own] for own in rows.values() if len(own) > 2]
     share = sum(map(len, several))/n
     if share < .5: return
@@ -200,8 +204,10 @@ def steps_of_others(flight: TestFlight, train: DataSet) -> Check:
     "Is what changes in a series from a place to the next told by another one at the place before, not at its own?"
     floats = [p for p in [*train.inputs, train.target] if p.is_float and p.is_whole and len(p.shape) == 2
               and p.shape[0] > 3 and p.shape[1] <= 64]
-    if not flight.call or len(floats) != 2 or floats[0].shape[0] != floats[1].shape[0]: return
-    if len(floats[0].numbers) != len(floats[1].numbers) or len(floats[0].numbers) < 50: return
+    if not flight.call or len(floats) != 2 or floats[0].shape[0] != floats[1].shape[0]:
+        return
+    if len(floats[0].numbers) != len(floats[1].numbers) or len(floats[0].numbers) < 50:
+        return
     series = [p.numbers.reshape(-1, *p.shape) for p in floats]
     for x, y, own, other in ((*series, *floats), (*series[::-1], *floats[::-1])):
         if not (x.isfinite().all() and y.isfinite().all()): return
@@ -305,7 +311,8 @@ def made_of(flight: TestFlight, found: DataSet) -> Tensor:
     named, kept = {name: m for name, m in leaves(flight.model).items() if isinstance(m, nn.Linear)}, []
     for raw in found.raws:
         seen = []
-        def note(name, m, inputs, output, seen=seen): seen.append(inputs[0].detach())
+        def note(name, m, inputs, output, seen=seen):
+            seen.append(inputs[0].detach())
         with heard(named, note): flight.asked(raw, "eval")
         kept.append(seen[-1].flatten(1).double().cpu())
     return torch.cat(kept)
@@ -332,7 +339,8 @@ def classes_alike(flight: TestFlight) -> Check:
     if not 2 <= len(kinds) <= 100: return f"{train}, {valid}"
     for x, other in both_features(flight, train, valid):
         labels, y = train.labels[:len(x)], valid.labels[:len(other)]
-        if len(labels) < len(x) or len(y) < len(other) or len(x) < 100: continue
+        if len(labels) < len(x) or len(y) < len(other) or len(x) < 100:
+            continue
         said = neighbours_say(x, other, labels)
         moved, right = {}, (said == y).double().mean().item()
         for kind in kinds.tolist():
@@ -340,7 +348,8 @@ def classes_alike(flight: TestFlight) -> Check:
             if len(own) < 8: continue
             theirs = own.mode().values.item()
             share = (own == theirs).double().mean().item()
-            if theirs != kind and share > CLEARLY_LIKE and (labels == kind).any(): moved[kind] = theirs, share
+            if theirs != kind and share > CLEARLY_LIKE and (labels == kind).any():
+                moved[kind] = theirs, share
         if len(moved) < 2 or len({to for to, _ in moved.values()}) < len(moved): continue  # two that look alike
         few = ", ".join(f"those of class {kind} are like class {to} ({share:.0%})" for kind, (to, share)
                         in [*moved.items()][:3])

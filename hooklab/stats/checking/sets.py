@@ -26,8 +26,10 @@ FEW = 50  # samples: fewer say little about a data set
 def both_or_one(flight: TestFlight, *names: str) -> list[DataSet]:
     "The data sets of these names; a `NotLookedAt` if one is missing or has too few samples."
     for name in names:
-        if name not in flight.sets: raise NotLookedAt(f"no {name}= was given")
-        if flight.sets[name].n < FEW: raise NotLookedAt(f"{name} has {flight.sets[name].n} samples")
+        if name not in flight.sets:
+            raise NotLookedAt(f"no {name}= was given")
+        if flight.sets[name].n < FEW:
+            raise NotLookedAt(f"{name} has {flight.sets[name].n} samples")
     return [flight.sets[name] for name in names]
 
 
@@ -62,12 +64,14 @@ def shuffled(flight: TestFlight) -> Check:
     "Do batches of the training data have as many classes as by chance?"
     train, = both_or_one(flight, "train")
     labels = train.labels
-    if labels is None: raise NotLookedAt("targets are not one class for each sample")
+    if labels is None:
+        raise NotLookedAt("targets are not one class for each sample")
     kinds = labels.unique()
     if len(kinds) == 1:
         valid = flight.sets.get("valid")
         others = None if valid is None or valid.labels is None else valid.labels.unique()
-        if train.all_read or others is None or len(others) == 1: return f"{train}"
+        if train.all_read or others is None or len(others) == 1:
+            return f"{train}"
         yield Suspect("data not shuffled", "likely", f"Of {train}, each is of class {int(kinds[0])}, and validation "
                                                      f"has {len(others)} classes.")
         return ""

@@ -65,7 +65,8 @@ def all_filled(flight: TestFlight) -> Check:
 def is_finite_now(flight: TestFlight) -> bool:
     "Are the loss of a pass and its gradient finite?"
     loss = flight.run(flight.batch.raw).loss
-    if not loss.isfinite().all() or not loss.requires_grad: return bool(loss.isfinite().all())
+    if not loss.isfinite().all() or not loss.requires_grad:
+        return bool(loss.isfinite().all())
     grads = torch.autograd.grad(loss, [*flight.trained.values()], allow_unused=True)
     numbers = [g.coalesce().values() if g.is_sparse else g for g in grads if g is not None]
     return all(bool(g.isfinite().all()) for g in numbers)
@@ -89,7 +90,8 @@ def zeros_are_fine(flight: TestFlight) -> Check:
     if any(map(is_dtensor, flight.parameters.values())):
         raise NotLookedAt("parameters are split between processes")
     names = [name for name, p in flight.trained.items() if p.numel() > 1 and p.is_floating_point() and not p.any()]
-    if not names or is_finite_now(flight) or not is_finite_with(flight, names): return ""
+    if not names or is_finite_now(flight) or not is_finite_with(flight, names):
+        return ""
     guilty = [name for name in names if is_finite_with(flight, [name])][:4] if len(names) > 1 else names
     if not guilty: return ""
     yield Suspect("not initialised", "certain", f"All numbers of {first_few(guilty, 4)} are zero, and the loss or its "

@@ -35,11 +35,13 @@ def thrown_away(run: Run) -> Iterator[Seen]:
 def one_never_steps(run: Run) -> Iterator[Seen]:
     "One of several optimizers makes no step, though gradients come for it, and nothing else moves its parameters."
     made = run.facts.get("watched", {}).get("made", [])
-    if len(made) != len(run.optimizers) or max(made, default=0) < SOON or run.scaled: return
+    if len(made) != len(run.optimizers) or max(made, default=0) < SOON or run.scaled:
+        return
     for i, (o, n) in enumerate(zip(run.optimizers, made)):
         mine = {name: run.params[name] for name in o["decay"] if name in run.params}
         waits = [name for name, p in mine.items() if p["trainable"] and p["got"]]
-        if n or not waits or any(p["moved"] or p["written"] for p in mine.values()): continue
+        if n or not waits or any(p["moved"] or p["written"] for p in mine.values()):
+            continue
         yield Seen(waits, run.log_span(0), "likely",
                    f"Optimizer {i + 1} of {len(made)}, the {o['type']} of {first_few(waits, 2)}, made no step, while "
                    f"another one made its step {max(made)} times. Gradients come for its parameters, and none moves.",
@@ -95,7 +97,8 @@ def train_mode(run: Run) -> Iterator[Seen]:
     types = sorted({layer["type"] for name, layer in run.facts["layers"].items() if name in modes["names"]})
     if not types: return
     yield from after_the_record(run, types)
-    if modes["in_eval"] or modes["rows"] < 2 or modes["rows"] > SOME*n: return
+    if modes["in_eval"] or modes["rows"] < 2 or modes["rows"] > SOME*n:
+        return
     several = modes["in_train"] > 1.5*modes["rows"]  # a single batch may be meant to be looked at
     yield Seen([], run.log_span(0), "likely" if several else "note",
                f"In {modes['rows']} of {n} steps the model was also called without gradients, {modes['in_train']} "

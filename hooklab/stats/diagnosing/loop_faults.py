@@ -157,7 +157,8 @@ def never_backward(run: Run) -> bool:
     "Did the optimizer make its steps without any gradient, though the loss would have given some?"
     none = run.logged("no_gradients")
     steps = ~none.isnan()
-    if steps.sum() < LEAST or not run.facts.get("loss_leads") or has_others(run): return False
+    if steps.sum() < LEAST or not run.facts.get("loss_leads") or has_others(run):
+        return False
     came = run.some("got") or run.grads.ran.any()
     return not came and bool((none[steps] == 1).all()) and not uses_gradients(run, none)
 

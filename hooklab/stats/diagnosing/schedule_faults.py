@@ -124,7 +124,8 @@ def stays_after_warm_up(run: Run) -> Iterator[Seen]:
     "A rate that rises at first and then stays is often meant, so this is a note."
     rates = run.rates
     n = int((rates[1:] > rates[:-1]).long().cumprod(0).sum())  # rises at first
-    if n < LASTS or len(rates) < WHOLE*n or (rates[n:] != rates[n]).any(): return
+    if n < LASTS or len(rates) < WHOLE*n or (rates[n:] != rates[n]).any():
+        return
     if any(s["type"] in WARM_UPS for s in schedules_of(run)): return
     yield Seen([], run.log_span(n), "note",
                f"The learning rate rises to {in_digits(rates[n])} in the first {n} steps, and stays there in all "
@@ -242,7 +243,8 @@ def begins_too_low(run: Run) -> Iterator[Seen]:
     if rises < LASTS or not falls_first: return
     for s in schedules_of(run):
         base = s["base"]
-        if not base or not 0 < base < NO_FACTOR*given or s["before"]: continue
+        if not base or not 0 < base < NO_FACTOR*given or s["before"]:
+            continue
         yield Seen([], run.log_span(0), "likely",
                    f"The optimizer was made with a rate of {in_digits(given)}, and its largest rate was "
                    f"{in_digits(rates.max())}: the {s['type']} takes {in_digits(base)} for the full rate, which the "
@@ -254,7 +256,8 @@ def begins_too_low(run: Run) -> Iterator[Seen]:
 def rate_swings(run: Run) -> Iterator[Seen]:
     "Does the rate go down to nothing and as slowly up again, several times, as a cosine does behind its end?"
     known = schedules_of(run)
-    if any(s["type"] in (*COUNT_BATCHES, "CosineAnnealingLR") for s in known): return
+    if any(s["type"] in (*COUNT_BATCHES, "CosineAnnealingLR") for s in known):
+        return
     ends = turning_points(run.rates)
     if not ends: return
     gone = run.rates < NEARLY_ZERO*run.rates.max()

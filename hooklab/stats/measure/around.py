@@ -179,7 +179,8 @@ CLEAR = .05  # of a number: the model has moved it by more
 AVERAGED = "AveragedModel"  # of torch: `update_bn` sets its statistics when the training is over
 
 
-def shapes_of(m: nn.Module) -> tuple: return tuple((name, p.shape) for name, p in m.named_parameters())
+def shapes_of(m: nn.Module) -> tuple:
+    return tuple((name, p.shape) for name, p in m.named_parameters())
 
 
 @torch.no_grad()
@@ -193,7 +194,8 @@ def numbers_of(m: nn.Module) -> dict[str, Tensor]:
     "The lengths of parameters and of running statistics."
     found = dict(m.named_parameters())
     found |= {name: b for name, b in m.named_buffers() if name.endswith(("running_mean", "running_var"))}
-    with torch.no_grad(): return {name: torch.linalg.vector_norm(x.float()) for name, x in found.items()}
+    with torch.no_grad():
+        return {name: torch.linalg.vector_norm(x.float()) for name, x in found.items()}
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #3d38d995
 class Copies:
@@ -214,7 +216,8 @@ class Copies:
             if not isinstance(x, nn.Module) or id(x) in own: continue
             for inside in (x, *x.children()):
                 name, m = parts.get(shapes_of(inside), ("", None))
-                if m is None or id(inside) in own or not begins_as(inside, m): continue
+                if m is None or id(inside) in own or not begins_as(inside, m):
+                    continue
                 kind = type(x).__name__
                 self.found.append((weakref.ref(inside), name, kind, numbers_of(inside), numbers_of(m)))
                 versions = [*map(version, inside.parameters())]

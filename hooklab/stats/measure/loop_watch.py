@@ -83,7 +83,8 @@ class LayerMode(LayerHook):
     def saw(self, layer, given, compiling):
         watch = self.group.watch
         if watch is None or torch.is_grad_enabled(): return
-        if not watch.listening.depth.get(get_ident()): watch.modes.without_graph(layer.training)
+        if not watch.listening.depth.get(get_ident()):
+            watch.modes.without_graph(layer.training)
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #26b54a3b
 def called_by_loops(model: nn.Module) -> dict[str, nn.Module]: # By name
@@ -316,12 +317,15 @@ class LoopWatch:
         if seen: row |= seen
         elif self.unknown is not None: row |= self.unknown.take()
         if loss is not None:
-            if self.leads is None and isinstance(loss, Tensor): self.leads = leads_to(loss, self.root)
+            if self.leads is None and isinstance(loss, Tensor):
+                self.leads = leads_to(loss, self.root)
             row |= given_loss(loss)
             self.loss_given = True
         thrown_away, made = row.pop("thrown_away", False), row.pop("made", self.made)
-        if not self.others.n: self.thrown_away = self.thrown_away + thrown_away
-        if made is not self.made: self.made = [n + m for n, m in zip(self.made, made)]
+        if not self.others.n:
+            self.thrown_away = self.thrown_away + thrown_away
+        if made is not self.made:
+            self.made = [n + m for n, m in zip(self.made, made)]
         self.stepped += "updates" in row
         self.modes.end_step(self.looking)
         if self.looking:

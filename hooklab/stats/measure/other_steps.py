@@ -82,7 +82,8 @@ class Begun:
         if log is not None and self.n:
             rates = log.values("rate")
             rates = rates[rates.isfinite()]
-            if len(rates): self.rate = max(rates.max().item(), 0. if math.isnan(self.rate) else self.rate)
+            if len(rates):
+                self.rate = max(rates.max().item(), 0. if math.isnan(self.rate) else self.rate)
             n = int((log.values("updates") > 0).sum())
             self.steps = n if goes_on else self.steps + n
         new = [one for one in optimizers if one not in self.old]
@@ -118,7 +119,8 @@ BEGUN: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by record
 def begin(stats: Any, model: nn.Module, optimizers: list, goes_on: bool) -> Begun:
     "A record begins, for the first time or again."
     before = BEGUN.get(stats)
-    if before is None or before.model() is not model: before = BEGUN[stats] = Begun(model)
+    if before is None or before.model() is not model:
+        before = BEGUN[stats] = Begun(model)
     before.begin(optimizers, stats.log, goes_on)
     return before
 
