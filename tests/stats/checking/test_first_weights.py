@@ -41,8 +41,9 @@ def alike(model):
 
 
 @pytest.mark.parametrize(("name", "model"), [
-    ("small", deep(.01)), ("zeros", alike(deep())), ("units that are off", with_bias(deep(), -30.)),
-    ("saturated", with_bias(deep(act=nn.Sigmoid, depth=2), 300.))])
+    ("units that are off", with_bias(deep(), -30.)), pytest.param("small", deep(.01), marks=pytest.mark.slow),
+    pytest.param("zeros", alike(deep()), marks=pytest.mark.slow),
+    pytest.param("saturated", with_bias(deep(act=nn.Sigmoid, depth=2), 300.), marks=pytest.mark.slow)])
 def test_weights_from_which_nothing_is_learned(name, model):
     before = copy.deepcopy(model.state_dict())
     found, = found_of(model)
@@ -52,14 +53,16 @@ def test_weights_from_which_nothing_is_learned(name, model):
 
 @pytest.mark.parametrize(("layer", "model", "said"), [
     ("15", with_bias(deep(), -40., 15), "15.bias begins with numbers of size 40, and 0 is usual."),
-    ("3", with_bias(deep(), -30.), "3.bias begins with numbers of size 30, and 0 is usual.")])
+    pytest.param("3", with_bias(deep(), -30.), "3.bias begins with numbers of size 30, and 0 is usual.",
+                 marks=pytest.mark.slow)])
 def test_the_layer_is_named(layer, model, said):
     found, = found_of(model)
     assert found.layers == [layer] and found.evidence.endswith(f"It is enough to draw {layer} anew: {said}")
 
 
-@pytest.mark.parametrize("model", [deep(), deep(.3), deep(act=nn.Tanh), deep(depth=2, std=.05), deep(norm=nn.LayerNorm),
-                                   deep(norm=nn.BatchNorm1d, std=.02), nn.Linear(20, 3)])
+@pytest.mark.parametrize("model", [deep(), deep(.3), deep(act=nn.Tanh), deep(depth=2, std=.05), nn.Linear(20, 3),
+                                   pytest.param(deep(norm=nn.LayerNorm), marks=pytest.mark.slow),
+                                   pytest.param(deep(norm=nn.BatchNorm1d, std=.02), marks=pytest.mark.slow)])
 def test_healthy_weights(model): assert not found_of(model)
 
 
