@@ -364,6 +364,9 @@ def loss_of_a_guess(flight: TestFlight) -> Check:
 
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #6e62f5bb
+ROUNDING = 1e-5  # of the size of the outputs
+
+
 def sizes_fit(c: Criterion) -> Iterator[Suspect]:
     "Are outputs and targets of about the same size?"
     def size(t): return t.double().square().mean().sqrt().item()
@@ -381,5 +384,5 @@ def sizes_fit(c: Criterion) -> Iterator[Suspect]:
         yield Suspect("targets not scaled", "possible", f"{evidence} They are {in_digits(mean)} on average with a "
                       f"standard deviation of {in_digits(std)}: a squared error begins at {in_digits((y/std)**2)} "
                       "times that of who always says the mean, and outputs have to come all that way first.")
-    elif y < .01 and out > 10*y:
+    elif y < .01 and out > 10*y and y > ROUNDING*out:  # smaller ones are zeros, as of the rest of an equation
         yield Suspect("targets not scaled", "possible", evidence)

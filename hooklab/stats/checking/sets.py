@@ -149,7 +149,11 @@ def ratio_of(a: Tensor, b: Tensor) -> Tensor:
     return torch.where((by_std > 1) == (by_distance > 1), nearer, torch.ones_like(nearer))
 
 
-def scales(a: Columns, b: Columns) -> Check:
+WIDER, FURTHER = 1.7, 1.  # times as wide, and deviations apart: inputs that differ by as much are of another scale
+FOR_TARGETS = 2.  # times these: in validation, targets may be drawn otherwise, without samples that are made
+
+
+def scales(a: Columns, b: Columns, more: float = 1.) -> Check:
     "Is the scale of all numbers, or of single ones, another?"
     one, other = a.numbers, b.numbers
     if one.shape[1:] != other.shape[1:] or not (one.isfinite().all() and other.isfinite().all()):
@@ -163,7 +167,8 @@ def scales(a: Columns, b: Columns) -> Check:
     if is_table: ratio, shift = ratios.nanmedian().item(), shifts.abs().nanmedian().item()  # of most features
     means = (f"{a.name} has a mean of {in_digits(x.mean())} and a standard deviation of {in_digits(std)} in train, and "
              f"{in_digits(y.mean())} and {in_digits(y.std())} in valid")
-    if not 1/1.7 < ratio < 1.7 or abs(shift) > 1:
+    widest = more*WIDER
+    if not 1/widest < ratio < widest or abs(shift) > more*FURTHER:
         yield Suspect(DIFFERS, "likely", f"{means}.", [a.name])
         return
     if not is_table: return
@@ -240,7 +245,7 @@ def of_one_kind(flight: TestFlight) -> Check:
             yield Suspect(DIFFERS, "likely", f"{one.name} has classes that never occur in {other}: {named}.")
             break
     elif train.target and valid.target and train.target.is_float and not train.is_own_target:
-        yield from scales(train.target, valid.target)
+        yield from scales(train.target, valid.target, FOR_TARGETS)
     return f"{train}, {valid}"
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #6071ce6c
