@@ -62,39 +62,54 @@ def change_loss(flight: TestFlight, names: list[str], mode: str) -> list[str]:
             found.append(name)
     return found
 
+# %% ../../../nbs/lib/stats/checking/dependence.ipynb #38a70a4e
+def leaves_before(starts: Iterable, ends: Iterable = ()) -> set[Tensor]:
+    "The tensors that lead to these operations, such as parameters, without those that do so by `ends` only."
+    found = set()
+    for start in starts:
+        for node in nodes_before(start, ends):
+            if hasattr(node, "variable"): found.add(node.variable)
+    return found
+
+
+def weighted_sum(outputs: Iterable[Tensor]) -> Tensor:
+    "A sum with random weights, so that gradients do not cancel."
+    with seeded():
+        return sum((t*torch.randn_like(t)).sum() for t in outputs)
+
 
 def goes_straight_through(flight: TestFlight) -> bool:
     "Does the output have a gradient by the input, as behind a rounding whose gradient goes straight through?"
     floats = [p for p in flight.batch.inputs if p.tensor.is_floating_point()]
-    raw = flight.batch.put({p.number: p.tensor.detach().requires_grad_() for p in floats})
-    outputs = [t for _, t in flight.run(raw, flight.quiet).floats if t.requires_grad]
-    leaves = {node.variable for t in outputs for node in nodes_before(t.grad_fn) if hasattr(node, "variable")}
+    given = {p.number: p.tensor.detach().requires_grad_() for p in floats}
+    flown = flight.run(flight.batch.put(given), flight.quiet)
+    outputs = [t for _, t in flown.floats if t.requires_grad]
+    leaves = leaves_before([t.grad_fn for t in outputs])
     inputs = [*leaves - {*flight.parameters.values()}]
     if not inputs: return False
-    with seeded():
-        weighted = sum((t*torch.randn_like(t)).sum() for t in outputs)
-    grads = torch.autograd.grad(weighted, inputs, allow_unused=True)
+    grads = torch.autograd.grad(weighted_sum(outputs), inputs, allow_unused=True)
     return any(grad is not None and bool(grad.any()) for grad in grads)
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #15320ad5
 def by_scale_only(flight: TestFlight, i: int, others: list[int]) -> bool:
     "Do the outputs of other samples have no gradient by sample `i`, though they have one by their own inputs?"
-    batch, n = flight.batch, flight.batch.n
+    batch = flight.batch
     own = [p for p in batch.inputs if p.dim == 0 and p.tensor.is_floating_point()]
     if len(own) != len(batch.inputs): return False
     given = {p.number: p.tensor.detach().clone().requires_grad_() for p in own}
     flown = flight.run(batch.put(given), flight.quiet)
-    rows = [t for _, t in flown.floats if t.requires_grad and t.size(0) == n]
-    if not rows: return False
-    with seeded():
-        total = sum((t[others]*torch.randn_like(t[others])).sum() for t in rows)
-    held = {*flight.parameters.values()}
-    leaves = {node.variable for t in rows for node in nodes_before(t.grad_fn) if hasattr(node, "variable")} - held
-    leaves = [t for t in leaves if any(t.shape == x.shape for x in given.values())]
-    if not leaves: return False
-    grads = torch.autograd.grad(total, leaves, allow_unused=True)
-    sizes = [g.flatten(1).abs().sum(1) for g in grads if g is not None]
-    return bool(sizes) and not any(s[i] for s in sizes) and any(s[others].any() for s in sizes)
+    outputs = [t for _, t in flown.floats if t.requires_grad and t.size(0) == batch.n]
+    if not outputs: return False
+    leaves = leaves_before([t.grad_fn for t in outputs])
+    shapes = [x.shape for x in given.values()]
+    inputs = [t for t in leaves - {*flight.parameters.values()} if t.shape in shapes]
+    if not inputs: return False
+    of_others = weighted_sum([t[others] for t in outputs])
+    grads = torch.autograd.grad(of_others, inputs, allow_unused=True)
+    sizes = [g.flatten(1).abs().sum(1) for g in grads if g is not None]  # by sample
+    by_sample = any(s[i] for s in sizes)
+    by_their_own = any(s[others].any() for s in sizes)
+    return by_their_own and not by_sample
 
 
 IN_STEPS = {"Ceil": "ceil", "Floor": "floor", "Round": "round", "Trunc": "trunc", "Sign": "sign"}
@@ -106,13 +121,16 @@ def behind_rounding(flight: TestFlight, zero: list[str]) -> dict[str, list[str]]
     nodes = [*nodes_before(loss.grad_fn)]
     steps = [node for node in nodes if op(node) in IN_STEPS]
     if not steps: return {}
-    free = {id(node.variable) for node in nodes_before(loss.grad_fn, steps) if hasattr(node, "variable")}
+    free = leaves_before([loss.grad_fn], steps)
     found = {}
     for step in steps:
-        below = {id(node.variable) for node in nodes_before(step) if hasattr(node, "variable")}
-        names = [n for n in zero if id(flight.trained[n]) in below - free]
-        if names: found.setdefault(IN_STEPS[op(step)], []).extend(names)
-    return {name: list(dict.fromkeys(names)) for name, names in found.items()}
+        only_here = leaves_before([step]) - free
+        names = [name for name in zero if flight.trained[name] in only_here]
+        if not names: continue
+        function = IN_STEPS[op(step)]
+        known = found.setdefault(function, [])
+        known += [name for name in names if name not in known]
+    return found
 
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #7b56c5ce
@@ -140,15 +158,21 @@ def passed_on(flight: TestFlight, mode: str) -> list[Given]:
     def note(name, m, inputs, output):
         numbers = [t for t in tensors(inputs) if t.is_floating_point()]
         made = [t for t in tensors(output) if t.is_floating_point()]
-        trains = any(p.requires_grad for p in m.parameters())
-        copies = [t.detach().clone() for t in numbers]
-        found.append(Given(name, class_name(m), torch.is_grad_enabled(), copies, trains,
-                           any(t.requires_grad for t in numbers), any(t.requires_grad for t in made), bool(made)))
+        found.append(Given(
+            layer=name,
+            kind=class_name(m),
+            on=torch.is_grad_enabled(),
+            inputs=[t.detach().clone() for t in numbers],
+            has_parameters=any(p.requires_grad for p in m.parameters()),
+            given=any(t.requires_grad for t in numbers),
+            returned=any(t.requires_grad for t in made),
+            goes_on=bool(made),
+        ))
     with heard(running_layers(flight.model), note, detach=False):
         flight.run(flight.batch.raw, mode)
     return found
 
-
+# %% ../../../nbs/lib/stats/checking/dependence.ipynb #3d28d3bb
 def where_cut(flight: TestFlight, names: list[str], mode: str) -> tuple[str, str]:
     "The layer at which gradients of these parameters end, and what happens there; empty if no layer shows it."
     calls = passed_on(flight, mode)
@@ -157,16 +181,29 @@ def where_cut(flight: TestFlight, names: list[str], mode: str) -> tuple[str, str
     if [c.layer for c in calls] != [c.layer for c in after]:
         return "", ""
     for own, other in zip(calls, after):
-        depends = any(a.shape == b.shape and differs(a, b).any() for a, b in zip(own.inputs, other.inputs))
-        if own.goes_on and not own.returned and (own.given or own.has_parameters):
-            if not own.on:
-                return own.layer, f"{own.layer} ({own.kind}) runs while gradients are switched off"
-            if own.given:
-                return own.layer, f"{own.layer} ({own.kind}) gets numbers with a graph and returns numbers without one"
-            return own.layer, f"{own.layer} ({own.kind}) returns numbers without a graph"
-        if depends and not own.given:
-            return own.layer, f"{own.layer} ({own.kind}) gets numbers that depend on them, without a graph"
+        what = cut_at(own, other)
+        if what: return own.layer, f"{own.layer} ({own.kind}) {what}"
     return "", ""
+
+
+def cut_at(own: Given, other: Given) -> str:
+    "What happens at a layer at which gradients end, by its call and the one with moved parameters; empty elsewhere."
+    trains = own.given or own.has_parameters
+    if own.goes_on and trains and not own.returned:
+        if not own.on:
+            return "runs while gradients are switched off"
+        if own.given:
+            return "gets numbers with a graph and returns numbers without one"
+        return "returns numbers without a graph"
+    if not own.given and depends_on_moved(own.inputs, other.inputs):
+        return "gets numbers that depend on them, without a graph"
+    return ""
+
+
+def depends_on_moved(inputs: list[Tensor], others: list[Tensor]) -> bool:
+    "Are the inputs of a call other ones once parameters are moved?"
+    pairs = [(a, b) for a, b in zip(inputs, others) if a.shape == b.shape]
+    return any(differs(a, b).any() for a, b in pairs)
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #256bc2fb
 class Slope(NamedTuple):
@@ -181,32 +218,49 @@ class Slope(NamedTuple):
         return abs(self.measured - self.by_gradient) > max(5*self.doubt, .05*self.usual)
 
 
-def slope_along(flight: TestFlight, mode: str, grads: dict[str, Tensor], base: float, seed: int) -> Slope:
-    "How the loss changes along a direction at random, to which all parameters add about the same by their gradients."
+def even_ways(flight: TestFlight, grads: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+    "A direction at random to which all parameters add about the same by their gradients."
     by = ways(flight, grads, seed)
-    parts = {name: (grads[name].double()*way).square().sum().sqrt().item() for name, way in by.items()}
+    parts = {}
+    for name, way in by.items():
+        added = grads[name].double()*way
+        parts[name] = added.square().sum().sqrt().item()
     middle = sorted(parts.values())[len(parts)//2]
     for name, part in parts.items():
-        by[name] = by[name]*min(max(middle/part, .05), 1)
+        times = min(max(middle/part, .05), 1)
+        by[name] = by[name]*times
+    return by
+
+
+def measured_slope(flight: TestFlight, mode: str, by: dict[str, Tensor], far: float) -> float:
+    "How the loss changes along a direction, from as far before the parameters as behind them."
+    losses = []
+    for sign in (1, -1):
+        with moved(flight, by, sign*far):
+            flown = flight.asked(flight.batch.raw, mode)
+            losses.append(flown.loss.item())
+    ahead, back = losses
+    return (ahead - back)/(2*far)
+
+
+def slope_along(flight: TestFlight, mode: str, grads: dict[str, Tensor], base: float, seed: int) -> Slope:
+    "The slope along one direction, measured and by the gradient; once more from nearer by if they differ."
+    by = even_ways(flight, grads, seed)
     each = [grads[name].double()*way for name, way in by.items()]
     by_gradient = sum(part.sum().item() for part in each)
     usual = sum(part.square().sum().item() for part in each)**.5
     size = abs(base) + 1e-3
-    far = min(max(.01*size/usual, 1e-3), 3e-2)  # so that the loss changes by a hundredth
-
-    def measured(far):
-        losses = []
-        for sign in (1, -1):
-            with moved(flight, by, sign*far):
-                losses.append(flight.asked(flight.batch.raw, mode).loss.item())
-        return (losses[0] - losses[1])/(2*far)
-    wide, rounding = measured(far), 1e-6*size/far
+    for_a_hundredth = .01*size/usual  # of the loss
+    far = min(max(for_a_hundredth, 1e-3), 3e-2)
+    rounding = 1e-6*size/far
+    wide = measured_slope(flight, mode, by, far)
     first = Slope(wide, rounding, by_gradient, usual)
     if not first.differs: return first
-    narrow = measured(far/2)
-    return Slope(narrow, abs(wide - narrow) + 2*rounding, by_gradient, usual)
+    narrow = measured_slope(flight, mode, by, far/2)
+    doubt = abs(wide - narrow) + 2*rounding
+    return Slope(narrow, doubt, by_gradient, usual)
 
-
+# %% ../../../nbs/lib/stats/checking/dependence.ipynb #9f1f1b1a
 def whole_gradient(flight: TestFlight, mode: str) -> tuple[dict[str, Tensor], float]:
     "The gradients of one pass that are not zero, and its loss."
     for p in flight.trained.values(): p.grad = None
@@ -214,9 +268,23 @@ def whole_gradient(flight: TestFlight, mode: str) -> tuple[dict[str, Tensor], fl
     if not loss.requires_grad:
         raise NotLookedAt("the loss has no graph")
     loss.backward()
-    found = {name: p.grad.to_dense() for name, p in flight.trained.items() if p.grad is not None}
+    found = {}
+    for name, p in flight.trained.items():
+        if p.grad is None: continue
+        grad = p.grad.to_dense()
+        if grad.any() and grad.isfinite().all(): found[name] = grad
     for p in flight.trained.values(): p.grad = None
-    return {name: grad for name, grad in found.items() if grad.any() and grad.isfinite().all()}, loss.item()
+    return found, loss.item()
+
+
+def steady_mode(flight: TestFlight) -> str:
+    "The training mode, if the model returns the same twice in it, or else the mode in which it does."
+    first = flight.asked(flight.batch.raw, "train")
+    second = flight.asked(flight.batch.raw, "train")
+    mode = "train" if same(first, second) else flight.quiet
+    if not mode:
+        raise NotLookedAt("the model returns something else each time for the same batch")
+    return mode
 
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #c26ca185
@@ -239,11 +307,7 @@ def gradient_is_whole(flight: TestFlight) -> Check:
         raise NotLookedAt("in 16 bits a small step does not show")
     flight.afford(12, 1.)
     yield from cut_off(flight)
-    mode = "train"
-    if not same(*(flight.asked(flight.batch.raw, mode) for _ in range(2))):
-        mode = flight.quiet
-    if not mode:
-        raise NotLookedAt("the model returns something else each time for the same batch")
+    mode = steady_mode(flight)
     grads, base = whole_gradient(flight, mode)
     if not grads: raise NotLookedAt("all gradients are zero")
     slopes = [slope_along(flight, mode, grads, base, seed) for seed in range(2)]
@@ -254,12 +318,13 @@ def gradient_is_whole(flight: TestFlight) -> Check:
     evidence = (f"Along a direction the loss changes by {in_digits(worst.measured)}, and by its gradient that would be "
                 f"{in_digits(worst.by_gradient)}: a term of it has no gradient for some of what it depends on.")
     layer, said = where_cut(flight, list(grads), mode)
-    if said: evidence += f" {said}."
-    yield Suspect("term without gradient", "note", evidence.replace("depend on them", "depend on parameters"),
-                  [layer] if layer else [])
+    if said:
+        said = said.replace("depend on them", "depend on parameters")
+        evidence += f" {said}."
+    yield Suspect("term without gradient", "note", evidence, [layer] if layer else [])
     return ""
 
-
+# %% ../../../nbs/lib/stats/checking/dependence.ipynb #6f6465c2
 def cut_off(flight: TestFlight) -> Iterator[Suspect]:
     "Is a part of the loss, behind all layers, zero for every sample?"
     ends = []

@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #04eee335
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import permutations
 from typing import Any
@@ -49,6 +49,19 @@ def layer_of(call: str) -> str:
     "The layer that has made a call; of the model itself, the name is empty."
     return call.rpartition("/")[0]
 
+
+def makers_of(calls: Iterable[str]) -> list[str]:
+    "The layers that have made these calls, each once."
+    return list(dict.fromkeys(map(layer_of, calls)))
+
+
+def makers_in_words(layers: list[str]) -> str:
+    return first_few([layer or "the model itself" for layer in layers], 4)
+
+
+def sizes_in_words(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape))
+
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #1f3ab231
 DROPOUTS = [F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout]
 MASKS = [torch.bernoulli, Tensor.bernoulli_, Tensor.bernoulli]
@@ -64,7 +77,9 @@ def drops(call: FunctionCall) -> bool:
     chance = argument(call, 1, "p", None) if name == "bernoulli_" else call.inputs[0]
     if not isinstance(chance, Tensor):
         return chance is None or 0 < chance < 1
-    return bool(chance.numel() and (chance == chance.flatten()[0]).all())  # one chance for all, so no model has made it
+    if not chance.numel(): return False
+    first = chance.flatten()[0]
+    return bool((chance == first).all())  # one chance for all, so no model has made it
 
 
 @contextmanager
@@ -81,16 +96,28 @@ def gets_noise(flight: TestFlight) -> bool:
     found = []
     def note(m, inputs, output):
         found.append([t.clone() for t in tensors(inputs)])
-    whole = runs(unwrap(flight.model))
-    with hooks_for_now([flight.model] if whole else outermost(flight.model), note):
+    watched = [flight.model] if runs(unwrap(flight.model)) else outermost(flight.model)
+    with hooks_for_now(watched, note):
         flight.asked(flight.batch.raw, "eval")
         first, found = found, []
         with other_chance(flight):
             flight.asked(flight.batch.raw, "eval")
-    pairs = [(a, b) for own, other in zip(first, found) for a, b in zip(own, other)]
+    pairs = []
+    for own, other in zip(first, found): pairs += zip(own, other)
     return any(a.shape != b.shape or not torch.equal(a, b) for a, b in pairs)
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #ee11f1a2
+def first_random_layer(flight: TestFlight) -> str:
+    "The first layer whose output changes with the random numbers; empty if there is none."
+    own = layer_outputs(flight, flight.batch.raw)
+    with other_chance(flight):
+        theirs = layer_outputs(flight, flight.batch.raw)
+    for (name, xs), (_, ys) in zip(own, theirs):
+        for x, y in zip(xs, ys):
+            if x.shape == y.shape and differs(x, y).any(): return name
+    return ""
+
+
 @claims("In eval mode the output does not depend on random numbers.",
         Known("random in eval", rank=113, page="dependence", lesson="05-stats",
               symptom="The same input gets another answer each time, also in eval mode, and scores are lower than they "
@@ -110,19 +137,19 @@ def calm_in_eval(flight: TestFlight) -> Check:
     if same(base, other): return ""
     if gets_noise(flight): return "its inputs do already"
     functions = [*DROPOUTS, *MASKS, F.scaled_dot_product_attention]
-    dropped = [name for name, is_on in calls_in(flight, flight.batch.raw, functions, drops, "eval").items() if is_on]
+    calls = calls_in(flight, flight.batch.raw, functions, drops, "eval")
+    dropped = [name for name, is_on in calls.items() if is_on]
     if dropped:
-        layers = list(dict.fromkeys(map(layer_of, dropped)))
-        kinds = list(dict.fromkeys(name.rpartition("/")[2].partition("#")[0] for name in dropped))
-        where = first_few([layer or "the model itself" for layer in layers], 4)
+        layers = makers_of(dropped)
+        where = makers_in_words(layers)
+        kinds = {}
+        for name in dropped:
+            own_name = name.rpartition("/")[2]
+            kinds[own_name.partition("#")[0]] = None
         yield Suspect("random in eval", "likely", "In eval mode the output changes with the random numbers: "
                       f"{' and '.join(kinds)} in {where} still drops numbers.", [layer for layer in layers if layer])
         return ""
-    own = layer_outputs(flight, flight.batch.raw)
-    with other_chance(flight):
-        theirs = layer_outputs(flight, flight.batch.raw)
-    first = next((name for (name, xs), (_, ys) in zip(own, theirs) for x, y in zip(xs, ys)
-                  if x.shape == y.shape and differs(x, y).any()), "")
+    first = first_random_layer(flight)
     where = f", first of all that of {first}" if first else ""
     yield Suspect("random in eval", "note", f"In eval mode the output changes with the random numbers{where}. For a "
                   "model that draws samples this is right.", [first] if first else [])
@@ -132,12 +159,15 @@ def calm_in_eval(flight: TestFlight) -> Check:
 SOFTMAXES = [F.softmax, F.log_softmax, F.softmin, torch.softmax, torch.log_softmax, Tensor.softmax, Tensor.log_softmax]
 
 
+def three_quarters(n: int) -> int: return n - max(n//4, 1)
+
+
 def fewer_samples(flight: TestFlight):
     "The batch with about three quarters of its samples, and how many these are."
     n = flight.batch.n
     if not n or n < 4:
         raise NotLookedAt(flight.batch.why_unknown or "the batch has too few samples")
-    fewer = n - max(n//4, 1)
+    fewer = three_quarters(n)
     return flight.batch.taken(range(fewer)), fewer
 
 
@@ -146,24 +176,26 @@ def size_summed(call: FunctionCall) -> tuple[int, int, tuple]:
     x = call.inputs[0] if call.inputs else call.kwargs["input"]
     dim = argument(call, 1, "dim", None)
     if dim is None: dim = 0 if x.dim() in (0, 1, 3) else 1
-    return dim % max(x.dim(), 1), x.size(dim) if x.dim() else 1, tuple(x.shape)
+    size = x.size(dim) if x.dim() else 1
+    return dim % max(x.dim(), 1), size, tuple(x.shape)
 
 
 def beside_time(flight: TestFlight):
     "The batch with fewer columns, and how many there were and are, where a recurrent layer takes these for samples."
-    time_first = any(isinstance(m, nn.RNNBase) and not m.batch_first for m in flight.model.modules())
-    if not flight.batch.inputs: return None
-    x = flight.batch.inputs[0].tensor
-    targets = flight.batch.targets
-    if not time_first or x.dim() < 2 or not targets or targets[0].tensor.shape[:2] != x.shape[:2]:
-        return None
+    batch = flight.batch
+    recurrent = [m for m in flight.model.modules() if isinstance(m, nn.RNNBase)]
+    if all(m.batch_first for m in recurrent): return None
+    if not batch.inputs or not batch.targets: return None
+    x, target = batch.inputs[0].tensor, batch.targets[0].tensor
+    if x.dim() < 2 or target.shape[:2] != x.shape[:2]: return None
     n = x.size(1)
-    fewer = n - max(n//4, 1)
+    fewer = three_quarters(n)
     if fewer < 2: return None
-    parts = [p for p in flight.batch.parts if p.tensor.shape[:2] == x.shape[:2]]
-    return flight.batch.put({p.number: p.tensor.narrow(1, 0, fewer) for p in parts}), n, fewer
+    parts = [p for p in batch.parts if p.tensor.shape[:2] == x.shape[:2]]
+    shorter = {p.number: p.tensor.narrow(1, 0, fewer) for p in parts}
+    return batch.put(shorter), n, fewer
 
-
+# %% ../../../nbs/lib/stats/checking/functions.ipynb #1695c6a7
 @claims("No softmax goes over samples.",
         Known("softmax over samples", rank=115, page="dependence", lesson="04-capture",
               symptom="The weights of a sample depend on its batch: for a single sample all of them are 1.",
@@ -176,19 +208,28 @@ def softmax_within_samples(flight: TestFlight) -> Check:
     if is_graph(flight):
         raise NotLookedAt("the samples seem to be nodes of a graph")
     turned = beside_time(flight)
-    fewer, before, after = turned or (lambda raw, n: (raw, flight.batch.n, n))(*fewer_samples(flight))
+    if turned:
+        fewer, before, after = turned
+    else:
+        fewer, after = fewer_samples(flight)
+        before = flight.batch.n
     own = calls_in(flight, flight.batch.raw, SOFTMAXES, size_summed)
     if not own: return "there is none"
     theirs = calls_in(flight, fewer, SOFTMAXES, size_summed)
-    wrong = [name for name, (_, size, _) in own.items() if name in theirs and theirs[name][1]*before == size*after]
+    wrong = []
+    for name, (_, size, _) in own.items():
+        if name not in theirs: continue
+        size_with_fewer = theirs[name][1]
+        if size_with_fewer*before == size*after: wrong.append(name)
     if not wrong: return ""
-    layers = list(dict.fromkeys(map(layer_of, wrong)))
+    layers = makers_of(wrong)
+    where = makers_in_words(layers)
     dim, size, shape = own[wrong[0]]
-    where = first_few([layer or "the model itself" for layer in layers], 4)
+    size_with_fewer = theirs[wrong[0]][1]
     sure = "possible" if turned else "likely"  # a recurrent layer may have been made without batch_first by mistake
     yield Suspect("softmax over samples", sure, f"A softmax in {where} goes over dimension {dim} of "
-                  f"{'×'.join(map(str, shape))}, which has {size} numbers with {before} samples and "
-                  f"{theirs[wrong[0]][1]} with {after}.", [layer for layer in layers if layer])
+                  f"{sizes_in_words(shape)}, which has {size} numbers with {before} samples and {size_with_fewer} with "
+                  f"{after}.", [layer for layer in layers if layer])
     return ""
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #1f0a03f5
@@ -207,10 +248,12 @@ def joined(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 def looks_swapped(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
     "Is the new shape the old one with dimensions swapped, and maybe joined, while no order of the old one explains it?"
-    old, new = ([size for size in shape if size != 1] for shape in (old, new))
-    if len(old) > 5 or len(new) > len(old) or len(old) < 2 or new in map(list, joined(tuple(old))):
+    old = tuple(size for size in old if size != 1)
+    new = tuple(size for size in new if size != 1)
+    if len(old) > 5 or len(new) > len(old) or len(old) < 2:
         return False
-    return any(list(shape) == new for order in permutations(old) for shape in joined(order))
+    if new in joined(old): return False
+    return any(new in joined(order) for order in permutations(old))
 
 
 def shapes(call: FunctionCall) -> tuple[tuple, tuple]:
@@ -231,12 +274,13 @@ def views_keep_order(flight: TestFlight) -> Check:
     if not swapped: return ""
     fewer, _ = fewer_samples(flight)
     theirs = calls_in(flight, fewer, VIEWS, shapes)
-    swapped = {name: both for name, both in swapped.items() if name in theirs and looks_swapped(*theirs[name])}
-    if not swapped: return ""
-    layers = list(dict.fromkeys(map(layer_of, swapped)))
-    old, new = ("×".join(map(str, shape)) for shape in next(iter(swapped.values())))
-    where = first_few([layer or "the model itself" for layer in layers], 4)
-    yield Suspect("places mixed up", "likely", f"A view or reshape in {where} makes {new} of {old}, which looks like a "
-                  "permutation but keeps the order of the numbers: they land at other places.",
+    also_with_fewer = [name for name in swapped if name in theirs and looks_swapped(*theirs[name])]
+    if not also_with_fewer: return ""
+    layers = makers_of(also_with_fewer)
+    where = makers_in_words(layers)
+    old, new = swapped[also_with_fewer[0]]
+    yield Suspect("places mixed up", "likely",
+                  f"A view or reshape in {where} makes {sizes_in_words(new)} of {sizes_in_words(old)}, which looks "
+                  "like a permutation but keeps the order of the numbers: they land at other places.",
                   [layer for layer in layers if layer])
     return ""

@@ -64,7 +64,8 @@ class SmallNumbers(TorchFunctionMode):
         if isinstance(result, Tensor) and result.dtype in SHORT:
             if name in MADE_OF_NUMBERS:
                 self.note_limit(result, [*args, *kwargs.values()])
-            if name == "arange" or own is not None and is_whole_numbers(own) and own.shape == result.shape:
+            from_whole = own is not None and is_whole_numbers(own)
+            if name == "arange" or from_whole and own.shape == result.shape:
                 self.look_at_cast(own, result, name)
         return result
 
@@ -78,16 +79,20 @@ class SmallNumbers(TorchFunctionMode):
         if is_lost(least, 0.) and least > 0 and (x <= 0).any():
             self.lost[f"{least:g} is 0 in {kind_of(x)}"] = None
         most = given(UPPER.get(name, 9), "max")
-        if is_lost(most, 1.) and most < 1: self.note_upper(x, most)
+        if is_lost(most, 1.) and most < 1:
+            self.note_upper(x, most)
 
     def note_upper(self, x: Tensor, most: float):
         said = f"1 - {1 - most:.2g} is 1 in {kind_of(x)}"
-        if (x >= 1).any(): self.lost[said] = None
-        elif x.dtype in SHORT: self.useless[said] = None
+        if (x >= 1).any():
+            self.lost[said] = None
+        elif x.dtype in SHORT:
+            self.useless[said] = None
 
     def note_limit(self, result: Tensor, given: list):
         for number in given:
-            if isinstance(number, float) and .9 < number < 1 and rounded(number, result.dtype) == 1:
+            if not isinstance(number, float) or not .9 < number < 1: continue
+            if rounded(number, result.dtype) == 1:
                 self.limits[id(result)] = result, number
 
     def look_at_tensors(self, given: list[Tensor]):
@@ -101,20 +106,34 @@ class SmallNumbers(TorchFunctionMode):
         if not 1 < made.numel() <= 1e6: return
         before = made.numel() if own is None else len(own.unique())
         after = len(made.detach().unique())
-        if own is None and after < before or own is not None and name in CASTS and after < before:
-            self.equal[f"{before} different whole numbers up to {in_digits(made.max())} are {after} in "
-                       f"{kind_of(made)}"] = None
+        if after >= before: return
+        if own is None or name in CASTS:
+            largest = in_digits(made.max())
+            self.equal[f"{before} different whole numbers up to {largest} are {after} in {kind_of(made)}"] = None
 
     def look_at_angles(self, x: Tensor):
         "Is the distance to the next number of the dtype more than half a radian?"
-        coarse = (x.detach().abs().float()*torch.finfo(x.dtype).eps >= .5).double().mean().item()
-        if coarse < .01: return
-        most = x.detach().abs().max()
+        angles = x.detach().abs()
+        eps = torch.finfo(x.dtype).eps
+        is_coarse = angles.float()*eps >= .5
+        if is_coarse.double().mean().item() < .01: return
+        most = angles.max()
+        to_next = most.float()*eps
         self.equal[f"angles go up to {in_digits(most)} in {kind_of(x)}, where the next number is "
-                   f"{in_digits(most.float()*torch.finfo(x.dtype).eps)} away"] = None
+                   f"{in_digits(to_next)} away"] = None
 
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #c8d1eabc
+def lost_by(optimizer: torch.optim.Optimizer) -> str:
+    "What is lost where an eps is zero in float16, for the first such group; empty if there is none."
+    for group in optimizer.param_groups:
+        eps = group.get("eps")
+        if not isinstance(eps, float) or not 0 < eps < HALF_OF_LEAST: continue
+        n = sum(p.dtype == torch.float16 for p in group["params"])
+        if n: return lost_in_optimizer(type(optimizer).__name__, eps, n)
+    return ""
+
+
 @claims("No small number is lost in rounding.",
         Known("epsilon is lost", rank=65,
               advice="Compute this part in float32, as under torch.autocast(enabled=False), or take a small number "
@@ -140,10 +159,6 @@ def guards_hold(flight: TestFlight) -> Check:
         yield Suspect("lost in rounding", "likely", "Numbers that differ become equal, or nearly so: "
                       f"{first_few([*small.equal], 3)}.")
     for optimizer in flight.optimizers:
-        for group in optimizer.param_groups:
-            eps = group.get("eps")
-            n = sum(p.dtype == torch.float16 for p in group["params"])
-            if n and isinstance(eps, float) and 0 < eps < HALF_OF_LEAST:
-                yield Suspect("epsilon is lost", "likely", lost_in_optimizer(type(optimizer).__name__, eps, n))
-                break
+        said = lost_by(optimizer)
+        if said: yield Suspect("epsilon is lost", "likely", said)
     return ""

@@ -6,6 +6,8 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #f9e2e843
+from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -48,23 +50,37 @@ def linear_calls(flight: TestFlight) -> tuple[list[Linear], set]:
         found.append(Linear(name, m, inputs[0].grad_fn, output.grad_fn))
     with heard(named, note, detach=False):
         flown = flight.run(flight.batch.raw, flight.quiet)
-    return found, {flown.loss.grad_fn, *(t.grad_fn for t in tensors(flown.output))} - {None}
+    ends = {t.grad_fn for t in tensors(flown.output)}
+    ends.add(flown.loss.grad_fn)
+    return found, ends - {None}
+
+# %% ../../../nbs/lib/stats/checking/structure.ipynb #bd032eaa
+def counted_users(ends: set) -> dict[Any, int]:
+    "How many operations use what each of those before these ends returns; that of an end is used by the caller."
+    nodes = set()
+    for end in ends: nodes.update(nodes_before(end))
+    users = dict.fromkeys(ends, 1)
+    for node in nodes:
+        for parent, _ in node.next_functions:
+            users[parent] = users.get(parent, 0) + 1
+    return users
 
 
 def in_a_row(calls: list[Linear], ends: set) -> list[tuple[Linear, Linear]]:
     "Pairs of which the second gets just what the first returns, which nothing else uses."
-    users = dict.fromkeys(ends, 1)
-    for node in {node for end in ends for node in nodes_before(end)}:
-        for parent, _ in node.next_functions:
-            users[parent] = users.get(parent, 0) + 1
+    users = counted_users(ends)
     made = {call.made: call for call in calls if call.made is not None}
+    def only_turns(node):
+        if node is None or node in made: return False
+        return op(node) in ONLY_TURNED and users.get(node) == 1
     found = []
     for call in calls:
         node = call.given
-        while node is not None and node not in made and op(node) in ONLY_TURNED and users.get(node) == 1:
+        while only_turns(node):
             node = node.next_functions[0][0]
         if node in made and users.get(node) == 1:
-            found.append((made[node], call))
+            before = made[node]
+            found.append((before, call))
     return found
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #9547eec9
@@ -75,35 +91,52 @@ STRAIGHT = ONLY_TURNED | POOLS | {
     "Split", "Unbind", "NativeBatchNorm", "ConstantPadNd", "Embedding"}
 
 
+def outputs_before(calls: list[Linear], ends: set) -> list[Any]:
+    "The operations that lead to these ends and have made the output of a layer, each once."
+    made = {call.made for call in calls}
+    found = {}
+    for end in ends:
+        for node in nodes_before(end):
+            if node in made: found[node] = None
+    return list(found)
+
+
+def longest_row(calls: list[Linear]) -> list[Linear]:
+    "The longest row of trained layers, each of which leads to the next, whatever is between."
+    trained = {call.made for call in calls if any(p.requires_grad for p in call.m.parameters())}
+    before = {}  # by an operation: the longest row of layers up to it
+    for call in calls:  # in the order in which they ran
+        if call.made not in trained: continue
+        rows = [before[node] for node in nodes_before(call.given) if node in before]
+        longest = max(rows, key=len, default=[])
+        before[call.made] = [*longest, call]
+    return max(before.values(), key=len, default=[])
+
+
 def only_pools_bend(calls: list[Linear], ends: set) -> list[Linear]:
     "The longest row of three layers and more, if nothing in the model is an activation; pools and norms may be there."
-    nodes = list(dict.fromkeys(node for end in ends for node in nodes_before(end)))
-    outputs = [node for node in nodes if any(node is call.made for call in calls)]
+    outputs = outputs_before(calls, ends)
     if len(outputs) < 3: return []
-    made = {call.made: call for call in calls if any(p.requires_grad for p in call.m.parameters())}
-    before = {}  # by an operation: the longest row of layers up to it
-    for end in outputs:
-        inner = [*nodes_before(end)]
-        if any(op(node) not in STRAIGHT for node in inner): return []
-    for call in calls:  # in the order in which they ran
-        if call.made not in made: continue
-        rows = [before[node] for node in nodes_before(call.given) if node in before] if call.given is not None else []
-        before[call.made] = [*max(rows, key=len, default=[]), call]
-    row = max(before.values(), key=len, default=[])
+    for output in outputs:
+        if any(op(node) not in STRAIGHT for node in nodes_before(output)): return []
+    row = longest_row(calls)
     if len(row) < 3: return []
     narrow = min(sizes_of(call.m)[1] for call in row[:-1])
-    return row if narrow >= min(sizes_of(row[0].m)[0], sizes_of(row[-1].m)[1]) else []
+    taken, returned = sizes_of(row[0].m)[0], sizes_of(row[-1].m)[1]
+    return row if narrow >= min(taken, returned) else []
 
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #a33074ba
 def is_wide(a: nn.Module, b: nn.Module, most: bool) -> bool:
     "Are there as many numbers between two layers as there are before or behind them, or as the larger of both?"
-    (before, between), (taken, after) = sizes_of(a), sizes_of(b)
+    before, between = sizes_of(a)
+    taken, after = sizes_of(b)
     if between != taken: return False  # what is between is folded
     if isinstance(a, nn.Linear) != isinstance(b, nn.Linear):
         return False
     if not isinstance(b, nn.Linear) and {*b.kernel_size} != {1}: return False  # a filter of two factors
-    return between >= (max if most else min)(before, after)
+    enough = max(before, after) if most else min(before, after)
+    return between >= enough
 
 
 def long_rows(pairs: list[tuple[Linear, Linear]]) -> list[list[Linear]]:
@@ -134,10 +167,48 @@ def is_affine(flight: TestFlight, last: nn.Module) -> bool:
     turned = {p.number: p.tensor.roll(1, p.dim) for p in own}
     mixed = {p.number: .3*p.tensor + .7*turned[p.number] for p in own}
     a, b, mix = returned({}), returned(turned), returned(mixed)
-    return bool((mix - (.3*a + .7*b)).abs().max() <= 1e-4*(a - b).abs().max())
+    off = (mix - (.3*a + .7*b)).abs().max()
+    apart = (a - b).abs().max()
+    return bool(off <= 1e-4*apart)
 
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #fcabb883
+def trained_pairs(calls: list[Linear], ends: set) -> list[tuple[Linear, Linear]]:
+    "Pairs of layers in a row of which at least one is trained."
+    found = []
+    for a, b in in_a_row(calls, ends):
+        params = [*a.m.parameters(), *b.m.parameters()]
+        if any(p.requires_grad for p in params): found.append((a, b))
+    return found
+
+
+def one_could_do(rows: list[list[Linear]]) -> Iterator[Suspect]:
+    "Names the rows of three layers and more that one layer could replace."
+    for row in rows:
+        names = [call.name for call in row]
+        taken, returned = sizes_of(row[0].m)[0], sizes_of(row[-1].m)[1]
+        inner = ", ".join(str(sizes_of(call.m)[1]) for call in row[:-1])
+        yield Suspect("no non-linearity", "likely", f"{first_few(names, 4)} follow each other with nothing between "
+                      f"them. One layer from {taken} to {returned} could do the same, as {inner} between them are no "
+                      "bottleneck.", list(dict.fromkeys(names)))
+
+
+def one_for_two(wide: list[tuple[Linear, Linear]], rows: list[list[Linear]]) -> Iterator[Suspect]:
+    "Names the pairs that one layer could replace, without those that a row has named."
+    known = {call.made for row in rows for call in row}
+    named = {}
+    for a, b in wide:
+        are_together = a.name.rpartition(".")[0] == b.name.rpartition(".")[0]
+        if a.made in known or not are_together: continue
+        if is_wide(a.m, b.m, most=True): named[a.name] = a, b
+    for name, (a, b) in named.items():
+        taken, between = sizes_of(a.m)
+        returned = sizes_of(b.m)[1]
+        yield Suspect("no non-linearity", "likely", f"{b.name} gets what {name} returns, with nothing between them. "
+                      f"One layer from {taken} to {returned} could do the same as these two, with {between} between.",
+                      [name, b.name])
+
+# %% ../../../nbs/lib/stats/checking/structure.ipynb #d2c4fd9d
 @claims("Between linear layers is a non-linearity.",
         Known("no non-linearity", rank=85, page="dependence", lesson="05-stats",
               symptom="More layers or units do not help: the model is no better than a smaller one.",
@@ -150,9 +221,9 @@ def bends(flight: TestFlight) -> Check:
     if not flight.quiet:
         raise NotLookedAt("the model returns something else each time for the same batch")
     calls, ends = linear_calls(flight)
-    pairs = [(a, b) for a, b in in_a_row(calls, ends) if any(p.requires_grad for c in (a, b) for p in c.m.parameters())]
-    wide = [(a, b) for a, b in pairs if is_wide(a.m, b.m, most=False)]
-    chain = [] if long_rows(wide) else only_pools_bend(calls, ends)
+    wide = [(a, b) for a, b in trained_pairs(calls, ends) if is_wide(a.m, b.m, most=False)]
+    rows = long_rows(wide)
+    chain = [] if rows else only_pools_bend(calls, ends)
     if chain:
         names = list(dict.fromkeys(call.name for call in chain))
         yield Suspect("no non-linearity", "likely", f"{len(chain)} layers with weights follow each other "
@@ -165,20 +236,8 @@ def bends(flight: TestFlight) -> Check:
         yield Suspect("no non-linearity", "likely", "The whole model is affine: what it returns for a mix of two "
                       f"inputs is the mix of what it returns for each. {first_few(names, 4)} could be one.", names)
         return ""
-    rows = long_rows(wide)
-    for row in rows:
-        names = [call.name for call in row]
-        inner = ", ".join(str(sizes_of(call.m)[1]) for call in row[:-1])
-        yield Suspect("no non-linearity", "likely", f"{first_few(names, 4)} follow each other with nothing between "
-                      f"them. One layer from {sizes_of(row[0].m)[0]} to {sizes_of(row[-1].m)[1]} could do the same, "
-                      f"as {inner} between them are no bottleneck.", list(dict.fromkeys(names)))
-    known = {call.made for row in rows for call in row}
-    wide = [(a, b) for a, b in wide if is_wide(a.m, b.m, most=True) and a.made not in known]
-    wide = [(a, b) for a, b in wide if a.name.rpartition(".")[0] == b.name.rpartition(".")[0]]
-    for name, (a, b) in {a.name: (a, b) for a, b in wide}.items():
-        yield Suspect("no non-linearity", "likely", f"{b.name} gets what {name} returns, with nothing between them. "
-                      f"One layer from {sizes_of(a.m)[0]} to {sizes_of(b.m)[1]} could do the same as these two, with "
-                      f"{sizes_of(a.m)[1]} between.", [name, b.name])
+    yield from one_could_do(rows)
+    yield from one_for_two(wide, rows)
     return ""
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #a2da38ee
@@ -187,8 +246,9 @@ def in_several_places(model: nn.Module) -> dict[int, list[str]]:
     found = {}
     for name, m in named_layers(model):
         around, _, own = name.rpartition(".")
-        if own.isdigit() and any(True for _ in m.parameters()):
-            found.setdefault((id(m), around), []).append(name)
+        if not own.isdigit() or next(m.parameters(), None) is None: continue
+        names = found.setdefault((id(m), around), [])
+        names.append(name)
     return {key: names for (key, _), names in found.items() if len(names) > 1}
 
 
@@ -201,9 +261,10 @@ def in_several_lists(model: nn.Module) -> dict[int, list[str]]:
     found = {}
     for name, m in named_layers(model):
         around, _, own = name.rpartition(".")
-        if own.isdigit() and next(m.parameters(recurse=False), None) is not None:
-            found.setdefault(id(m), {}).setdefault(around, name)
-    return {key: [*names.values()] for key, names in found.items() if len(names) > 1}
+        if not own.isdigit() or next(m.parameters(recurse=False), None) is None: continue
+        by_list = found.setdefault(id(m), {})
+        by_list.setdefault(around, name)
+    return {key: [*by_list.values()] for key, by_list in found.items() if len(by_list) > 1}
 
 
 def inputs_apart(flight: TestFlight, m: nn.Module) -> float:
@@ -214,8 +275,12 @@ def inputs_apart(flight: TestFlight, m: nn.Module) -> float:
         found.append((x.mean(1), x.var(1)))
     with Hooks([m], note):
         flight.asked(flight.whole[0].raw, "train")
-    distances = [((a - b).square()/((v + w)/2 + 1e-12)).median().sqrt().item() for a, v in found for b, w in found]
-    widths = [((v + 1e-12).log() - (w + 1e-12).log()).abs().median().item()/2 for _, v in found for _, w in found]
+    distances, widths = [], []
+    for (mean, variance), (other_mean, other_variance) in product(found, repeat=2):
+        squares = (mean - other_mean).square()/((variance + other_variance)/2 + 1e-12)
+        distances.append(squares.median().sqrt().item())
+        ratios = (variance + 1e-12).log() - (other_variance + 1e-12).log()
+        widths.append(ratios.abs().median().item()/2)
     return max(*distances, *widths, 0.)
 
 
@@ -234,14 +299,13 @@ def one_place_each(flight: TestFlight) -> Check:
     for key, names in in_several_places(model).items():
         m = modules[key]
         evidence = f"{first_few(names, 4)} are one and the same {class_name(m)}"
-        if has_statistics(m):
-            far = inputs_apart(flight, m)
-            if far > 1:
-                yield Suspect("one layer for several", "likely", f"{evidence}, and what it gets differs from place to "
-                              f"place by up to {in_digits(far)} standard deviations: its statistics fit none.", names)
-                continue
-        yield Suspect("one layer for several", "note", f"{evidence}. If weights are shared on purpose, this is right.",
-                      names)
+        far = inputs_apart(flight, m) if has_statistics(m) else 0.
+        if far > 1:
+            yield Suspect("one layer for several", "likely", f"{evidence}, and what it gets differs from place to "
+                          f"place by up to {in_digits(far)} standard deviations: its statistics fit none.", names)
+        else:
+            yield Suspect("one layer for several", "note",
+                          f"{evidence}. If weights are shared on purpose, this is right.", names)
     yield from shared_by_lists(flight, modules)
     return ""
 
@@ -252,13 +316,16 @@ def shared_by_lists(flight: TestFlight, modules: dict[int, nn.Module]) -> Check:
     if not several: return
     norms = [key for key in several if has_statistics(modules[key])]
     far = max((inputs_apart(flight, modules[key]) for key in norms), default=0.)
-    key = (norms or [*several])[0]
-    more = f", and so are {len(several) - 1} more layers that are in two lists" if len(several) > 1 else ""
-    evidence = f"{first_few(several[key], 4)} are one and the same {class_name(modules[key])}{more}"
+    shown = norms[0] if norms else next(iter(several))
+    others = len(several) - 1
+    evidence = f"{first_few(several[shown], 4)} are one and the same {class_name(modules[shown])}"
+    if others: evidence += f", and so are {others} more layers that are in two lists"
+    kind = "note"
     if far > 1:
+        kind = "likely"
         evidence += (f". What a norm gets differs from place to place by up to {in_digits(far)} standard deviations: "
                      "its statistics fit none")
-    yield Suspect("one layer for several", "likely" if far > 1 else "note", f"{evidence}. A list that is copied or "
-                  "reversed still has the same layers; if weights are shared on purpose, this is right.",
-                  [name for names in several.values() for name in names])
+    all_names = [name for names in several.values() for name in names]
+    yield Suspect("one layer for several", kind, f"{evidence}. A list that is copied or reversed still has the same "
+                  "layers; if weights are shared on purpose, this is right.", all_names)
 

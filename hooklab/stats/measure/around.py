@@ -110,7 +110,9 @@ def planned(schedule: LRScheduler) -> int | None:
     for function in known.get("lr_lambdas", ()):  # those of transformers
         if isinstance(function, partial):
             numbers.append(function.keywords.get("num_training_steps"))
-    return next((int(x) for x in numbers if isinstance(x, int | float) and 0 <= x < 2**48), None)
+    for number in numbers:
+        if isinstance(number, int | float) and 0 <= number < 2**48: return int(number)
+    return None
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #416ec2d1
 class Schedules:
@@ -123,7 +125,8 @@ class Schedules:
 
     def facts(self, held: list[Any], optimizers: list, params: set[int]) -> dict[str, dict[str, Any]]:
         "What is known of each, as plain values. Those of optimizers of other models are left out."
-        now = {id(x): x for x, _ in self.first} | {id(x): x for x in not_inside_others(held)}
+        now = {id(x): x for x, _ in self.first}
+        for x in not_inside_others(held): now[id(x)] = x
         before = {id(x): calls for x, calls in self.first}
         found = {}
         for key, x in now.items():
@@ -131,46 +134,68 @@ class Schedules:
             mine = any(groups is one.param_groups for one in optimizers)
             if not mine and not params & members(x.optimizer):
                 continue
-            settings = {name: vars(x).get(name) for name in WAITING}
+            calls_before = before.get(key, 0)
+            rates = vars(x).get("base_lrs") or [torch.nan]
             found[str(len(found))] = {
                 "type": type(x).__name__,
                 "mine": mine,  # does it change the rate of a watched optimizer?
-                "calls": max(calls_of(x) - before.get(key, 0), 0),
-                "before": before.get(key, 0),  # calls before the record began
+                "calls": max(calls_of(x) - calls_before, 0),
+                "before": calls_before,  # before the record began
                 "planned": planned(x),
-                "base": plain_number(max(vars(x).get("base_lrs") or [torch.nan])),
-                **{name: value for name, value in settings.items() if isinstance(value, WAITING[name])},
+                "base": plain_number(max(rates)),
+                **waiting_settings(x),
             }
         return found
+
+
+def waiting_settings(schedule: LRScheduler) -> dict[str, Any]:
+    "How a schedule waits for a plateau, if it does."
+    found = {}
+    for name, kind in WAITING.items():
+        value = vars(schedule).get(name)
+        if isinstance(value, kind): found[name] = value
+    return found
 
 
 def not_inside_others(held: list[Any]) -> list[LRScheduler]:
     "The schedules among some objects, without those that another one calls."
     found = [x for x in held if is_schedule(x)]
-    parts = {id(part) for x in found for part in vars(x).get("_schedulers", ())}
+    parts = set()
+    for x in found: parts.update(map(id, vars(x).get("_schedulers", ())))
     return [x for x in found if id(x) not in parts and hasattr(x, "optimizer")]
 
 
 def members(optimizer: Any) -> set[int]:
-    return {id(p) for group in getattr(optimizer, "param_groups", ()) for p in group["params"]}
+    "The ids of the parameters of an optimizer."
+    found = set()
+    for group in getattr(optimizer, "param_groups", ()):
+        found.update(map(id, group["params"]))
+    return found
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #bfd7e65d
 def some_numbers(m: nn.Module) -> dict[str, Tensor]:
     "A few numbers of each parameter, as they are now."
-    return {name: p.detach().flatten()[::max(1, p.numel()//SOME)].clone() for name, p in m.named_parameters()}
+    found = {}
+    for name, p in m.named_parameters():
+        stride = max(1, p.numel()//SOME)
+        found[name] = p.detach().flatten()[::stride].clone()
+    return found
 
 
 def stays(before: list[dict[str, Tensor]], copy: nn.Module, model: nn.Module) -> Tensor | None:
     """Of the numbers that have clearly moved in the model, the share that is as it was in the copy. Parameters of which
     no number has changed there are left out: if all are, it is NaN."""
-    (old, old_model), now, model_now = before, some_numbers(copy), some_numbers(model)
+    old, old_model = before
+    now, model_now = some_numbers(copy), some_numbers(model)
     same, of = [], []
     for (name, x), (other, y) in zip(old.items(), old_model.items()):
         moved = (model_now[other] - y).abs() > CLEAR*y.abs()
+        is_same = now[name] == x
         counts = moved & (now[name] != x).any()
-        same.append((counts & (now[name] == x)).sum())
+        same.append((counts & is_same).sum())
         of.append(counts.sum())
-    return torch.stack(same).sum()/torch.stack(of).sum() if same else None
+    if not same: return None
+    return torch.stack(same).sum()/torch.stack(of).sum()
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #ef704250
 NEAR = .2  # of the length of a parameter: what a first step moves, and two that are drawn apart are at 1.4
@@ -183,19 +208,37 @@ def shapes_of(m: nn.Module) -> tuple:
     return tuple((name, p.shape) for name, p in m.named_parameters())
 
 
+def parts_by_shapes(model: nn.Module) -> dict[tuple, tuple[str, nn.Module]]:
+    "The model and its parts with more than three parameters: fewer may be alike by chance."
+    found = {}
+    for name, m in model.named_modules():
+        shapes = shapes_of(m)
+        if not name or len(shapes) > 3: found.setdefault(shapes, (name, m))
+    return found
+
+
 @torch.no_grad()
 def begins_as(copy: nn.Module, model: nn.Module) -> bool:
     "Are nearly all numbers of two models of the same shapes the same?"
-    apart = [(a - b).norm() <= NEAR*b.norm() for a, b in zip(copy.parameters(), model.parameters())]
-    return bool(torch.stack(apart).all())
+    near = []
+    for a, b in zip(copy.parameters(), model.parameters()):
+        distance = (a - b).norm()
+        near.append(distance <= NEAR*b.norm())
+    return bool(torch.stack(near).all())
 
 
 def numbers_of(m: nn.Module) -> dict[str, Tensor]:
     "The lengths of parameters and of running statistics."
     found = dict(m.named_parameters())
-    found |= {name: b for name, b in m.named_buffers() if name.endswith(("running_mean", "running_var"))}
+    for name, b in m.named_buffers():
+        if name.endswith(("running_mean", "running_var")): found[name] = b
     with torch.no_grad():
         return {name: torch.linalg.vector_norm(x.float()) for name, x in found.items()}
+
+
+def have_moved(before: dict[str, Tensor], now: dict[str, Tensor]) -> dict[str, Tensor]:
+    "By name: is a length another one than it was?"
+    return {name: now[name] != length for name, length in before.items() if name in now}
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #3d38d995
 class Copies:
@@ -208,22 +251,23 @@ class Copies:
     def look(self, held: list[Any]):
         model = self.model()
         own = {id(m) for m in model.modules()}
-        parts = {}
-        for name, m in model.named_modules():
-            shapes = shapes_of(m)
-            if not name or len(shapes) > 3: parts.setdefault(shapes, (name, m))  # fewer may be alike by chance
+        parts = parts_by_shapes(model)
         for x in held:
             if not isinstance(x, nn.Module) or id(x) in own: continue
             for inside in (x, *x.children()):
                 name, m = parts.get(shapes_of(inside), ("", None))
                 if m is None or id(inside) in own or not begins_as(inside, m):
                     continue
-                kind = type(x).__name__
-                self.found.append((weakref.ref(inside), name, kind, numbers_of(inside), numbers_of(m)))
-                versions = [*map(version, inside.parameters())]
-                self.details[id(inside)] = [some_numbers(inside), some_numbers(m)], versions
+                self.note(inside, name, m, type(x).__name__)
                 own |= {id(part) for part in x.modules()}
                 break
+
+    def note(self, copy: nn.Module, name: str, of: nn.Module, kind: str):
+        "Keeps what a copy and the part that it is a copy of are like at the first look."
+        self.found.append((weakref.ref(copy), name, kind, numbers_of(copy), numbers_of(of)))
+        numbers = [some_numbers(copy), some_numbers(of)]
+        versions = [version(p) for p in copy.parameters()]
+        self.details[id(copy)] = numbers, versions
 
     def facts(self) -> dict[str, dict[str, Any]]:
         "Which numbers of each copy have moved since the first look, and which of the model."
@@ -231,13 +275,16 @@ class Copies:
         for copy, name, kind, before, of_model in self.found:
             copy = copy()
             if copy is None or model is None: continue
-            now, model_now = numbers_of(copy), numbers_of(model.get_submodule(name))
+            part = model.get_submodule(name)
             found[str(len(found))] = {
-                "part": name, "type": kind, "training": copy.training, "averaged": kind == AVERAGED,
+                "part": name,
+                "type": kind,
+                "training": copy.training,
+                "averaged": kind == AVERAGED,
                 "got": any(p.grad is not None for p in copy.parameters()),
-                "moved": {key: (now[key] != x) for key, x in before.items() if key in now},
-                "model_moved": {key: (model_now[key] != x) for key, x in of_model.items() if key in model_now},
-                **self.in_detail(copy, model.get_submodule(name)),
+                "moved": have_moved(before, numbers_of(copy)),
+                "model_moved": have_moved(of_model, numbers_of(part)),
+                **self.in_detail(copy, part),
             }
         return found
 
