@@ -111,8 +111,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
             updates = updates and "updates" in earlier.histories
             step = earlier.step = step or earlier.step
         layers = (earlier or self.choice).layers_in(model)
-        if self.learn is None:
-            self.scaled = scaler is not None and scaler.is_enabled()
+        if self.learn is None: self.scaled = scaler is not None and scaler.is_enabled()
         session = self.session = Session(
             model, layers, Wanted.of(self), own_hooks(self, layers, model), optimizers, scaler if self.scaled else None,
             scaled=self.scaled, loop=self.loop, updates=updates, attention=self.attention_too, called=called)
@@ -147,8 +146,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         loss: Any = None, # The loss (optional): a number, or a tensor of one number, read without a GPU sync
     ):
         "End a step: everything measured since the last one becomes a row."
-        if self.session is None:
-            raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
+        if self.session is None: raise RuntimeError("nothing is being recorded; begin with stats.on(model)")
         self.session.end_by_hand(self, loss)
 
     def _remove(self, report=None, in_context=False):
@@ -163,22 +161,19 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
                     report = session.has_fired  # otherwise each layer is reported
                     warnings.warn(f"Nothing was recorded: {self.unrecorded}", HookWarning, stacklevel=users_level())
             if report is not None:
-                for meters in session.meters.values():
-                    meters.close(report, in_context)
+                for meters in session.meters.values(): meters.close(report, in_context)
         finally: session.remove()
         self._facts, self._next_step, self.session = self.facts, self.next_step, None
         if self.live_plot: self.live_plot.close()
         if self.saver: self.saver.close()
 
-    def _model(self):
-        return self.session.model if self.session and self.learn is None else super()._model()
+    def _model(self): return self.session.model if self.session and self.learn is None else super()._model()
 
     def before_fit(self):
         self._begin(self.learn.model, optimizers_of(self.learn), updates=self.updates_too or self.earlier is not None)
 
     def before_batch(self):
-        if self.session:
-            self.session.switch(self, self.training and self._is_due())
+        if self.session: self.session.switch(self, self.training and self._is_due())
 
     def after_batch(self):
         if not self.session or not self.training: return

@@ -103,8 +103,7 @@ def whole_page(stats: Recorded, title: str) -> str:
     "The page. If nothing was recorded, it says so, and why."
     histories, diagnosis = stats.histories, diagnose(stats)
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts_about(stats).items())
-    if "nothing recorded" in diagnosis:
-        return framed(title, facts, diagnosis)
+    if "nothing recorded" in diagnosis: return framed(title, facts, diagnosis)
     return framed(title, facts, diagnosis, f"""<h2>Pictures</h2>
 <div class="pictures">{"".join(map(drawn, pictures_of(histories)))}</div>
 <h2>Layers</h2>

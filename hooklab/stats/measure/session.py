@@ -101,8 +101,7 @@ class Session:
         self.ended = 0  # how many steps of the loop have ended
         self.was_due = False  # was any of them due?
         kind = "activations" if wanted.is_forward else "gradients"
-        if own is None:
-            self.meters = self._meters(model if called is None else called)
+        if own is None: self.meters = self._meters(model if called is None else called)
         else: self.meters = {kind: own}
         self.log = RunLog(wanted.max_rows)
         self.watch = self.weights = self.steps = self.heads = self.end = None
@@ -110,18 +109,15 @@ class Session:
         if self.optimizers and (loop or updates):
             unknown = scaled and scaler is None
             self.steps = StepWatches(model, self.optimizers, self.scale, scaled=unknown, closely=loop)
-        if updates and self.optimizers:
-            self.weights = Weights(model, *self.optimizers, is_thin=wanted.samples)
+        if updates and self.optimizers: self.weights = Weights(model, *self.optimizers, is_thin=wanted.samples)
         self.attention_hidden = attention and not can_be_metered(model)
-        if attention and not self.attention_hidden:
-            self.heads = AttentionMeter(model, sample=16, due=False)
+        if attention and not self.attention_hidden: self.heads = AttentionMeter(model, sample=16, due=False)
 
     def _meters(self, called: nn.Module) -> dict[str, MeterGroup]:
         "Meters of outputs, and of gradients."
         found = {}
         measuring = Measuring(self.wanted, parts_for(self.model))
-        if self.wanted.is_forward:
-            found["activations"] = MeterGroup(self.layers, self.model, measuring)
+        if self.wanted.is_forward: found["activations"] = MeterGroup(self.layers, self.model, measuring)
         if self.wanted.grads or not self.wanted.is_forward:
             scale = GradientScale(self.scaler, 1/averaged_over(called))
             found["gradients"] = MeterGroup(self.layers, self.model, measuring, "backward_pre", scale)
@@ -166,8 +162,7 @@ class Session:
         measures = self.scheduled and records.history.wants_next
         for meters in self.meters.values(): meters.switch(measures)
         if self.weights: self.weights.switch(measures)
-        if self.steps:
-            self.steps.measure_each(measures or self.schedule.ended < 2)
+        if self.steps: self.steps.measure_each(measures or self.schedule.ended < 2)
         if self.heads: self.heads.measures = measures
 
     def begin_step(self, records: Recorded, step: int):
@@ -195,8 +190,7 @@ class Session:
         self.step = step + 1
         seen = self.steps.take() if self.steps else {}
         if self.watch is not None: self.watch.end_step(step, loss, seen)
-        elif seen or loss is not None:
-            self.log.add(seen if loss is None else seen | given_loss(loss), step)
+        elif seen or loss is not None: self.log.add(seen if loss is None else seen | given_loss(loss), step)
         self.schedule.ended += due
         tables = {}
         stages = set()
@@ -209,14 +203,12 @@ class Session:
     def add_row(self, records: Recorded, step: int, tables: dict[str, Any]):
         "The same for a step that is measured. One in which no layer ran becomes no row."
         wanted = records.history.wants_next
-        if wanted and all(table is None for table in tables.values()):
-            return
+        if wanted and all(table is None for table in tables.values()): return
         for kind, table in tables.items():
             history = records.gradients if kind == "gradients" else records.history
             if table is None and wanted: table = self.meters[kind].nothing
             history.add(table, step)
-        if self.weights:
-            records.updates.add(of_weights(self) if wanted else None, step)
+        if self.weights: records.updates.add(of_weights(self) if wanted else None, step)
         if self.heads: self.end_heads(records, step)
         if records.live_plot: records.live_plot.update()
         if records.saver: records.saver.update()

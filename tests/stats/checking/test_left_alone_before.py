@@ -56,7 +56,8 @@ class Blind(nn.Module):
     def forward(self, x): return self.answer.expand(len(x), 3)
 
 
-def test_an_input_without_effect_is_seen_with_one_batch(): assert found(Blind(), F.cross_entropy, data(), "input unused")
+def test_an_input_without_effect_is_seen_with_one_batch():
+    assert found(Blind(), F.cross_entropy, data(), "input unused")
 
 
 @pytest.mark.parametrize(("times", "sure"), [(2.5, []), (10, ["likely"])])
