@@ -167,7 +167,7 @@ def seen_targets(flight: TestFlight, parts: list[BatchPart]) -> tuple[list[Ahead
     return ahead, same
 
 
-def layer_that_sees(flight: TestFlight, found: Ahead) -> str | None:
+def layer_that_sees(flight: TestFlight, found: Ahead) -> str:
     "The first layer of which the first places change, whichever dimension has the places."
     places, place = found.x.tensor.size(1), found.place
 
@@ -211,8 +211,8 @@ def sees_the_past_only(flight: TestFlight) -> Check:
     nearest = min(ahead, key=lambda one: one.by)
     x = nearest.x
     if nearest.by > 1:
-        yield Suspect("target too far ahead", "likely", f"The target is the place {nearest.by} after the last one that is "
-                      f"seen: {x.name} goes in, and what comes next in it is never asked for.")
+        yield Suspect("target too far ahead", "likely", f"The target is the place {nearest.by} after the last one "
+                      f"that is seen: {x.name} goes in, and what comes next in it is never asked for.")
         return ""
     layer = layer_that_sees(flight, nearest)
     where = f", and first in what {layer} returns" if layer else ""

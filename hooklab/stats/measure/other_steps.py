@@ -66,9 +66,9 @@ def memory_of(optimizer: Any) -> float:
     groups = getattr(optimizer, "param_groups", None) or [{}]
     group = groups[0]
     keeps = [*group.get("betas", ()), group.get("momentum", 0), group.get("alpha", 0)]
-    numbers = [float(x) for x in keeps if isinstance(x, int | float)]
-    most = max((x for x in numbers if 0 <= x < 1), default=0.)
-    return 1/(1 - most)
+    numbers = [x for x in keeps if isinstance(x, int | float)]
+    most = max((x for x in numbers if 0 <= x < 1), default=0)
+    return 1/(1 - float(most))
 
 # %% ../../../nbs/lib/stats/measure/other-steps.ipynb #4f613788
 class Begun:
