@@ -23,10 +23,11 @@ def vectors_of(flight: TestFlight, x: Tensor) -> str:
     "The name of the layer that makes vectors of these tokens; empty if none is seen."
     found = []
     def note(name, m, inputs, output):
-        if inputs and isinstance(inputs[0], Tensor) and inputs[0].shape == x.shape and torch.equal(inputs[0], x):
+        given = inputs[0] if inputs else None
+        if isinstance(given, Tensor) and given.shape == x.shape and torch.equal(given, x):
             found.append(name)
-    named = {name: m for name, m in leaves(flight.model).items() if isinstance(m, nn.Embedding)}
-    with heard(named, note): flight.asked(flight.batch.raw)
+    embeddings = {name: m for name, m in leaves(flight.model).items() if isinstance(m, nn.Embedding)}
+    with heard(embeddings, note): flight.asked(flight.batch.raw)
     return found[0] if found else ""
 
 
@@ -34,32 +35,48 @@ def with_noise(flight: TestFlight, name: str, where: Tensor) -> Flown:
     "A pass in which the vectors of the tokens at these places are others."
     def note(m, inputs, output):
         if output.shape[:2] != where.shape: return None
-        with seeded(): noise = torch.randn_like(output)*(output.std() + .1)
-        return torch.where(where[..., None], output + noise, output)
+        with seeded(): noise = torch.randn_like(output)
+        others = output + noise*(output.std() + .1)
+        return torch.where(where[..., None], others, output)
     with edit_output(flight.model, note, names=[name]):
         return flight.asked(flight.batch.raw)
+
+
+def next_known(known: Tensor, tokens: Tensor) -> Tensor:
+    "In place of each token the next one of those that occur, and the first one in place of the last."
+    following = torch.searchsorted(known, tokens.contiguous()) + 1
+    return known[following % len(known)]
 
 
 def reads_padding_only(flight: TestFlight) -> Check:
     "Is the output the same for other tokens wherever there is no padding?"
     for p in flight.batch.inputs:
-        where = padded_at(p.tensor) if p.dim == 0 else None
-        if where is None: continue
-        known = p.tensor[~where].unique()
-        following = (torch.searchsorted(known, p.tensor.contiguous()) + 1) % len(known)
-        new = torch.where(where, p.tensor, known[following])
+        padded = padded_at(p.tensor) if p.dim == 0 else None
+        if padded is None: continue
         with roused(flight):
-            base = base_of(flight)
-            if not base.floats or not same(base, flight.asked(flight.batch.put({p.number: new}))):
-                continue
-            longer = torch.where(~where & where.roll(-1, 1), p.tensor[where][0], p.tensor)  # a token less
-            if same(base, flight.asked(flight.batch.put({p.number: longer}))):  # or the padding has a vector of zeros
-                name = vectors_of(flight, p.tensor)
-                if not name or not same(base, with_noise(flight, name, ~where)):
-                    continue
-                if same(base, with_noise(flight, name, where)): continue  # it is not used at all
+            if not padding_counts_only(flight, p, padded): continue
         yield Suspect("mask ignored", "likely", f"Other tokens in {p.name}, where it is not padded, do not change the "
                       "output; what is at padded places does. A mask shows what it should hide.", [p.name])
+
+
+def padding_counts_only(flight: TestFlight, p: BatchPart, padded: Tensor) -> bool:
+    "Does the output of these tokens hang on padding alone: on how much of it there is, or on its vectors?"
+    tokens, base = p.tensor, base_of(flight)
+    if not base.floats: return False
+
+    def stays(changed: Tensor) -> bool:
+        return same(base, flight.asked(flight.batch.put({p.number: changed})))
+
+    others = next_known(tokens[~padded].unique(), tokens)
+    if not stays(torch.where(padded, tokens, others)): return False
+    is_last = ~padded & padded.roll(-1, 1)
+    padding = tokens[padded][0]
+    if not stays(torch.where(is_last, padding, tokens)): return True
+    # that one token less changes nothing may be because the padding has a vector of zeros
+    name = vectors_of(flight, tokens)
+    if not name or not same(base, with_noise(flight, name, ~padded)):
+        return False
+    return not same(base, with_noise(flight, name, padded))  # else it is not used at all
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #2e1248e3
 def other_numbers(t: Tensor) -> Tensor:
@@ -68,9 +85,7 @@ def other_numbers(t: Tensor) -> Tensor:
         chance = torch.Generator().manual_seed(0)
         noise = torch.randn(t.shape, generator=chance).to(t)
         return t + noise*(t.std(correction=0) + .1)
-    known = t.unique()
-    following = torch.searchsorted(known, t.contiguous()) + 1
-    return known[following % len(known)]
+    return next_known(t.unique(), t)
 
 
 @claims("What a mask hides does not reach the output.",
@@ -89,23 +104,28 @@ def mask_obeyed(flight: TestFlight) -> Check:
     base_of(flight)
     for p in masks:
         x = masked_by(p, flight.batch)[0]
-        mask = p.tensor.clone()
-        on = mask == 0 if _is_added(mask) else mask.bool()
-        constant = bool((on == on[:, :1]).all())
-        if constant:  # nothing is hidden, so the second half is
-            half = max(mask.size(1)//2, 1)
-            if half == mask.size(1): continue
-            mask[:, half:] = _opposite(mask)
-            on = on.clone()
-            on[:, half:] = ~on[:, :1]
-        sides = [on != on[:, :1]] if constant else [~on, on]
-        if all(reaches(flight, {p.number: mask}, x, hidden) for hidden in sides):
+        mask, sides = mask_and_sides(p.tensor)
+        if sides and all(reaches(flight, {p.number: mask}, x, hidden) for hidden in sides):
             is_mask = "mask" in p.name.lower() or p.tensor.dtype == torch.bool
             yield Suspect("mask ignored", "likely" if is_mask else "possible",
                           f"What {p.name} hides in {x.name} changes the output, and so does what it shows.", [p.name])
     return ""
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #8ab60a5c
+def mask_and_sides(mask: Tensor) -> tuple[Tensor, list[Tensor]]:
+    "A mask that hides something, and the places of which it may hide either side; none if it has a single place."
+    mask = mask.clone()  # a model may write to it
+    on = mask == 0 if _is_added(mask) else mask.bool()
+    if not (on == on[:, :1]).all():
+        return mask, [~on, on]
+    half = max(mask.size(1)//2, 1)  # nothing is hidden, so the second half is
+    if half == mask.size(1): return mask, []
+    hidden = torch.zeros_like(on)
+    mask[:, half:] = _opposite(mask)
+    hidden[:, half:] = True
+    return mask, [hidden]
+
+
 def _opposite(mask: Tensor) -> Tensor:
     "What hides if the first column of a mask shows, and the other way round."
     first = mask[:, :1]
@@ -143,36 +163,59 @@ def hidden_by(flight: TestFlight, mask: Tensor, x: Tensor) -> Tensor | None:
             if found or not t.is_floating_point() or t.shape[:2] != mask.shape or t.dim() != 3:
                 continue
             for side in (mask, ~mask):
-                rows, others, own = t[side], t[~side], x[side]
-                alike = [rows[:, i:j] for i, j in parts_of(x, t) if (rows[:, i:j] == rows[:1, i:j]).all()
-                         and (others[:, i:j] != others[:1, i:j]).any()]
-                if alike and (own != own[:1]).any(): found.append(side)
+                if is_one_vector(x, t, side): found.append(side)
     with heard(leaves(flight.model), note): flight.asked(flight.batch.raw)
     return found[0] if found else None
 
 
+def is_one_vector(x: Tensor, t: Tensor, side: Tensor) -> bool:
+    "Has part of `t` one vector at all places of this side, and several at the others, though `x` differs on this side?"
+    own = x[side]
+    if not (own != own[:1]).any(): return False
+    for first, end in parts_of(x, t):
+        part = t[:, :, first:end]
+        here, elsewhere = part[side], part[~side]
+        if (here == here[:1]).all() and (elsewhere != elsewhere[:1]).any():
+            return True
+    return False
+
+
 def parts_of(x: Tensor, t: Tensor) -> list[tuple[int, int]]:
     "Which columns of a layer's input may be what is hidden: all of them, or as many as `x` has."
-    width, whole = (x.size(2) if x.dim() == 3 else 1), t.size(2)
+    whole = t.size(2)
+    width = x.size(2) if x.dim() == 3 else 1
     if not x.is_floating_point() or whole <= width: return [(0, whole)]
-    return [(0, whole), *((i, i + width) for i in range(0, whole - width + 1, width))]
+    starts = range(0, whole - width + 1, width)
+    return [(0, whole), *((first, first + width) for first in starts)]
+
+# %% ../../../nbs/lib/stats/checking/masks.ipynb #b464d1e5
+def is_mask_of_places(p: BatchPart) -> bool:
+    "Does this part say yes or no for each place of each sample, and both of them?"
+    t = p.tensor
+    if t.dtype != torch.bool or t.dim() != 2 or p.dim != 0: return False
+    return bool(0 < t.sum() < t.numel())
+
+
+def places_that_count(flown: Flown, mask: Tensor) -> Tensor | None:
+    "The places of the output that change the loss; None if not just one output has a vector for each place."
+    made = [t for _, t in flown.floats if t.requires_grad and t.shape[:2] == mask.shape]
+    if len(made) != 1: return None
+    grad, = torch.autograd.grad(flown.loss, made, retain_graph=True, allow_unused=True)
+    if grad is None: return None
+    return grad.flatten(2).any(2) if grad.dim() > 2 else grad != 0
 
 
 @claims("A loss asks for what is hidden.", price=PASSES)
 def hidden_places_count(flight: TestFlight) -> Check:
     "Does the loss leave out just the places that the model is not shown?"
-    masks = [p for p in flight.batch.parts if p.tensor.dtype == torch.bool and p.tensor.dim() == 2 and p.dim == 0
-             and 0 < p.tensor.sum() < p.tensor.numel()]
+    masks = [p for p in flight.batch.parts if is_mask_of_places(p)]
     if not masks: return "no part of the batch is a mask of places"
     flown = flight.run(flight.batch.raw)
     for p in masks:
-        made = [t for _, t in flown.floats if t.requires_grad and t.shape[:2] == p.tensor.shape]
-        xs = [x for x in flight.batch.parts if x is not p and x.tensor.shape[:2] == p.tensor.shape]
-        if len(made) != 1: continue
-        grad, = torch.autograd.grad(flown.loss, made, retain_graph=True, allow_unused=True)
-        if grad is None: continue
-        counts = grad.flatten(2).any(2) if grad.dim() > 2 else grad != 0
-        for x in xs:
+        counts = places_that_count(flown, p.tensor)
+        if counts is None: continue
+        for x in flight.batch.parts:
+            if x is p or x.tensor.shape[:2] != p.tensor.shape: continue
             hidden = hidden_by(flight, p.tensor, x.tensor)
             if hidden is None or counts[hidden].any() or not counts[~hidden].any():
                 continue

@@ -19,7 +19,7 @@ from .loss import CRITERIA, criterion_at, nodes_before, op
 from .loss_calls import DISTANCES, seen_in
 from .masks import other_numbers
 from .probes import given_in_calls
-from .trial import TestFlight, differs, first_layer_where
+from .trial import Flown, TestFlight, differs, first_layer_where
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #62d3f32a
 class Compared(NamedTuple):
@@ -32,7 +32,8 @@ class Compared(NamedTuple):
 
 def by_place(t: Tensor, n: int, places: int) -> Tensor | None:
     "Numbers by sample and place, if they are so many."
-    return t.reshape(n, places, -1) if t.numel() and t.numel() % (n*places) == 0 else None
+    if not t.numel() or t.numel() % (n*places): return None
+    return t.reshape(n, places, -1)
 
 
 def by_class(y: Tensor, out: Tensor, n: int) -> tuple[Tensor, Tensor] | tuple[None, None]:
@@ -43,9 +44,10 @@ def by_class(y: Tensor, out: Tensor, n: int) -> tuple[Tensor, Tensor] | tuple[No
     y, out = y.flatten(), out.reshape(y.numel(), -1)
     lacking = -len(y) % n
     if lacking > 4: return None, None
-    return torch.cat([y, y.new_full((lacking,), -100)]), torch.cat([out, out.new_zeros(lacking, out.size(1))])
+    no_targets, no_outputs = y.new_full((lacking,), -100), out.new_zeros(lacking, out.size(1))
+    return torch.cat([y, no_targets]), torch.cat([out, no_outputs])
 
-
+# %% ../../../nbs/lib/stats/checking/sequences.ipynb #bc2ed217
 def compared(flight: TestFlight, raw: Any) -> list[Compared]:
     "The comparisons that the loss of one pass makes, for each place of a sequence."
     flown = flight.run(raw, flight.quiet)
@@ -66,14 +68,20 @@ def compared(flight: TestFlight, raw: Any) -> list[Compared]:
             found.append(Compared(*both, node, c.ignored))
     if found or flight.call or flight.loss_fn is None:
         return found
+    return compared_outside(flight, flown)
+
+
+def compared_outside(flight: TestFlight, flown: Flown) -> list[Compared]:
+    "The one output and the one target of a pass whose loss shows no comparison, if they have the same places."
+    n = flight.batch.n
     outputs, targets = [t for _, t in flown.floats], [p.tensor for p in flight.batch.targets]
-    if len(outputs) == len(targets) == 1 and targets[0].dim() > 1 and targets[0].size(0) == n < targets[0].numel():
-        places = targets[0].size(1)
-        both = by_place(outputs[0].detach(), n, places), by_place(targets[0], n, places)
-        fits = None not in both and outputs[0].shape[:2] == (n, places)
-        if fits and places > 3:
-            found.append(Compared(*both, None, -100))
-    return found
+    if len(outputs) != 1 or len(targets) != 1: return []
+    output, target = outputs[0], targets[0]
+    if target.dim() < 2 or target.size(0) != n or target.numel() <= n: return []
+    places = target.size(1)
+    both = by_place(output.detach(), n, places), by_place(target, n, places)
+    fits = None not in both and output.shape[:2] == (n, places)
+    return [Compared(*both, None, -100)] if fits and places > 3 else []
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #cb6fa9e7
 def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | None:
@@ -84,7 +92,8 @@ def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | No
         first = max(0, -shift)
         length = min(y.size(1) - first, x.size(1) - shift - first)
         if length < max(3, y.size(1)//2): continue
-        theirs, own = y[:, first:first + length], x[:, first + shift:first + shift + length]
+        start = first + shift
+        theirs, own = y[:, first:first + length], x[:, start:start + length]
         wanted = (theirs != ignored) & (theirs != -100)
         if wanted.any() and (theirs == own)[wanted].all():
             fitting.append(shift)
@@ -95,8 +104,13 @@ def sequence_parts(flight: TestFlight) -> list[BatchPart]:
     "The inputs that have a place for each token or number, with samples first; `call` may put in targets as well."
     n = flight.batch.n
     given = flight.batch.parts if flight.call else flight.batch.inputs
-    return [p for p in given if p.dim == 0 and n and n > 1 and p.tensor.dim() in (2, 3)
-            and p.tensor.size(1) > 3 and p.tensor.dtype != torch.bool]
+    if not n or n < 2: return []
+    return [p for p in given if p.dim == 0 and has_places(p.tensor)]
+
+
+def has_places(t: Tensor) -> bool:
+    "Is there a number or a vector for each of several places?"
+    return t.dim() in (2, 3) and t.size(1) > 3 and t.dtype != torch.bool
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #dc4b6ab4
 def changed_from(flight: TestFlight, x: BatchPart, place: int) -> Any:
@@ -112,7 +126,8 @@ def places_changed(flight: TestFlight, own: Compared, raw: Any, number: int) -> 
     except Exception: return []  # such as targets that change with the input, and that the loss cannot take
     if len(theirs) <= number or theirs[number].prediction.shape != own.prediction.shape:
         return []
-    changed = differs(own.prediction.double(), theirs[number].prediction.double()).any(2).any(0)
+    before, after = own.prediction.double(), theirs[number].prediction.double()
+    changed = differs(before, after).any(2).any(0)
     return changed.nonzero().flatten().tolist()
 
 
@@ -123,6 +138,46 @@ def copies(flight: TestFlight, own: Compared, x: BatchPart, number: int) -> bool
     new[:, place] = other_numbers(x.tensor)[:, place]
     changed = places_changed(flight, own, flight.batch.put({x.number: new}), number)
     return len(changed) > 1 and changed[0] == place
+
+# %% ../../../nbs/lib/stats/checking/sequences.ipynb #45d85ba0
+class Ahead(NamedTuple):
+    "A target that is an input moved, and the change of that input by which it was found."
+    by: int # how many places it is after the last one that is seen
+    x: BatchPart
+    place: int # the first place that was changed
+    raw: Any # the batch with that change
+
+
+def seen_targets(flight: TestFlight, parts: list[BatchPart]) -> tuple[list[Ahead], list[BatchPart]]:
+    "The targets that are one of these inputs moved, and the inputs that are a target as they are and can be copied."
+    ahead, same = [], []
+    for number, own in enumerate(compared(flight, flight.batch.raw)):
+        for x in parts:
+            t = x.tensor if x.tensor.dim() == 3 else x.tensor[..., None]
+            shift = shift_between(t, own.target, own.ignored)
+            if shift == 0 and copies(flight, own, x, number):
+                same.append(x)
+            if not shift: continue
+            place = x.tensor.size(1)//2 + 1
+            raw = changed_from(flight, x, place)
+            changed = places_changed(flight, own, raw, number)
+            if not changed: continue
+            reach = place - changed[0]
+            ahead.append(Ahead(shift - reach, x, place, raw))
+    return ahead, same
+
+
+def layer_that_sees(flight: TestFlight, found: Ahead) -> str:
+    "The first layer of which the first places change, whichever dimension has the places."
+    places, place = found.x.tensor.size(1), found.place
+
+    def sees(a, b):
+        dims = [d for d in range(a.dim()) if a.size(d) == places]
+        dims = [d for d in dims if d] or dims
+        early = [differs(a.narrow(d, 0, place), b.narrow(d, 0, place)).any() for d in dims]
+        return bool(early) and all(early)
+
+    return first_layer_where(flight, flight.batch.raw, found.raw, sees)
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #a01e8975
 @claims("A model that predicts what comes next sees only what came before.",
@@ -143,20 +198,7 @@ def sees_the_past_only(flight: TestFlight) -> Check:
     parts = sequence_parts(flight)
     if not parts:
         return "no input is a sequence with samples first"
-    pairs = compared(flight, flight.batch.raw)
-    ahead, same = [], []
-    for number, own in enumerate(pairs):
-        for x in parts:
-            t = x.tensor if x.tensor.dim() == 3 else x.tensor[..., None]
-            shift = shift_between(t, own.target, own.ignored)
-            if shift == 0 and copies(flight, own, x, number):
-                same.append(x)
-            if not shift: continue
-            place = x.tensor.size(1)//2 + 1
-            raw = changed_from(flight, x, place)
-            changed = places_changed(flight, own, raw, number)
-            if changed:
-                ahead.append((shift - (place - changed[0]), x, place, raw))
+    ahead, same = seen_targets(flight, parts)
     if same and not ahead:
         yield Suspect("later places are seen", "likely", f"The target is {same[0].name}, at the same places, and a "
                       "prediction sees its own place and all before: it has to copy. Move the target by one place, so "
@@ -164,22 +206,15 @@ def sees_the_past_only(flight: TestFlight) -> Check:
         return ""
     if not ahead:
         return "no target is the input, moved by some places"
-    if any(by == 1 for by, *_ in ahead):
+    if any(one.by == 1 for one in ahead):
         return "the target is the next place"
-    by, x, place, raw = min(ahead, key=lambda one: one[0])
-    if by > 1:
-        yield Suspect("target too far ahead", "likely", f"The target is the place {by} after the last one that is "
-                      f"seen: {x.name} goes in, and what comes next in it is never asked for.")
+    nearest = min(ahead, key=lambda one: one.by)
+    x = nearest.x
+    if nearest.by > 1:
+        yield Suspect("target too far ahead", "likely", f"The target is the place {nearest.by} after the last one "
+                      f"that is seen: {x.name} goes in, and what comes next in it is never asked for.")
         return ""
-    places = x.tensor.size(1)
-
-    def sees(a, b):
-        "Do the first places change, whichever dimension has the places?"
-        dims = [d for d in range(a.dim()) if a.size(d) == places]
-        dims = [d for d in dims if d] or dims
-        early = [differs(a.narrow(d, 0, place), b.narrow(d, 0, place)).any() for d in dims]
-        return bool(early) and all(early)
-    layer = first_layer_where(flight, flight.batch.raw, raw, sees)
+    layer = layer_that_sees(flight, nearest)
     where = f", and first in what {layer} returns" if layer else ""
     yield Suspect("later places are seen", "likely", f"The target is {x.name}, moved, and the prediction for a place "
                   f"changes with what it has to predict{where}.", [layer] if layer else [])

@@ -33,30 +33,39 @@ def labels_of_calls(flight: TestFlight, train: DataSet):
             continue
         if not torch.equal(call.target.detach(), own.to(call.target)):
             continue
-        labels, n = train.target.numbers.long(), call.prediction.size(class_dim(call.prediction))
+        n = call.prediction.size(class_dim(call.prediction))
+        labels = train.target.numbers.long()
         labels = labels[labels != call.given["ignore_index"]]
         if labels.numel() and labels.min() >= 0 and labels.max() < n:
             yield call, labels, n
 
-
+# %% ../../../nbs/lib/stats/checking/set-targets.ipynb #a0f10d92
 @claims("Each class of the model has labels, and rare ones count no less.", price=SETS)
 def classes_fit(flight: TestFlight) -> Check:
     "Does the first or last class never occur? Are weights of classes larger for frequent ones?"
     train, = both_or_one(flight, "train")
     if train.labels is not None and is_in_order(train.labels) and not train.all_read:
         return "labels are in order"
-    of_words = any(not p.tensor.is_floating_point() and p.tensor.dim() > 1 for p in flight.batch.inputs)
+    whole = [p.tensor for p in flight.batch.inputs if not p.tensor.is_floating_point()]
+    of_words = any(t.dim() > 1 for t in whole)
     for call, labels, n in labels_of_calls(flight, train):
         counts = labels.bincount(minlength=n)
-        lacks = (counts == 0).nonzero().flatten().tolist()
-        usual = len(labels)/n
-        if n > 2 and usual >= 30 and lacks in ([0], [n - 1]) and counts[counts > 0].min() > .1*usual and not of_words:
-            yield Suspect(FITS, "possible", f"There are outputs for {n} classes, 0 to {n - 1}, and of {len(labels):,} "
-                          f"labels of train none is {lacks[0]}: they go from {labels.min()} to {labels.max()}. Do "
-                          "labels begin at another number than the classes of the model?")
+        if not of_words: yield from one_end_lacks(labels, counts)
         yield from weights_of_frequent(call.given["weight"], counts, call.name)
         return f"{train}"
     return f"{train}"
+
+
+def one_end_lacks(labels: Tensor, counts: Tensor) -> Check:
+    "Does the first or the last class never occur, and each other one often enough?"
+    n, usual = len(counts), len(labels)/len(counts)
+    if n <= 2 or usual < 30: return
+    lacks = (counts == 0).nonzero().flatten().tolist()
+    if lacks not in ([0], [n - 1]): return
+    if counts[counts > 0].min() <= .1*usual: return
+    yield Suspect(FITS, "possible", f"There are outputs for {n} classes, 0 to {n - 1}, and of {len(labels):,} labels "
+                  f"of train none is {lacks[0]}: they go from {labels.min()} to {labels.max()}. Do labels begin at "
+                  "another number than the classes of the model?")
 
 
 def weights_of_frequent(weight: Tensor | None, counts: Tensor, name: str) -> Check:
@@ -80,7 +89,8 @@ def targets_change(flight: TestFlight) -> Check:
     "Does each column of the targets have more than one value?"
     train, = both_or_one(flight, "train")
     t = train.target
-    if t is None or not t.is_float or train.is_own_target or not t.is_whole or len(t.shape) not in (1, 2):
+    are_few = t is not None and t.is_float and t.is_whole and len(t.shape) in (1, 2)
+    if not are_few or train.is_own_target:
         raise NotLookedAt("targets are not a few numbers for each sample")
     if any(p.shape[:len(t.shape)] == t.shape or p.shape[-2:] == t.shape for p in train.inputs):
         return "targets have a number for each place of the input"
@@ -92,10 +102,10 @@ def targets_change(flight: TestFlight) -> Check:
     if changes*len(rows) < 30: return f"{train}"  # one that is a little more rare may lack in so few samples
     which = constant.nonzero().flatten().tolist()
     sure = "note" if ((rows == 0) | (rows == 1)).all() else "possible"  # of many classes, some may not occur
+    names = first_few(list(map(str, which)), 8)
     yield Suspect("constant targets", sure, f"{len(which)} of {rows.size(1)} numbers of the target are the same "
-                  f"in {train}: number {first_few(list(map(str, which)), 8)}, always "
-                  f"{in_digits(rows[0, which[0]])}. Each other one is not at its usual value in at least "
-                  f"{changes:.0%} of them.")
+                  f"in {train}: number {names}, always {in_digits(rows[0, which[0]])}. Each other one "
+                  f"is not at its usual value in at least {changes:.0%} of them.")
     return ""
 
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #905bcb86
@@ -117,19 +127,22 @@ def nearest_of(x: Tensor) -> Tensor:
 
 def fitted(x: Tensor, y: Tensor, half: int) -> Tensor:
     "What a linear model of the first half says of the second."
-    ridge = x[:half].T @ x[:half] + .1*half*torch.eye(x.size(1), dtype=x.dtype)
-    return x[half:] @ torch.linalg.solve(ridge, x[:half].T @ y[:half])
+    known = x[:half]
+    ridge = .1*half*torch.eye(x.size(1), dtype=x.dtype)
+    weight = torch.linalg.solve(known.T @ known + ridge, known.T @ y[:half])
+    return x[half:] @ weight
 
 
 def numbers_agree(x: Tensor, z: Tensor, enough: float) -> bool:
     "Do the targets of similar inputs agree, or does a linear model know them, by so many standard errors?"
     half = len(z)//2
-    for agree, few in ((z*z[nearest_of(x)]).mean(1), 0), ((z[half:]*fitted(x, z, half)).mean(1), 1):
-        if agree.mean() > (enough - few)*agree.std()/len(agree)**.5:
-            return True
+    with_nearest = (z*z[nearest_of(x)]).mean(1)
+    with_model = (z[half:]*fitted(x, z, half)).mean(1)
+    for agree, errors in ((with_nearest, enough), (with_model, enough - 1)):
+        if agree.mean() > errors*agree.std()/len(agree)**.5: return True
     return False
 
-
+# %% ../../../nbs/lib/stats/checking/set-targets.ipynb #2e048d50
 OTHER_ROWS = "inputs of other rows"
 
 
@@ -144,8 +157,9 @@ def moved_by(lag: int) -> Suspect:
 def numbers_look_random(train: DataSet) -> Check:
     "Do neither the nearest neighbour nor a linear model know anything of the targets?"
     y = train.target.numbers[:1000]
-    y = y[:, (y != y[:1]).any(0)]
-    x, n = features_of(train, len(train.target.numbers)), len(y)
+    changing = (y != y[:1]).any(0)
+    y, n = y[:, changing], len(y)
+    x = features_of(train, len(train.target.numbers))
     if n < 200: raise NotLookedAt(f"{n} samples are too few")
     if not 0 < y.size(1) <= 64 or not y.isfinite().all():
         raise NotLookedAt("targets are not a few numbers")
@@ -184,33 +198,36 @@ def inputs_stay(train: DataSet) -> Check:
     rows = {}
     for i, one in enumerate(train.hashes):
         rows.setdefault(one, []).append(i)
-    several = [y[own] for own in rows.values() if len(own) > 2]
-    share = sum(map(len, several))/n
+    repeated = [own for own in rows.values() if len(own) > 2]
+    share = sum(map(len, repeated))/n
     if share < .5: return
     changes = (y != y[:1]).any(0)
-    y, several = y[:, changes], [own[:, changes] for own in several]
+    y = y[:, changes]
     if not changes.any() or not y.isfinite().all(): return
-    within = torch.cat([(own - own.mean(0)).square() for own in several]).sum(0)/sum(len(own) - 1 for own in several)
+    squares = [(y[own] - y[own].mean(0)).square() for own in repeated]
+    within = torch.cat(squares).sum(0)/sum(len(own) - 1 for own in repeated)
     left = (within/y.var(0)).median().item()
     if left < .2: return
-    often = in_digits(share*n/len(several))
+    often = in_digits(share*n/len(repeated))
     yield Suspect(OTHER_ROWS, "possible", f"{share:.0%} of {train} have an input that occurs {often} times on average, "
                   f"and targets of equal inputs keep {left:.0%} of the variance of all targets: no "
                   "function of the input can tell them apart. Is one input recorded for several steps?")
 
-
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #24312698
 def steps_of_others(flight: TestFlight, train: DataSet) -> Check:
     "Is what changes in a series from a place to the next told by another one at the place before, not at its own?"
-    floats = [p for p in [*train.inputs, train.target] if p.is_float and p.is_whole and len(p.shape) == 2
-              and p.shape[0] > 3 and p.shape[1] <= 64]
-    if not flight.call or len(floats) != 2 or floats[0].shape[0] != floats[1].shape[0]:
+    series = []
+    for p in [*train.inputs, train.target]:
+        has_places = p.is_float and p.is_whole and len(p.shape) == 2
+        if has_places and p.shape[0] > 3 and p.shape[1] <= 64: series.append(p)
+    if not flight.call or len(series) != 2: return
+    first, second = series
+    n = len(first.numbers)
+    if first.shape[0] != second.shape[0] or n != len(second.numbers) or n < 50:
         return
-    if len(floats[0].numbers) != len(floats[1].numbers) or len(floats[0].numbers) < 50:
-        return
-    series = [p.numbers.reshape(-1, *p.shape) for p in floats]
-    for x, y, own, other in ((*series, *floats), (*series[::-1], *floats[::-1])):
-        if not (x.isfinite().all() and y.isfinite().all()): return
+    if not all(p.numbers.isfinite().all() for p in series): return
+    for own, other in ((first, second), (second, first)):
+        x, y = (p.numbers.reshape(-1, *p.shape) for p in (own, other))
         before, same, after = (gain(x, y, lag) for lag in (-1, 0, 1))
         if before < .1 or before < 5*max(same, after, 0): continue
         yield Suspect(OTHER_ROWS, "possible", f"How {own.name} changes from a place to the next is told by "
@@ -223,19 +240,25 @@ def steps_of_others(flight: TestFlight, train: DataSet) -> Check:
 def gain(x: Tensor, y: Tensor, lag: int) -> float:
     "How much of what x leaves open of its next step the other series tells at this place: a linear model, on new rows."
     places = range(1, x.size(1) - 1)
-    base = torch.cat([torch.cat([x[:, t], x[:, t - 1]], 1) for t in places])
-    step = torch.cat([x[:, t + 1] - x[:, t] for t in places])
-    more = torch.cat([y[:, t + lag] for t in places])
-    order = torch.arange(len(base)) % 2 == 0
-    def left(given):
-        z = (given - given.mean(0))/given.std(0).clamp(min=1e-9)
-        a, b = z[order], step[order] - step.mean(0)
-        ridge = a.T @ a + .01*len(a)*torch.eye(a.size(1), dtype=a.dtype)
-        made = z[~order] @ torch.linalg.solve(ridge, a.T @ b)
-        return (step[~order] - step.mean(0) - made).square().sum().item()
-    without = left(base)
-    return 1 - left(torch.cat([base, more], 1))/without if without else 0.
+    before = torch.cat([x[:, t - 1] for t in places])
+    now = torch.cat([x[:, t] for t in places])
+    step = torch.cat([x[:, t + 1] for t in places]) - now
+    other = torch.cat([y[:, t + lag] for t in places])
+    without = left_open(torch.cat([now, before], 1), step)
+    if not without: return 0.
+    return 1 - left_open(torch.cat([now, before, other], 1), step)/without
 
+
+def left_open(given: Tensor, wanted: Tensor) -> float:
+    "What a linear model of each second row leaves open of the others."
+    scale = given.std(0).clamp(min=1e-9)
+    z, wanted = (given - given.mean(0))/scale, wanted - wanted.mean(0)
+    is_known = torch.arange(len(z)) % 2 == 0
+    known = z[is_known]
+    ridge = .01*len(known)*torch.eye(z.size(1), dtype=z.dtype)
+    weight = torch.linalg.solve(known.T @ known + ridge, known.T @ wanted[is_known])
+    left = wanted[~is_known] - z[~is_known] @ weight
+    return left.square().sum().item()
 
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #67b84517
 class Told(NamedTuple):
@@ -248,20 +271,23 @@ class Told(NamedTuple):
 
     def is_more(self, nearest: float, linear: float) -> bool:
         "Is one of them better than its guess, by so many standard errors?"
-        noise = (self.by_chance*(1 - self.by_chance)/self.n)**.5, (self.most*(1 - self.most)/(self.n//2))**.5
-        return self.nearest > self.by_chance + nearest*noise[0] or self.linear > self.most + linear*noise[1]
+        of_nearest = (self.by_chance*(1 - self.by_chance)/self.n)**.5
+        of_linear = (self.most*(1 - self.most)/(self.n//2))**.5
+        return self.nearest > self.by_chance + nearest*of_nearest or self.linear > self.most + linear*of_linear
 
 
 def told_by_inputs(x: Tensor, labels: Tensor) -> Told:
     n, half = len(x), len(x)//2
     shares = labels.bincount().double()/n
+    by_chance = shares.square().sum().item()
     nearest = (labels[nearest_of(x)] == labels).double().mean().item()
-    fit = fitted(x, torch.eye(len(shares), dtype=x.dtype)[labels] - shares, half)
-    linear = ((fit + shares).argmax(1) == labels[half:]).double().mean().item()
+    is_class = torch.eye(len(shares), dtype=x.dtype)[labels]
+    fit = fitted(x, is_class - shares, half) + shares
+    linear = (fit.argmax(1) == labels[half:]).double().mean().item()
     most = (labels[half:] == shares.argmax()).double().mean().item()
-    return Told(nearest, shares.square().sum().item(), linear, most, n)
+    return Told(nearest, by_chance, linear, most, n)
 
-
+# %% ../../../nbs/lib/stats/checking/set-targets.ipynb #3d90c329
 @claims("A small model can tell labels from inputs.",
         Known("labels look random", rank=66, lesson="22-batch", page="data-sets",
               symptom="Training learns labels by heart, and validation stays at a guess.",
@@ -308,12 +334,12 @@ def both_features(flight: TestFlight, train: DataSet, valid: DataSet) -> Iterato
 
 def made_of(flight: TestFlight, found: DataSet) -> Tensor:
     "What the last linear layer gets for each sample."
-    named, kept = {name: m for name, m in leaves(flight.model).items() if isinstance(m, nn.Linear)}, []
+    linear, kept = {name: m for name, m in leaves(flight.model).items() if isinstance(m, nn.Linear)}, []
     for raw in found.raws:
         seen = []
         def note(name, m, inputs, output, seen=seen):
             seen.append(inputs[0].detach())
-        with heard(named, note): flight.asked(raw, "eval")
+        with heard(linear, note): flight.asked(raw, "eval")
         kept.append(seen[-1].flatten(1).double().cpu())
     return torch.cat(kept)
 
@@ -329,6 +355,19 @@ def neighbours_say(x: Tensor, other: Tensor, labels: Tensor) -> Tensor:
 CLEARLY_LIKE = .8  # of the samples of a class: of classes that are only hard to tell apart, 66 % were like another one
 
 
+def moved_classes(said: Tensor, y: Tensor, known: set[int]) -> dict[int, tuple[int, float]]:
+    "The known classes of which most samples are like another one; which one, and how many of them."
+    moved = {}
+    for kind in y.unique().tolist():
+        own = said[y == kind]
+        if len(own) < 8: continue
+        theirs = own.mode().values.item()
+        share = (own == theirs).double().mean().item()
+        if theirs != kind and share > CLEARLY_LIKE and kind in known:
+            moved[kind] = theirs, share
+    return moved
+
+
 @claims("Classes have the same numbers in training and validation.", price=SETS)
 def classes_alike(flight: TestFlight) -> Check:
     "Do the nearest training samples of a class in validation have another label, and all the same one?"
@@ -342,17 +381,12 @@ def classes_alike(flight: TestFlight) -> Check:
         if len(labels) < len(x) or len(y) < len(other) or len(x) < 100:
             continue
         said = neighbours_say(x, other, labels)
-        moved, right = {}, (said == y).double().mean().item()
-        for kind in kinds.tolist():
-            own = said[y == kind]
-            if len(own) < 8: continue
-            theirs = own.mode().values.item()
-            share = (own == theirs).double().mean().item()
-            if theirs != kind and share > CLEARLY_LIKE and (labels == kind).any():
-                moved[kind] = theirs, share
-        if len(moved) < 2 or len({to for to, _ in moved.values()}) < len(moved): continue  # two that look alike
-        few = ", ".join(f"those of class {kind} are like class {to} ({share:.0%})" for kind, (to, share)
-                        in [*moved.items()][:3])
+        moved = moved_classes(said, y, set(labels.tolist()))
+        others = {to for to, _ in moved.values()}
+        if len(moved) < 2 or len(others) < len(moved): continue  # two that look alike
+        right = (said == y).double().mean().item()
+        texts = [f"those of class {kind} are like class {to} ({share:.0%})" for kind, (to, share) in moved.items()]
+        few = ", ".join(texts[:3])
         yield Suspect(DIFFERS, "likely", f"Of samples of valid, by those nearest to them in train, {few}; only "
                       f"{right:.0%} of all have the label that these have. Are classes numbered in another order, as "
                       "where folders are listed without sorting?")

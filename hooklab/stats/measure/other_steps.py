@@ -35,16 +35,18 @@ class OtherSteps:
     def put_on(self): self.hook.put_on()
 
     def stepped(self, optimizer, args, kwargs):
-        if any(optimizer is one for one in self.given) or optimizer in self.foreign:
-            return
+        is_given = any(optimizer is one for one in self.given)
+        if is_given or optimizer in self.foreign: return
         if self.now() is not optimizer:
             if optimizer in self.old: self.again += 1
             elif not self.is_new(optimizer): return
         self.steps += 1
 
     def is_new(self, optimizer) -> bool:
-        inside = [part for one in self.given for part in optimizers_in(one)]
-        if any(optimizer is part for part in inside) or self.params.isdisjoint(params_of(optimizer)):
+        inside = []
+        for one in self.given: inside += optimizers_in(one)
+        is_inside = any(optimizer is part for part in inside)
+        if is_inside or self.params.isdisjoint(params_of(optimizer)):
             self.foreign.add(optimizer)
             return False
         self.old.add(optimizer)
@@ -61,10 +63,12 @@ class OtherSteps:
 
 def memory_of(optimizer: Any) -> float:
     "How many steps the averages of an optimizer go back."
-    group = (getattr(optimizer, "param_groups", None) or [{}])[0]
+    groups = getattr(optimizer, "param_groups", None) or [{}]
+    group = groups[0]
     keeps = [*group.get("betas", ()), group.get("momentum", 0), group.get("alpha", 0)]
-    keeps = [float(x) for x in keeps if isinstance(x, int | float) and 0 <= x < 1]
-    return 1/(1 - max(keeps, default=0.))
+    numbers = [x for x in keeps if isinstance(x, int | float)]
+    most = max((x for x in numbers if 0 <= x < 1), default=0)
+    return 1/(1 - float(most))
 
 # %% ../../../nbs/lib/stats/measure/other-steps.ipynb #4f613788
 class Begun:
@@ -79,20 +83,26 @@ class Begun:
 
     def begin(self, optimizers: list, log: Any, goes_on: bool):
         "Called where a part begins, with the log of the ones before; does it go on with that?"
-        if log is not None and self.n:
-            rates = log.values("rate")
-            rates = rates[rates.isfinite()]
-            if len(rates):
-                self.rate = max(rates.max().item(), 0. if math.isnan(self.rate) else self.rate)
-            n = int((log.values("updates") > 0).sum())
-            self.steps = n if goes_on else self.steps + n
+        if log is not None and self.n: self.add(log, goes_on)
         new = [one for one in optimizers if one not in self.old]
-        self.anew += bool(new) and len(new) == len(optimizers) and all(not getattr(one, "state", one) for one in new)
+        all_new = bool(new) and len(new) == len(optimizers)
+        if all_new and all(not getattr(one, "state", one) for one in new):
+            self.anew += 1
         self.n += 1
         for one in new:
             self.old.add(one)
             self.kind, self.memory = type(one).__name__, memory_of(one)
         self.versions = None
+
+    def add(self, log: Any, goes_on: bool):
+        "Takes in the rates and the steps of the parts before."
+        rates = log.values("rate")
+        rates = rates[rates.isfinite()]
+        if len(rates):
+            before = 0. if math.isnan(self.rate) else self.rate
+            self.rate = max(rates.max().item(), before)
+        n = int((log.values("updates") > 0).sum())
+        self.steps = n if goes_on else self.steps + n
 
     def ends(self):
         "Called where the record ends."
@@ -103,16 +113,17 @@ class Begun:
         "What has happened to the model since: was it trained, and did its running statistics move?"
         model, before = self.model(), self.versions
         if model is None or before is None: return None
-        changed = {name for name, n in writes_to(model).items() if before.get(name) != n}
-        statistics = {name for name in changed if name.endswith("num_batches_tracked")}  # writes to means do not count
-        trained = not changed.isdisjoint(name for name, _ in model.named_parameters())
-        return {"trained": trained, "statistics": bool(statistics)}
+        now = writes_to(model)
+        changed = {name for name, n in now.items() if before.get(name) != n}
+        params = {name for name, _ in model.named_parameters()}
+        statistics = any(name.endswith("num_batches_tracked") for name in changed)  # writes to means do not count
+        return {"trained": not changed.isdisjoint(params), "statistics": statistics}
 
     def facts(self) -> dict[str, Any]:
         return {"n": self.n, "anew": self.anew, "steps": self.steps, "rate": self.rate, "type": self.kind,
                 "memory": self.memory}
 
-
+# %% ../../../nbs/lib/stats/measure/other-steps.ipynb #916d73ce
 BEGUN: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by record
 
 
@@ -127,4 +138,5 @@ def begin(stats: Any, model: nn.Module, optimizers: list, goes_on: bool) -> Begu
 
 def writes_to(model: nn.Module) -> dict[str, int]:
     "How often each parameter and buffer was written to."
-    return {name: version(x) for name, x in (*model.named_parameters(), *model.named_buffers())}
+    named = (*model.named_parameters(), *model.named_buffers())
+    return {name: version(x) for name, x in named}
