@@ -5272,6 +5272,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                'hooklab/stats/checking/by_heart.py'),
                                                  'hooklab.stats.checking.by_heart.learns_by_heart': ( 'lib/stats/checking/by-heart.html#learns_by_heart',
                                                                                                       'hooklab/stats/checking/by_heart.py'),
+                                                 'hooklab.stats.checking.by_heart.may_be_at_its_least': ( 'lib/stats/checking/by-heart.html#may_be_at_its_least',
+                                                                                                          'hooklab/stats/checking/by_heart.py'),
                                                  'hooklab.stats.checking.by_heart.rate_is_to_blame': ( 'lib/stats/checking/by-heart.html#rate_is_to_blame',
                                                                                                        'hooklab/stats/checking/by_heart.py'),
                                                  'hooklab.stats.checking.by_heart.taught': ( 'lib/stats/checking/by-heart.html#taught',

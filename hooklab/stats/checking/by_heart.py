@@ -147,6 +147,12 @@ def apart_by_chance(flight: TestFlight, draws: int = 5) -> float:
     return max(losses) - min(losses)
 
 
+def may_be_at_its_least(first: Lesson, floor: float | None, fallen: float) -> bool:
+    "Is it unknown how far a loss could fall that has fallen a little? Of one below zero nobody knows."
+    below = first.start < (floor or 0)
+    return (below or floor is None) and fallen > (.01 if below else .1)
+
+
 def ended_in_nan(flight: TestFlight, own: Lesson, adam: Lesson) -> Suspect:
     return Suspect("NaN or Inf", "likely", f"The loss of {flight.batch.n or 'a few'} samples is {in_digits(own.start)} "
                    f"at first and {own.losses[-1]} after {len(own.losses) - 1} steps, and with Adam after "
@@ -182,8 +188,6 @@ def learns_by_heart(flight: TestFlight) -> Check:
     first = flight.lesson = taught(flight, raw, own or adam(1e-3), seconds, floor or 0)
     if abs(first.start) < 1e-6:
         raise NotLookedAt("the first loss is 0")
-    below = first.start < (floor or 0)  # nobody knows how far such a loss goes
-    if below: floor = None
     if len(first.losses) < 20 and not first.learned and not first.blown_up:
         raise NotLookedAt(f"{len(first.losses)} steps were made in {seconds:g} s")
     if first.learned and not first.blown_up:
@@ -202,7 +206,7 @@ def learns_by_heart(flight: TestFlight) -> Check:
             yield from rate_is_to_blame(flight, first, lesson, lr)
         return f"{lesson} with Adam at {lr:g}"
     fallen = max(lesson.fallen for lesson in lessons)
-    if floor is None and fallen > (.01 if below else .1):
+    if may_be_at_its_least(first, floor, fallen):
         return f"{first}, and no further; the least that this loss can be is not known"
     if all(lesson.ends_in_nan for lesson in lessons):
         yield ended_in_nan(flight, *lessons[:2])

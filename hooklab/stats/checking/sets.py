@@ -53,7 +53,7 @@ def classes_in_batches(labels: Tensor, sizes: list[int]) -> tuple[float, float]:
         expected.append((1 - (1 - shares)**len(some)).sum().item())
     return sum(seen)/len(seen), sum(expected)/len(expected)
 
-
+# %% ../../../nbs/lib/stats/checking/sets.ipynb #20ddb400
 @claims("The training data is shuffled.",
         Known("data not shuffled", rank=45, lesson="05-stats", page="data-sets",
               symptom="The loss falls and rises in long waves, and ends with the classes that came last.",
@@ -183,7 +183,7 @@ def scales(a: Columns, b: Columns, more: float = 1.) -> Check:
                   f"deviation in valid. Feature {i}: {in_digits(one[:, i].mean())} and {in_digits(one[:, i].std())} in "
                   f"train, {in_digits(other[:, i].mean())} and {in_digits(other[:, i].std())} in valid.", [a.name])
 
-
+# %% ../../../nbs/lib/stats/checking/sets.ipynb #5a077c40
 def channels(a: Columns, b: Columns) -> Check:
     "Do the means of channels agree only in reverse order?"
     if a.means is None or b.means is None or a.means.shape[1:] != b.means.shape[1:] or a.means.size(1) != 3:
