@@ -182,7 +182,8 @@ def where_cut(flight: TestFlight, names: list[str], mode: str) -> tuple[str, str
         return "", ""
     for own, other in zip(calls, after):
         what = cut_at(own, other)
-        if what: return own.layer, f"{own.layer} ({own.kind}) {what}"
+        if what:
+            return own.layer, f"{own.layer} ({own.kind}) {what}"
     return "", ""
 
 
@@ -272,7 +273,8 @@ def whole_gradient(flight: TestFlight, mode: str) -> tuple[dict[str, Tensor], fl
     for name, p in flight.trained.items():
         if p.grad is None: continue
         grad = p.grad.to_dense()
-        if grad.any() and grad.isfinite().all(): found[name] = grad
+        if grad.any() and grad.isfinite().all():
+            found[name] = grad
     for p in flight.trained.values(): p.grad = None
     return found, loss.item()
 

@@ -150,7 +150,8 @@ def learns_from_these_weights(flight: TestFlight) -> Check:
     first = flight.lesson
     if first is None:
         raise NotLookedAt("16 samples could not be given to it")
-    if first.ends_in_nan or first.fallen > LITTLE: return f"{first}"
+    if first.ends_in_nan or first.fallen > LITTLE:
+        return f"{first}"
     if len(first.losses) < STEPS_EACH:
         raise NotLookedAt(f"{len(first.losses)} steps were made in {flight.seconds:g} s")
     if any(map(is_dtensor, flight.parameters.values())):
@@ -166,7 +167,8 @@ def learns_from_these_weights(flight: TestFlight) -> Check:
             other = tried(flight, floor, end)
         top = min(own.own.start, other.own.start)
         least = min([0., *(lesson.end for lesson in (*own, *other) if not lesson.ends_in_nan)])
-        if own.hardly_learn(top, least) and other.learn(top, least): break
+        if own.hardly_learn(top, least) and other.learn(top, least):
+            break
     else: return f"{own.own}, and from other first weights {other.own}"
     where = enough(flight, named, floor, end, lambda trials: trials.learn(top, least, SOME))
     if len(where) == len(named): where = []

@@ -114,7 +114,8 @@ def first_random_layer(flight: TestFlight) -> str:
         theirs = layer_outputs(flight, flight.batch.raw)
     for (name, xs), (_, ys) in zip(own, theirs):
         for x, y in zip(xs, ys):
-            if x.shape == y.shape and differs(x, y).any(): return name
+            if x.shape == y.shape and differs(x, y).any():
+                return name
     return ""
 
 
@@ -220,7 +221,8 @@ def softmax_within_samples(flight: TestFlight) -> Check:
     for name, (_, size, _) in own.items():
         if name not in theirs: continue
         size_with_fewer = theirs[name][1]
-        if size_with_fewer*before == size*after: wrong.append(name)
+        if size_with_fewer*before == size*after:
+            wrong.append(name)
     if not wrong: return ""
     layers = makers_of(wrong)
     where = makers_in_words(layers)

@@ -179,7 +179,8 @@ def pushed_apart(seen: SeenLoss) -> int | None:
     if loss.grad_fn is None: return None
     for name, t in seen.numbers:
         n = t.size(0) if t.dim() == 2 else 0
-        if name not in OF_PAIRS or n < 4 or t.size(1) != n: continue
+        if name not in OF_PAIRS or n < 4 or t.size(1) != n:
+            continue
         grad, = torch.autograd.grad(loss, [t], retain_graph=True, allow_unused=True)
         if grad is None or not grad.isfinite().all(): continue
         pairs, others = grad.diagonal(), grad[~torch.eye(n, dtype=torch.bool, device=grad.device)]

@@ -54,7 +54,8 @@ def reads_padding_only(flight: TestFlight) -> Check:
         padded = padded_at(p.tensor) if p.dim == 0 else None
         if padded is None: continue
         with roused(flight):
-            if not padding_counts_only(flight, p, padded): continue
+            if not padding_counts_only(flight, p, padded):
+                continue
         yield Suspect("mask ignored", "likely", f"Other tokens in {p.name}, where it is not padded, do not change the "
                       "output; what is at padded places does. A mask shows what it should hide.", [p.name])
 
@@ -68,10 +69,12 @@ def padding_counts_only(flight: TestFlight, p: BatchPart, padded: Tensor) -> boo
         return same(base, flight.asked(flight.batch.put({p.number: changed})))
 
     others = next_known(tokens[~padded].unique(), tokens)
-    if not stays(torch.where(padded, tokens, others)): return False
+    if not stays(torch.where(padded, tokens, others)):
+        return False
     is_last = ~padded & padded.roll(-1, 1)
     padding = tokens[padded][0]
-    if not stays(torch.where(is_last, padding, tokens)): return True
+    if not stays(torch.where(is_last, padding, tokens)):
+        return True
     # that one token less changes nothing may be because the padding has a vector of zeros
     name = vectors_of(flight, tokens)
     if not name or not same(base, with_noise(flight, name, ~padded)):
@@ -164,7 +167,8 @@ def hidden_by(flight: TestFlight, mask: Tensor, x: Tensor) -> Tensor | None:
                 continue
             for side in (mask, ~mask):
                 if is_one_vector(x, t, side): found.append(side)
-    with heard(leaves(flight.model), note): flight.asked(flight.batch.raw)
+    with heard(leaves(flight.model), note):
+        flight.asked(flight.batch.raw)
     return found[0] if found else None
 
 
@@ -184,7 +188,8 @@ def parts_of(x: Tensor, t: Tensor) -> list[tuple[int, int]]:
     "Which columns of a layer's input may be what is hidden: all of them, or as many as `x` has."
     whole = t.size(2)
     width = x.size(2) if x.dim() == 3 else 1
-    if not x.is_floating_point() or whole <= width: return [(0, whole)]
+    if not x.is_floating_point() or whole <= width:
+        return [(0, whole)]
     starts = range(0, whole - width + 1, width)
     return [(0, whole), *((first, first + width) for first in starts)]
 
@@ -192,7 +197,8 @@ def parts_of(x: Tensor, t: Tensor) -> list[tuple[int, int]]:
 def is_mask_of_places(p: BatchPart) -> bool:
     "Does this part say yes or no for each place of each sample, and both of them?"
     t = p.tensor
-    if t.dtype != torch.bool or t.dim() != 2 or p.dim != 0: return False
+    if t.dtype != torch.bool or t.dim() != 2 or p.dim != 0:
+        return False
     return bool(0 < t.sum() < t.numel())
 
 
@@ -209,13 +215,15 @@ def places_that_count(flown: Flown, mask: Tensor) -> Tensor | None:
 def hidden_places_count(flight: TestFlight) -> Check:
     "Does the loss leave out just the places that the model is not shown?"
     masks = [p for p in flight.batch.parts if is_mask_of_places(p)]
-    if not masks: return "no part of the batch is a mask of places"
+    if not masks:
+        return "no part of the batch is a mask of places"
     flown = flight.run(flight.batch.raw)
     for p in masks:
         counts = places_that_count(flown, p.tensor)
         if counts is None: continue
         for x in flight.batch.parts:
-            if x is p or x.tensor.shape[:2] != p.tensor.shape: continue
+            if x is p or x.tensor.shape[:2] != p.tensor.shape:
+                continue
             hidden = hidden_by(flight, p.tensor, x.tensor)
             if hidden is None or counts[hidden].any() or not counts[~hidden].any():
                 continue

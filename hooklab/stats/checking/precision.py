@@ -31,7 +31,8 @@ def rounded(number: float, dtype: torch.dtype) -> float:
     return torch.tensor(number, dtype=dtype).item()
 
 
-def kind_of(t: Tensor) -> str: return str(t.dtype).removeprefix("torch.")
+def kind_of(t: Tensor) -> str:
+    return str(t.dtype).removeprefix("torch.")
 CASTS = "to", "type", "type_as", "half", "bfloat16"
 
 
@@ -91,7 +92,8 @@ class SmallNumbers(TorchFunctionMode):
 
     def note_limit(self, result: Tensor, given: list):
         for number in given:
-            if not isinstance(number, float) or not .9 < number < 1: continue
+            if not isinstance(number, float) or not .9 < number < 1:
+                continue
             if rounded(number, result.dtype) == 1:
                 self.limits[id(result)] = result, number
 
@@ -128,9 +130,11 @@ def lost_by(optimizer: torch.optim.Optimizer) -> str:
     "What is lost where an eps is zero in float16, for the first such group; empty if there is none."
     for group in optimizer.param_groups:
         eps = group.get("eps")
-        if not isinstance(eps, float) or not 0 < eps < HALF_OF_LEAST: continue
+        if not isinstance(eps, float) or not 0 < eps < HALF_OF_LEAST:
+            continue
         n = sum(p.dtype == torch.float16 for p in group["params"])
-        if n: return lost_in_optimizer(type(optimizer).__name__, eps, n)
+        if n:
+            return lost_in_optimizer(type(optimizer).__name__, eps, n)
     return ""
 
 

@@ -77,7 +77,8 @@ def compared_outside(flight: TestFlight, flown: Flown) -> list[Compared]:
     outputs, targets = [t for _, t in flown.floats], [p.tensor for p in flight.batch.targets]
     if len(outputs) != 1 or len(targets) != 1: return []
     output, target = outputs[0], targets[0]
-    if target.dim() < 2 or target.size(0) != n or target.numel() <= n: return []
+    if target.dim() < 2 or target.size(0) != n or target.numel() <= n:
+        return []
     places = target.size(1)
     both = by_place(output.detach(), n, places), by_place(target, n, places)
     fits = None not in both and output.shape[:2] == (n, places)

@@ -139,7 +139,8 @@ def numbers_agree(x: Tensor, z: Tensor, enough: float) -> bool:
     with_nearest = (z*z[nearest_of(x)]).mean(1)
     with_model = (z[half:]*fitted(x, z, half)).mean(1)
     for agree, errors in ((with_nearest, enough), (with_model, enough - 1)):
-        if agree.mean() > errors*agree.std()/len(agree)**.5: return True
+        if agree.mean() > errors*agree.std()/len(agree)**.5:
+            return True
     return False
 
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #2e048d50
@@ -219,7 +220,8 @@ def steps_of_others(flight: TestFlight, train: DataSet) -> Check:
     series = []
     for p in [*train.inputs, train.target]:
         has_places = p.is_float and p.is_whole and len(p.shape) == 2
-        if has_places and p.shape[0] > 3 and p.shape[1] <= 64: series.append(p)
+        if has_places and p.shape[0] > 3 and p.shape[1] <= 64:
+            series.append(p)
     if not flight.call or len(series) != 2: return
     first, second = series
     n = len(first.numbers)

@@ -266,7 +266,8 @@ def features_change(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #7fda5f11
 def is_discrete(found: DataSet) -> bool:
     "May samples be equal by chance or by design: few whole numbers, tokens, or points of a grid in one dimension?"
-    if sum(part.numbers.size(1) for part in found.inputs) == 1: return True
+    if sum(part.numbers.size(1) for part in found.inputs) == 1:
+        return True
     for part in found.inputs:
         whole = not part.is_float or (part.numbers == part.numbers.round()).all()
         if not whole or part.is_whole and part.numbers.size(1) > 256:

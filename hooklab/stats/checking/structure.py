@@ -118,7 +118,8 @@ def only_pools_bend(calls: list[Linear], ends: set) -> list[Linear]:
     outputs = outputs_before(calls, ends)
     if len(outputs) < 3: return []
     for output in outputs:
-        if any(op(node) not in STRAIGHT for node in nodes_before(output)): return []
+        if any(op(node) not in STRAIGHT for node in nodes_before(output)):
+            return []
     row = longest_row(calls)
     if len(row) < 3: return []
     narrow = min(sizes_of(call.m)[1] for call in row[:-1])
@@ -178,7 +179,8 @@ def trained_pairs(calls: list[Linear], ends: set) -> list[tuple[Linear, Linear]]
     found = []
     for a, b in in_a_row(calls, ends):
         params = [*a.m.parameters(), *b.m.parameters()]
-        if any(p.requires_grad for p in params): found.append((a, b))
+        if any(p.requires_grad for p in params):
+            found.append((a, b))
     return found
 
 
@@ -246,7 +248,8 @@ def in_several_places(model: nn.Module) -> dict[int, list[str]]:
     found = {}
     for name, m in named_layers(model):
         around, _, own = name.rpartition(".")
-        if not own.isdigit() or next(m.parameters(), None) is None: continue
+        if not own.isdigit() or next(m.parameters(), None) is None:
+            continue
         names = found.setdefault((id(m), around), [])
         names.append(name)
     return {key: names for (key, _), names in found.items() if len(names) > 1}
@@ -261,7 +264,8 @@ def in_several_lists(model: nn.Module) -> dict[int, list[str]]:
     found = {}
     for name, m in named_layers(model):
         around, _, own = name.rpartition(".")
-        if not own.isdigit() or next(m.parameters(recurse=False), None) is None: continue
+        if not own.isdigit() or next(m.parameters(recurse=False), None) is None:
+            continue
         by_list = found.setdefault(id(m), {})
         by_list.setdefault(around, name)
     return {key: [*by_list.values()] for key, by_list in found.items() if len(by_list) > 1}
@@ -319,7 +323,8 @@ def shared_by_lists(flight: TestFlight, modules: dict[int, nn.Module]) -> Check:
     shown = norms[0] if norms else next(iter(several))
     others = len(several) - 1
     evidence = f"{first_few(several[shown], 4)} are one and the same {class_name(modules[shown])}"
-    if others: evidence += f", and so are {others} more layers that are in two lists"
+    if others:
+        evidence += f", and so are {others} more layers that are in two lists"
     kind = "note"
     if far > 1:
         kind = "likely"

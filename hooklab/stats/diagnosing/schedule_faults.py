@@ -126,7 +126,8 @@ def stays_after_warm_up(run: Run) -> Iterator[Seen]:
     n = int((rates[1:] > rates[:-1]).long().cumprod(0).sum())  # rises at first
     if n < LASTS or len(rates) < WHOLE*n or (rates[n:] != rates[n]).any():
         return
-    if any(s["type"] in WARM_UPS for s in schedules_of(run)): return
+    if any(s["type"] in WARM_UPS for s in schedules_of(run)):
+        return
     yield Seen([], run.log_span(n), "note",
                f"The learning rate rises to {in_digits(rates[n])} in the first {n} steps, and stays there in all "
                f"{len(rates) - n} steps that follow.",
@@ -236,7 +237,8 @@ def begins_too_low(run: Run) -> Iterator[Seen]:
     "Was a schedule made while a warm-up held the rate down, so that it takes that rate for the full one?"
     rates, given = run.rates, [o.get("lr") for o in run.optimizers]
     given = max((rate for rate in given if rate), default=0)
-    if len(rates) < SOON or not rates.max() < NO_FACTOR*given: return
+    if len(rates) < SOON or not rates.max() < NO_FACTOR*given:
+        return
     low = int(rates.argmin())
     rises = int((rates[low + 1:] > rates[low:-1]).long().cumprod(0).sum())
     falls_first = 0 < low < SOON and rates[low] <= rates[0]/2  # its first rate, then those of the warm-up

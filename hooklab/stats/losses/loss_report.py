@@ -48,7 +48,8 @@ def as_percent(x: float) -> str:
     return f"{100*x:.0f} %" if x >= .095 or not x else f"{100*x:.1g} %"
 
 
-def as_cosine(x: float) -> str: return "-" if x != x else f"{x:.2f}"
+def as_cosine(x: float) -> str:
+    return "-" if x != x else f"{x:.2f}"
 
 # %% ../../../nbs/lib/stats/losses/loss-report.ipynb #53a76368
 MOST_PAIRS = 4  # of losses: more are a tangle

@@ -111,7 +111,8 @@ def planned(schedule: LRScheduler) -> int | None:
         if isinstance(function, partial):
             numbers.append(function.keywords.get("num_training_steps"))
     for number in numbers:
-        if isinstance(number, int | float) and 0 <= number < 2**48: return int(number)
+        if isinstance(number, int | float) and 0 <= number < 2**48:
+            return int(number)
     return None
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #416ec2d1
@@ -161,7 +162,8 @@ def not_inside_others(held: list[Any]) -> list[LRScheduler]:
     "The schedules among some objects, without those that another one calls."
     found = [x for x in held if is_schedule(x)]
     parts = set()
-    for x in found: parts.update(map(id, vars(x).get("_schedulers", ())))
+    for x in found:
+        parts.update(map(id, vars(x).get("_schedulers", ())))
     return [x for x in found if id(x) not in parts and hasattr(x, "optimizer")]
 
 
@@ -213,7 +215,8 @@ def parts_by_shapes(model: nn.Module) -> dict[tuple, tuple[str, nn.Module]]:
     found = {}
     for name, m in model.named_modules():
         shapes = shapes_of(m)
-        if not name or len(shapes) > 3: found.setdefault(shapes, (name, m))
+        if not name or len(shapes) > 3:
+            found.setdefault(shapes, (name, m))
     return found
 
 
@@ -231,7 +234,8 @@ def numbers_of(m: nn.Module) -> dict[str, Tensor]:
     "The lengths of parameters and of running statistics."
     found = dict(m.named_parameters())
     for name, b in m.named_buffers():
-        if name.endswith(("running_mean", "running_var")): found[name] = b
+        if name.endswith(("running_mean", "running_var")):
+            found[name] = b
     with torch.no_grad():
         return {name: torch.linalg.vector_norm(x.float()) for name, x in found.items()}
 
@@ -253,7 +257,8 @@ class Copies:
         own = {id(m) for m in model.modules()}
         parts = parts_by_shapes(model)
         for x in held:
-            if not isinstance(x, nn.Module) or id(x) in own: continue
+            if not isinstance(x, nn.Module) or id(x) in own:
+                continue
             for inside in (x, *x.children()):
                 name, m = parts.get(shapes_of(inside), ("", None))
                 if m is None or id(inside) in own or not begins_as(inside, m):

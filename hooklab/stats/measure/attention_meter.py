@@ -148,7 +148,8 @@ class AttentionMeter(FunctionGroup):
         if name in self.head_parts or not args: return  # once
         self.head_parts[name] = self.parts.part(args[0], self.now.running[-1].module)
         microbatch = running_microbatch()
-        if microbatch is not None: self.stage = (microbatch.stage,)
+        if microbatch is not None:
+            self.stage = (microbatch.stage,)
 
     def take(self) -> dict[str, Tensor]: # By the name of the call, a row for each of `HEAD_ROWS`
         "All numbers measured since the last call: of several passes the mean, and the largest of all logits."

@@ -44,7 +44,8 @@ def readable(p: Tensor) -> Tensor | None:
     g = p.grad
     if is_dtensor(g):
         for has, wanted in zip(g.placements, p.placements):
-            if has != wanted and not has.is_replicate(): return None
+            if has != wanted and not has.is_replicate():
+                return None
         g = local_part(g.redistribute(placements=p.placements))  # each process cuts its part out of a whole
     if g.is_sparse: g = g.coalesce().values()
     if g.layout != torch.strided or is_wrapper(g) or g.is_meta:
@@ -88,7 +89,8 @@ def total_of(params: list[Tensor]) -> Tensor: # One number
     for g in grads:
         (small if g.numel() <= JOINED else large).append(g)
     found = []
-    if small: found.append(length_of(_flatten_dense_tensors(small)))
+    if small:
+        found.append(length_of(_flatten_dense_tensors(small)))
     if large:
         found += [length_of(g) for g in large] if grads[0].dtype in SHORT else torch._foreach_norm(large)
     return found[0] if len(found) == 1 else length_of(torch.stack(found))

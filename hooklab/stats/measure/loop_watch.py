@@ -213,7 +213,8 @@ def leads_to(loss: Tensor, model: nn.Module) -> bool:
         for node in layer:
             if node is None or node in seen: continue
             seen.add(node)
-            if id(getattr(node, "variable", None)) in params: return True
+            if id(getattr(node, "variable", None)) in params:
+                return True
             inside += [before for before, _ in node.next_functions]
         layer = inside
     return False
@@ -347,7 +348,8 @@ class LoopWatch:
         known |= {"modes": self.modes.facts(), "other_steps": self.others.facts(), **self.around.facts()}
         known |= {"thrown_away": self.thrown_away, "loss_leads": self.leads}
         known["watched"] = {"n": self.n, "stepped": self.stepped, "made": list(self.made)}
-        if self.begun is not None: known["begun"] = self.begun.facts()
+        if self.begun is not None:
+            known["begun"] = self.begun.facts()
         inputs, outputs = list(self.looks.inputs), list(self.looks.outputs)
         return partial(read_facts, known, inputs, outputs, self.first_step)
 

@@ -195,7 +195,8 @@ def squared_error(look: OutputLook, o: Tensor, g: Tensor, loss: float | None, *f
         for sign in (1, -1):
             target = o - sign*g/factor
             squares = half_of_squares(o - target, factor)
-            if abs(squares - sign*loss) > CLOSE*abs(loss): continue
+            if abs(squares - sign*loss) > CLOSE*abs(loss):
+                continue
             guess = half_of_squares(target - target.mean(0), factor)
             mean, std = target.mean().item(), target.std(correction=0).item()
             low, high = target.min().item(), target.max().item()

@@ -382,5 +382,6 @@ class Samples:
         all_wanted = [slot.wanted for slot in self.slots]
         wanted = tuple(map(max, zip(*all_wanted)))
         is_too_small = any(w > now for w, now in zip(wanted, self.room.shape[1:]))
-        if is_too_small or not self.fitted: self._make_room(wanted)
+        if is_too_small or not self.fitted:
+            self._make_room(wanted)
         self.fitted = True

@@ -161,7 +161,8 @@ class StepSpan:
         return n > 0 and (self.closed or n >= most)
 
     def ends(self, optimizer, args, kwargs):
-        if not any(one is optimizer for one in self.inside): return
+        if not any(one is optimizer for one in self.inside):
+            return
         while self.inside.pop() is not optimizer: pass
         self.closed = True
         if not self.inside and self.after is not None:

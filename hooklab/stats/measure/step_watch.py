@@ -123,7 +123,8 @@ class StepWatch:
         seen["rate"] = largest_rate(optimizer)
         if self.probe is None: self._choose()
         seen["no_gradients"] = float(not self.norms.params)
-        if self.probe is not None: seen["kept"] = self.probe.kept()
+        if self.probe is not None:
+            seen["kept"] = self.probe.kept()
 
     def _choose(self):
         trainable = [p for p in self.params if p.requires_grad]
@@ -217,7 +218,8 @@ def of_several(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
         if before is not None and name in SEVERAL:
             if not isinstance(before, Tensor):
                 before = torch.tensor(float(before))
-            if not isinstance(x, Tensor): x = torch.tensor(float(x))
+            if not isinstance(x, Tensor):
+                x = torch.tensor(float(x))
             x = SEVERAL[name](before.to(x.device), x)
         found[name] = x
     return found
@@ -346,7 +348,8 @@ OWN = {"grad_norm": "own", "grad_norm_unclipped": "own_unclipped"}  # the part o
 
 def together(lengths: list[Tensor]) -> Tensor:
     "The norm of all gradients, from those of some, or of all of an optimizer."
-    if len(lengths) == 1 and not lengths[0].dim(): return lengths[0]
+    if len(lengths) == 1 and not lengths[0].dim():
+        return lengths[0]
     device = lengths[0].device
     return torch.linalg.vector_norm(torch.cat([one.reshape(-1).to(device) for one in lengths]))
 

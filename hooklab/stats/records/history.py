@@ -24,7 +24,8 @@ class Rows(list):
     "A row of any kind for each step that is kept."
     is_meta = False # These rows were never on the meta device
 
-    def drop(self, row: Any): "Called with a row that is not kept."
+    def drop(self, row: Any):
+        "Called with a row that is not kept."
     def keep_every_second(self): self[:] = self[::2]
     def keep_first(self, n: int): del self[n:]
     def copy(self) -> Self: return Rows(map(copy, self))  # rows can still change

@@ -125,7 +125,8 @@ class Scratch:
 
     def answers(self, n: int) -> np.ndarray:
         "So many answers, each True or False."
-        if len(self.bools) < n: self.bools = np.empty(n, dtype=bool)
+        if len(self.bools) < n:
+            self.bools = np.empty(n, dtype=bool)
         return self.bools[:n]
 
 

@@ -67,7 +67,8 @@ def said_before(
     inner = unwrap(model)
     last = LAST.get(id(inner))
     if last is None or last.model() is not inner: return []
-    if last.parameters != [*map(id, inner.parameters())]: return []
+    if last.parameters != [*map(id, inner.parameters())]:
+        return []
     known = [ref() for ref in last.optimizers]
     others = [o for o in optimizers if all(o is not one for one in known)]
     return [row for row in last.rows if not (others and row["what"] in OF_THE_OPTIMIZER)]

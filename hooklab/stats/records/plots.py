@@ -80,7 +80,8 @@ def title_histogram(history: Any, ax: Any, i: int, rows: slice, more: str = ""):
         if what not in history.whats: continue
         values, _ = to_draw(history, what)
         fraction = np.nan_to_num(values[i, rows]).mean()
-        if fraction >= .005: notes.append(f"{fraction:.0%} {place}")
+        if fraction >= .005:
+            notes.append(f"{fraction:.0%} {place}")
     if history.sampled:
         notes.append(f"sample of {history.sampled:,}")
     ax.set_title(f"{shortened(history.names[i], 40)}{more}", loc="left", **PLAIN)

@@ -185,7 +185,8 @@ def series_of(log: Any) -> dict[str, dict[int, float]]:
     loss = {i: x for i, (x, given) in enumerate(zip(column["loss"], column["given"])) if given == 1}
     norm, update = {}, {}
     for i, (made, before, now) in enumerate(zip(column["updates"], column["grad_norm_unclipped"], column["grad_norm"])):
-        if made > 0: norm[i] = now if math.isnan(before) else before
+        if made > 0:
+            norm[i] = now if math.isnan(before) else before
         if made > 0 and not math.isnan(now): update[i] = now
     if all(map(math.isnan, norm.values())): norm = {}  # unknown, and not NaN
     for_the_loss, least = {}, little(loss.values())
@@ -221,7 +222,8 @@ def outside_of(jumps: dict[str, Jump], afterwards: bool) -> set[str]:
         return name in jumps and jumps[name].is_over(*limits)
     limits = ALONE | {"for the loss": FOR_THE_LOSS, "update": ALONE["norm"]}
     out = {name for name in jumps if over(name, limits[name])}
-    if all(over(name, BOTH[name]) for name in BOTH): out |= {*BOTH}
+    if all(over(name, BOTH[name]) for name in BOTH):
+        out |= {*BOTH}
     if "for the loss" in out and over("norm", WITH_IT):
         out.add("norm")
     if afterwards:

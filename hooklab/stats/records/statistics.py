@@ -143,7 +143,8 @@ def completed(rows: list[str]) -> list[str]:
     groups = {one.group for one in STATISTICS.values() if one.row in rows}
     there = {*rows}
     for one in STATISTICS.values():
-        if one.is_later and one.group in groups: there.add(one.row)
+        if one.is_later and one.group in groups:
+            there.add(one.row)
     in_order = [*BASICS, *COUNTS, *BIN_ROWS, *SAMPLE_ROWS, *UPDATE_ROWS]
     return [row for row in in_order if row in there]
 

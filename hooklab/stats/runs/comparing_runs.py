@@ -272,7 +272,8 @@ def compare_runs(
     others: Sequence[Recorded | str | Path] = (), # More runs known to be fine: how much they differ counts as noise
 ) -> RunComparison: # Print it, plot it, or read `same`, `first`, `rows`
     "Find where two recorded training runs diverge by more than noise: the first step, the layer, and in what."
-    if isinstance(others, Recorded | str | Path): others = [others]
+    if isinstance(others, Recorded | str | Path):
+        others = [others]
     runs = {"a": read_run(reference, "a"), "b": read_run(candidate, "b")}
     runs |= {f"others[{i}]": read_run(run, f"others[{i}]") for i, run in enumerate(others)}
     a, b, *more = runs.values()

@@ -114,7 +114,8 @@ class Differences:
     @property
     def there(self) -> Tensor:
         "Where at least one run has numbers."
-        if self.a.n is None: return torch.ones_like(self.error) > 0
+        if self.a.n is None:
+            return torch.ones_like(self.error) > 0
         return (self.a.n > 0) | (self.b.n > 0)
 
     def values(self, i: int, t: int) -> tuple[str, float, float]: # Its name, and the two values

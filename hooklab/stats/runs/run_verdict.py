@@ -93,7 +93,8 @@ def rows_without_partner(a: Recorded, b: Recorded) -> list[RunRow]:
 def cause_of(row: RunRow, found: Found, where: list[int], t: int) -> str:
     "Where to look for the cause, given the row that diverged first."
     if row.number == "count": return count_differs(row)
-    if row.what == "parameter": return weights_part(found, where, t)
+    if row.what == "parameter":
+        return weights_part(found, where, t)
     if row.what == "output": return outputs_part(row, found, t)
     before = ORDER[:ORDER.index(row.what)]
     earlier = [what for what in ("output", "gradient") if what in found and what in before]
