@@ -23,8 +23,7 @@ from ...hooks.tree import map_tensors, named_tensors, shape_text, tensors
 def is_batch(x: Any) -> bool:
     "Are these the parts of one batch, such as `(inputs, targets)`?"
     if isinstance(x, Tensor): return True
-    if isinstance(x, Mapping):
-        return any(map(tensors, x.values()))
+    if isinstance(x, Mapping): return any(map(tensors, x.values()))
     return isinstance(x, list | tuple) and any(map(tensors, x))
 
 

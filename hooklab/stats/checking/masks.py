@@ -30,7 +30,7 @@ def vectors_of(flight: TestFlight, x: Tensor) -> str:
     with heard(embeddings, note): flight.asked(flight.batch.raw)
     return found[0] if found else ""
 
-
+# %% ../../../nbs/lib/stats/checking/masks.ipynb #74709c80
 def with_noise(flight: TestFlight, name: str, where: Tensor) -> Flown:
     "A pass in which the vectors of the tokens at these places are others."
     def note(m, inputs, output):

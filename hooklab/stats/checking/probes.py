@@ -185,7 +185,7 @@ def labels_used(flight: TestFlight) -> Check:
     coarse = computed_inside and finer(base.loss) is not base.loss
     if idle and not coarse:
         samples = first_few(list(map(str, idle)), 8)
-        sure = "likely" if 2*len(idle) > n else "note"  # a few may be without effect by chance
+        sure = "likely" if 2*len(idle) >= n else "note"  # a few may be without effect by chance
         yield Suspect("labels not used", sure,
                       f"{len(idle)} of {n} labels do not change the loss: those of samples {samples}.")
     yield from _shuffled(flight, base, output, targets, first)

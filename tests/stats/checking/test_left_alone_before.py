@@ -24,7 +24,7 @@ def data(n=32):
     return torch.randn(n, 6), torch.arange(n) % 3
 
 
-@pytest.mark.parametrize(("without", "sure"), [(1, "note"), (8, "note"), (12, "likely")])
+@pytest.mark.parametrize(("without", "sure"), [(1, "note"), (7, "note"), (8, "likely")])
 def test_a_few_labels_without_effect_may_be_chance(without, sure):
     def loss(output, y): return F.cross_entropy(output[without:], y[without:])
     assert found(net(), loss, data(16), "labels not used") == [sure]
