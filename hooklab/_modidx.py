@@ -5950,6 +5950,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                   'hooklab/stats/checking/structure.py'),
                                                   'hooklab.stats.checking.structure.longest_row': ( 'lib/stats/checking/structure.html#longest_row',
                                                                                                     'hooklab/stats/checking/structure.py'),
+                                                  'hooklab.stats.checking.structure.may_bend': ( 'lib/stats/checking/structure.html#may_bend',
+                                                                                                 'hooklab/stats/checking/structure.py'),
                                                   'hooklab.stats.checking.structure.one_could_do': ( 'lib/stats/checking/structure.html#one_could_do',
                                                                                                      'hooklab/stats/checking/structure.py'),
                                                   'hooklab.stats.checking.structure.one_for_two': ( 'lib/stats/checking/structure.html#one_for_two',

@@ -113,12 +113,19 @@ def longest_row(calls: list[Linear]) -> list[Linear]:
     return max(before.values(), key=len, default=[])
 
 
+def may_bend(node: Any) -> bool:
+    "Is an operation no straight one, or does it add what has no graph, such as a sign with a gradient of its own?"
+    if op(node) not in STRAIGHT: return True
+    adds = op(node) in ("Add", "Sub")
+    return adds and any(parent is None for parent, _ in node.next_functions)
+
+
 def only_pools_bend(calls: list[Linear], ends: set) -> list[Linear]:
     "The longest row of three layers and more, if nothing in the model is an activation; pools and norms may be there."
     outputs = outputs_before(calls, ends)
     if len(outputs) < 3: return []
     for output in outputs:
-        if any(op(node) not in STRAIGHT for node in nodes_before(output)):
+        if any(may_bend(node) for node in nodes_before(output)):
             return []
     row = longest_row(calls)
     if len(row) < 3: return []

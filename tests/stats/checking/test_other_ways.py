@@ -81,6 +81,13 @@ def pictures(): return torch.randn(24, 1, 8, 8), torch.arange(24) % 5
 def pool(): return nn.MaxPool2d(2)
 
 
+class Signs(nn.Module):
+    "A sign whose gradient goes straight through."
+    def forward(self, x): return x + (x.sign() - x).detach()
+
+
+
+
 @few(("make", "batch"), [
     (lambda: net(nn.Identity, pool, pool), pictures),
     (lambda: net(nn.Dropout, pool, lambda: nn.AvgPool2d(2)), pictures),
@@ -97,7 +104,7 @@ def test_rows_of_layers_without_an_activation(make, batch):
 
 
 @few(("make", "batch"), [
-    (lambda: net(nn.ReLU, pool, pool), pictures),
+    (lambda: net(nn.ReLU, pool, pool), pictures), (lambda: net(Signs, pool, pool), pictures),
     (lambda: nn.Sequential(nn.Linear(20, 16), nn.LayerNorm(16), nn.Linear(16, 16), nn.LayerNorm(16), nn.Linear(16, 5)),
      points),
     (lambda: nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 3), nn.Linear(3, 16), nn.ReLU(),
