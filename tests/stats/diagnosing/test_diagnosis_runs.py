@@ -1,6 +1,7 @@
 """`diagnose` on the runs of the bench: a part here, all with the slow tests; and each sentence, on a real run."""
 import ast
 import inspect
+from copy import deepcopy
 from functools import cache
 
 import pytest
@@ -166,11 +167,45 @@ def called_past_its_end() -> list:
     return [*hl.diagnose(s)]
 
 
+@cache
+def without_backward(told) -> list:
+    "A loss of which the record gets the graph, or the number only."
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(4, 2), torch.randn(16, 4), torch.arange(16) % 2
+    optimizer = torch.optim.SGD(model.parameters(), .05)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as record:
+        for _ in range(40):
+            loss = F.cross_entropy(model(x), y)
+            optimizer.step()
+            record.step(told(loss))
+    return list(hl.diagnose(record))
+
+
+@cache
+def averaged_in_16_bits() -> list:
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(4, 2).bfloat16(), torch.randn(16, 4).bfloat16(), torch.arange(16) % 2
+    optimizer, average = torch.optim.Adam(model.parameters(), .02), deepcopy(model)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as record:
+        for _ in range(40):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            with torch.no_grad():
+                for old, new in zip(average.parameters(), model.parameters()): old.lerp_(new, .001)
+            record.step(loss)
+    return list(hl.diagnose(record))
+
+
 def runs_of_their_own() -> list:
     "What no run of the bench shows."
     return [
         *updated_by_hand(),
         *called_past_its_end(),
+        *without_backward(torch.Tensor.clone),
+        *without_backward(torch.Tensor.item),
+        *averaged_in_16_bits(),
         *trained([nn.Linear(10, 1), nn.Softmax(dim=1)], one_number),
         *trained(loss_of=root_of_zero()),
         *trained([nn.Softmax(dim=1)], F.nll_loss),
