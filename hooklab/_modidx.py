@@ -6755,8 +6755,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                             'hooklab/stats/measure/around.py'),
                                               'hooklab.stats.measure.around.is_schedule': ( 'lib/stats/measure/around.html#is_schedule',
                                                                                             'hooklab/stats/measure/around.py'),
-                                              'hooklab.stats.measure.around.members': ( 'lib/stats/measure/around.html#members',
-                                                                                        'hooklab/stats/measure/around.py'),
                                               'hooklab.stats.measure.around.not_inside_others': ( 'lib/stats/measure/around.html#not_inside_others',
                                                                                                   'hooklab/stats/measure/around.py'),
                                               'hooklab.stats.measure.around.numbers_of': ( 'lib/stats/measure/around.html#numbers_of',

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from hooklab.stats.measure.run_facts import plain_number, version
+from hooklab.stats.measure.step_end import params_of
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #42a5e5d9
 FRAMES = 8  # functions of the user, from the innermost one
@@ -133,7 +134,7 @@ class Schedules:
         for key, x in now.items():
             groups = getattr(x.optimizer, "param_groups", None)  # a wrapper, such as that of accelerate, has them too
             mine = any(groups is one.param_groups for one in optimizers)
-            if not mine and not params & members(x.optimizer):
+            if not mine and (groups is None or params.isdisjoint(params_of(x.optimizer))):
                 continue
             calls_before = before.get(key, 0)
             rates = vars(x).get("base_lrs") or [torch.nan]
@@ -165,14 +166,6 @@ def not_inside_others(held: list[Any]) -> list[LRScheduler]:
     for x in found:
         parts.update(map(id, vars(x).get("_schedulers", ())))
     return [x for x in found if id(x) not in parts and hasattr(x, "optimizer")]
-
-
-def members(optimizer: Any) -> set[int]:
-    "The ids of the parameters of an optimizer."
-    found = set()
-    for group in getattr(optimizer, "param_groups", ()):
-        found.update(map(id, group["params"]))
-    return found
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #bfd7e65d
 def some_numbers(m: nn.Module) -> dict[str, Tensor]:
