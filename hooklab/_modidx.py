@@ -7877,6 +7877,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                            'hooklab/stats/records/moments.py'),
                                                'hooklab.stats.records.moments.merged': ( 'lib/stats/records/moments.html#merged',
                                                                                          'hooklab/stats/records/moments.py'),
+                                               'hooklab.stats.records.moments.numbers_on': ( 'lib/stats/records/moments.html#numbers_on',
+                                                                                             'hooklab/stats/records/moments.py'),
                                                'hooklab.stats.records.moments.of_all': ( 'lib/stats/records/moments.html#of_all',
                                                                                          'hooklab/stats/records/moments.py'),
                                                'hooklab.stats.records.moments.plain': ( 'lib/stats/records/moments.html#plain',

@@ -16,9 +16,9 @@ def failures_in(n, checks, folder, prepare=None, backend="gloo") -> dict[str, st
 
 
 def started(work, args, n, join=True, gpu=False):
-    """`work(rank, *args)` in `n` processes. They are forked, for it takes a new one seconds to import torch; but a fork
-    cannot use a GPU that its parent has used."""
-    way = "spawn" if gpu or torch.cuda.is_initialized() else "fork"
+    """`work(rank, *args)` in `n` processes. They are forked, for it takes a new one seconds to import torch; but
+    where there is a GPU, a fork of a process that has gone backward once can go backward no more."""
+    way = "spawn" if gpu or torch.cuda.is_available() else "fork"
     return mp.start_processes(work, args, nprocs=n, join=join, start_method=way)
 
 

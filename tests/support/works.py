@@ -257,7 +257,7 @@ def compare_losses(run: Run) -> bool:
         for k, params in enumerate(layers.values()):
             found = torch.autograd.grad(loss, params, retain_graph=True) if params else []
             norm = sum((g.double().square().sum() for g in found), start=torch.zeros((), dtype=torch.double)).sqrt()
-            torch.testing.assert_close(norms[k, j], norm, rtol=max(run.tolerance, 1e-6), atol=0)
+            torch.testing.assert_close(norms[k, j], norm.cpu(), rtol=max(run.tolerance, 1e-6), atol=0)
     return True
 
 
@@ -381,7 +381,7 @@ def replays(net: nn.Module):
 def graph_stand_in(): return Run(replays(Net()))
 @a_run("CUDA graph", "gpu", way="make_graphed_callables")
 def graphed():
-    net, x = Net().cuda(), good_input().cuda()
+    net, x = Net().cuda().eval(), good_input().cuda()  # in the other mode torch calls the layers
     net.act.inplace = False
     graphed = torch.cuda.make_graphed_callables(net, (x.clone(),))
     return Run(graphed, Net().cuda(), x=x, bad=bad_input().cuda(), tolerance=1e-5)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ...hooks.copies import is_wrapper, stands_for_many
 from ...hooks.layer_hook import LayerHook
 from ...hooks.select import unwrap
-from ..records.moments import stacked
+from ..records.moments import numbers_on, stacked
 from ..records.statistics import SAMPLE_ROWS
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #1e36a680
@@ -358,7 +358,7 @@ class Samples:
         for slot in slots:
             known = 1. if slot.seen >= SILENT_FOR else torch.nan
             kept.append((slot.dims[0]*slot.full, slot.full, known))
-        weights, full, known = torch.tensor(kept).T.to(self.device)
+        weights, full, known = numbers_on(self.device, kept).T
         silent, dead = self._silent(x, f, full)
         single = torch.stack([silent, dead*known, ended_in(x, f)])
         ones = torch.ones_like(full)[None]

@@ -21,6 +21,7 @@ from hooklab.stats.measure.gradient_norms import GradientNorms, Norms
 from hooklab.stats.measure.run_facts import torch_optimizer
 from hooklab.stats.measure.run_facts import version as version_of
 from hooklab.stats.measure.step_end import StepSpan
+from hooklab.stats.records.moments import numbers_on
 from hooklab.stats.records.statistics import NOT_MEASURED
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #ca658011
@@ -305,11 +306,12 @@ class StepWatches:
             seen.update(map(id, norms.params))
             for name, lengths in norms.known.items():
                 if not all(new):
-                    lengths = lengths[torch.tensor(new, device=lengths.device)]
+                    kept = [i for i, is_new in enumerate(new) if is_new]
+                    lengths = lengths[numbers_on(lengths.device, kept, torch.long)]
                 found.setdefault(name, []).append(lengths)
                 if self.parts is None: continue
                 own = [self._reports(p) for p, is_new in zip(norms.params, new) if is_new]
-                mine = lengths*torch.tensor(own, device=lengths.device)
+                mine = lengths*numbers_on(lengths.device, own)
                 found.setdefault(OWN[name], []).append(mine)
         return {name: together(lengths) for name, lengths in found.items() if len(lengths) == len(stepped)}
 
@@ -332,7 +334,7 @@ class StepWatches:
             if found is None:
                 found = norms.lengths.new_full((2, len(params)), NOT_MEASURED)
             chosen = [(i, place[id(p)]) for i, p in enumerate(norms.params) if id(p) in place]
-            of, to = (torch.tensor(one, device=found.device, dtype=torch.long) for one in zip(*chosen or [((), ())]))
+            of, to = (numbers_on(found.device, one, dtype=torch.long) for one in zip(*chosen or [((), ())]))
             for row, lengths in zip(found, (norms.lengths, norms.unclipped)):
                 if lengths is not None:
                     row[to] = lengths.to(found.device)[of].nan_to_num(NOT_MEASURED, torch.inf)

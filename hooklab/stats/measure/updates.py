@@ -17,6 +17,7 @@ from ...hooks.select import unwrap
 from .run_facts import torch_optimizer
 from .stacks import BLOCK, BLOCKS, THIN_FROM, blocks_of, is_dense
 from .step_end import StepSpan
+from ..records.moments import numbers_on
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #1a417dda
 def is_large(p: Tensor) -> bool:
@@ -77,7 +78,7 @@ class Moves:
         update = torch.stack(torch._foreach_norm(self.before))
         self.table = torch.stack([update, data]).float()
         if self.is_thin:
-            self.table *= torch.tensor(self.scales).to(self.table.device)
+            self.table *= numbers_on(self.table.device, self.scales)
 
     def take(self) -> Tensor:
         "The lengths of the step and of the parameters before it; zeros if the optimizer was not called."

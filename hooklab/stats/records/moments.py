@@ -109,6 +109,11 @@ def stacked(tensors: list[Tensor]) -> Tensor:
         table = torch.where(number == i, other, table)
     return table
 
+# %% ../../../nbs/lib/stats/records/moments.ipynb #0478beec
+def numbers_on(device: torch.device, numbers: list, dtype: torch.dtype | None = None) -> Tensor:
+    "Numbers as a tensor on a device. The host does not wait until a GPU has them."
+    return torch.tensor(numbers, dtype=dtype).to(device, non_blocking=True)
+
 # %% ../../../nbs/lib/stats/records/moments.ipynb #a4057599
 class Scratch:
     "Memory for intermediate steps, used again and again. It is as large as the largest tensor measured so far."

@@ -643,7 +643,7 @@ def test_a_compiled_block():
 
 
 def test_data_parallel():
-    a, x = small()
+    a, x = (part.to("cuda" if torch.cuda.is_available() else "cpu") for part in small())
     assert compare(a, nn.DataParallel(copy.deepcopy(a)), x).same
     c = compare(a, nn.DataParallel(worse(a)), x)
     assert at_fault(c) == ["blocks.1.up"] and c.first.b == "blocks.1.up", c
