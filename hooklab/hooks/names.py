@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../nbs/lib/hooks/names.ipynb #5d0e7a14
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 # %% ../../nbs/lib/hooks/names.ipynb #5d0e7a16
@@ -35,3 +35,12 @@ def in_lines(
 def class_name(x: Any) -> str:
     "The name of the class of `x`, printable."
     return printable(type(x).__name__)
+
+
+def earlier_blocks_have(name: str, others: Container[str]) -> bool:
+    "Is a layer, or a parameter, one of a row of blocks, and have the `others` the same one of an earlier block?"
+    parts = name.split(".")
+    for i, part in enumerate(parts[:-1]):
+        if part.isdigit() and any(".".join([*parts[:i], str(n), *parts[i + 1:]]) in others for n in range(int(part))):
+            return True
+    return False

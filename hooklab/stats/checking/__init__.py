@@ -15,7 +15,8 @@
     precision  are small numbers that guard a logarithm lost in the dtype?
     probes     is the input used, and every label? Do samples stay apart?
     masks      does what a mask hides reach the output, or nothing but the padding?
-    training   which parameters get a gradient, and which the optimizer has
+    training   which parameters get a gradient
+    optimizers is all that the loss depends on registered, and does the optimizer have it?
     dependence does the loss change with what no gradient reaches?
     functions  dropout in eval mode, a softmax over samples, a view for a permutation
     structure  linear layers in a row, and one layer in several places

@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
 from . import (
-    by_heart, data, dependence, first_weights, functions, loss, masks, modes, operations, precision,
-    probes, sequences, set_targets, sets, starts, structure, task, training)
+    by_heart, data, dependence, first_weights, functions, loss, masks, modes, operations, optimizers,
+    precision, probes, sequences, set_targets, sets, starts, structure, task, training)
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import (
     CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, Suspect)
@@ -45,8 +45,8 @@ def loss_finite(flight: TestFlight) -> Check:
     return ""
 
 
-ROOMS = (data, starts, sets, set_targets, loss, task, precision, operations, training, dependence, probes, masks,
-         modes, functions, structure, sequences, by_heart, first_weights)  # in the order of their checks
+ROOMS = (data, starts, sets, set_targets, loss, task, precision, operations, training, optimizers, dependence, probes,
+         masks, modes, functions, structure, sequences, by_heart, first_weights)  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
 PREFLIGHT_PAGES = {page: {what: known for what, known in PREFLIGHT.items() if known.page == page}
@@ -88,6 +88,7 @@ def check_all(flight: TestFlight, overfit: bool) -> Checklist:
     for check in checks:
         made.make(check.claim, partial(check.look, flight))
     name_its_layer(flight, made)
+    note_what_does_no_harm(flight, made)
     return made
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #4a3e17a1
@@ -101,6 +102,21 @@ def name_its_layer(flight: TestFlight, made: Checklist):
         evidence = (f"{f.evidence} {name} returns numbers of size {in_digits(size)} where it gets numbers of size "
                     f"{in_digits(given)}.")
         made.findings[i] = replace(f, layers=[name], evidence=evidence)
+
+# %% ../../../nbs/lib/stats/checking/checklist.ipynb #fbd67a2e
+OF_SIZE = "inputs not scaled", "targets not scaled", "first loss too high", "constant inputs", "batch norm"
+LEARNED = .9  # of the distance to the least loss
+
+
+def note_what_does_no_harm(flight: TestFlight, made: Checklist):
+    "That numbers have another size than usual is a note where the user's optimizer learns 16 samples all the same."
+    lesson = flight.lesson
+    if not flight.optimizers or lesson is None or lesson.leapt or lesson.fallen < LEARNED: return
+    far = any(f.what == "first loss too high" for f in made.findings)  # the inputs make it so, which does harm
+    for i, f in enumerate(made.findings):
+        if f.what not in OF_SIZE or f.sure == "certain" or far and f.what == "inputs not scaled": continue
+        if f.sure != "note":
+            made.findings[i] = replace(f, sure="note", evidence=f"{f.evidence} 16 samples are learned all the same.")
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #65359c82
 def take_few_samples(flight: TestFlight, n: int = 16):

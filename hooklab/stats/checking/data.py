@@ -18,6 +18,7 @@ from ...hooks.tree import tensors
 from .batch import BatchPart
 from .checks import ONE_PASS, Check, Known, NotLookedAt, Suspect, claims
 from .loss import ACTIVATIONS, last_made, op
+from .loss_calls import first_calls
 from .trial import TestFlight, heard, running_leaves
 from ..diagnosing.evidence import in_digits
 
@@ -183,8 +184,15 @@ def targets_fine(flight: TestFlight) -> Check:
             continue
         if first.is_floating_point(): odd = first not in (0, 1)
         else: odd = ts[0].dim() == 1 and n >= 16 and _n_classes(flight) > 2
+        if flight.call: odd = odd and is_a_target(flight, first)  # or it is the length of a sequence, say
         yield Suspect("constant targets", "likely" if odd else "note", f"All {n} targets are {first.item():g}.")
     return ""
+
+
+def is_a_target(flight: TestFlight, number: Tensor) -> bool:
+    "Does a loss function get this number for every target?"
+    targets = [call.target for call in first_calls(flight).calls if isinstance(call.target, Tensor)]
+    return any(t.numel() > 1 and bool((t == number.to(t.device)).all()) for t in targets)
 
 
 def _n_classes(flight: TestFlight) -> int:

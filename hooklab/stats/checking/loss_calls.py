@@ -88,6 +88,13 @@ def first_calls(flight: TestFlight) -> SeenLoss:
     return flight.seen
 
 
+def some_left(flight: TestFlight, ignored: int) -> bool:
+    "Have the other samples of the batch labels that count?"
+    if flight.small == flight.whole: return False
+    calls = seen_in(flight, flight.whole[0].raw).calls
+    return any(call.name in OF_CLASSES and (call.target != ignored).any() for call in calls)
+
+
 def seen_after_the_model(flight: TestFlight) -> SeenLoss:
     "What the loss function does with an output; nothing if it is not called with one."
     seen = SeenLoss()

@@ -110,7 +110,9 @@ def mask_obeyed(flight: TestFlight) -> Check:
         mask, sides = mask_and_sides(p.tensor)
         if sides and all(reaches(flight, {p.number: mask}, x, hidden) for hidden in sides):
             is_mask = "mask" in p.name.lower() or p.tensor.dtype == torch.bool
-            yield Suspect("mask ignored", "likely" if is_mask else "possible",
+            zeros = x.tensor.dim() == 2 and any(not x.tensor[hidden].any() for hidden in sides)
+            is_harmless = zeros and x.tensor.is_floating_point()  # a linear layer takes nothing from zeros
+            yield Suspect("mask ignored", "note" if is_harmless else "likely" if is_mask else "possible",
                           f"What {p.name} hides in {x.name} changes the output, and so does what it shows.", [p.name])
     return ""
 

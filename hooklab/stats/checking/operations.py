@@ -24,7 +24,8 @@ from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss import ACTIVATIONS, ONLY_TURNED, nodes_before, op
 from .loss_calls import DISTANCES, LOSSES, first_calls
 from .probes import is_graph
-from .training import leaves_of, owners
+from .optimizers import leaves_of
+from .training import owners
 from .trial import TestFlight
 from ..diagnosing.evidence import in_digits
 

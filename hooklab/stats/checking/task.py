@@ -17,7 +17,7 @@ from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss import op
 from .loss_calls import (
     DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, SeenLoss, are_logarithms, are_probabilities, class_dim, first_calls,
-    seen_after_the_model, seen_in, terms_of)
+    seen_after_the_model, seen_in, some_left, terms_of)
 from .trial import TestFlight, heard
 from ..diagnosing.evidence import in_digits
 
@@ -368,7 +368,7 @@ def labels_count(flight: TestFlight) -> Check:
     for call in calls:
         t, weight, ignored = call.target, call.given["weight"], call.given["ignore_index"]
         left = t[t != ignored]
-        if not t.numel(): continue
+        if not t.numel() or not left.numel() and some_left(flight, ignored): continue
         if not left.numel() or weight is not None and not weight[left].any():
             why = f"equal ignore_index, which is {ignored}" if not left.numel() else "are of classes with the weight 0"
             yield Suspect("labels left out", "certain", f"All {t.numel()} labels of the first batch {why}: nothing is "

@@ -8,8 +8,12 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #58aa5d5a
 from collections.abc import Iterator
 
+import torch
+from torch import Tensor
+
+from hooklab.hooks.names import earlier_blocks_have
 from hooklab.hooks.select import first_few
-from hooklab.stats.diagnosing.evidence import LASTS, SOON, Run, Seen
+from hooklab.stats.diagnosing.evidence import LASTS, SOON, Run, Seen, falls_well
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
 from hooklab.stats.measure.other_steps import BEGUN
 
@@ -199,3 +203,17 @@ def statistics_behind(run: Run) -> Iterator[Seen]:
                    f"first step: {named_in(c['part'], still)} have not changed, though those of the model have.",
                    "Call torch.optim.swa_utils.update_bn with it before it is used, or make it with use_buffers=True."
                    if c["averaged"] else "")
+
+# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #fcd0ef29
+def parameters_of(layer: str, parameters: list[str]) -> list[str]:
+    return [name for name in parameters if name.startswith(f"{layer}.")]
+
+
+def needs_none(run: Run, got: Tensor) -> Tensor: # Of each layer; `got` says which ones have a gradient
+    "Layers that are moved without gradients, and parts of the last of several blocks in a model that learns."
+    names = run.grads.names
+    with_gradient = {name for name, came in zip(names, got.tolist()) if came}
+    by_hand = [name for name, p in run.params.items() if p.get("moved") and not p["got"]]
+    learns = run.once(falls_well)
+    return torch.tensor([bool(parameters_of(name, by_hand)) or learns and earlier_blocks_have(name, with_gradient)
+                         for name in names], dtype=torch.bool)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 
 from hooklab.stats.diagnosing.evidence import (
-    LASTS, MOSTLY, SAME, Run, Seen, column, in_digits, lasting, mean_of, of_kind)
+    LASTS, MOSTLY, SAME, Run, Seen, column, falls_well, goes_down, in_digits, lasting, mean_of, of_kind)
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #d57c1dab
@@ -103,7 +103,8 @@ def inputs_not_scaled(run: Run) -> Iterator[Seen]:
         features = f"; the standard deviations of its features go from {narrow:.2g} to {wide:.2g}" if is_uneven else ""
         name = "The input" if where == "0" else f"The input {where}"
         is_sure = max(std, mean, wide) > 50*WIDE_INPUT
-        yield Seen([], run.log_span(0), "certain" if is_sure else "likely",
+        learns = run.once(falls_well) or run.once(goes_down)
+        yield Seen([], run.log_span(0), "note" if learns else "certain" if is_sure else "likely",
                    f"{name} goes from {in_digits(low)} to {in_digits(high)}, with a mean of {in_digits(mean)} and a "
                    f"standard deviation of {in_digits(std)}{features}.")
 

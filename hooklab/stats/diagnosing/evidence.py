@@ -372,6 +372,16 @@ def falls_well(run: Run, below: float = FALLS) -> bool:
     return far_below and course.late < first and last < 2*course.late
 
 
+def goes_down(run: Run) -> bool:
+    "Is the loss of each quarter of the run below that of the one before, and in the end far below the first?"
+    losses = run.logged("loss")
+    losses = losses[losses.isfinite()]
+    if len(losses) < 4*LASTS: return False
+    middles = [quarter.median().item() for quarter in losses.tensor_split(4)]
+    falls = all(after < .98*before for before, after in zip(middles, middles[1:]))
+    return falls and 0 < middles[-1] < .7*middles[0]
+
+
 def far_from_a_guess(run: Run) -> bool:
     "Is the first loss far above that of a guess?"
     course = run.once(loss_course)

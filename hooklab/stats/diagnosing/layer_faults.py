@@ -328,6 +328,7 @@ def on_gradients_vanishing(run: Run) -> str:
        look_first="the length of the gradients, layer by layer", advice=on_gradients_vanishing,
        follows=(NOTHING_LEFT, "samples alike", "input unused", "not trained"), brings=(WEAK,), at_once=True)
 def gradients_vanish(run: Run) -> Iterator[Seen]:
+    if len(run.optimizers) > 1: return iter(())  # each may train a model of its own, whose losses differ
     return through_depth(run.grads, run.grads.norm, 1, backward=True)
 
 

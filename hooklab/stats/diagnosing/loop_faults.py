@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.select import first_few
-from hooklab.stats.diagnosing.beside_faults import one_never_steps
+from hooklab.stats.diagnosing.beside_faults import needs_none, one_never_steps, parameters_of
 from hooklab.stats.diagnosing.evidence import (
     LASTS, MOSTLY, RATIO_SMALL, SOON, Run, Seen, falls_well, lasting, without_nan)
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
@@ -321,7 +321,7 @@ def without_gradient(run: Run) -> Iterator[Seen]:
     on_purpose = torch.tensor([name in grads.untrainable for name in grads.names])  # frozen, or without parameters
     in_a_library = torch.tensor([of_a_library(run, name) for name in grads.names])
     none = ran & ~got & (trained | (inner & ~on_purpose))
-    theirs = none & inner & in_a_library
+    theirs = none & (inner & in_a_library | needs_none(run, got))
     may_be_unused = run.once(falls_well) and 2*int((none & trained).sum()) < int(trained.sum())
     sure = "certain" if (none & trained).any() and not may_be_unused else "likely"
     for which, how_sure in (none & ~theirs, sure), (theirs, "note"):
@@ -347,10 +347,6 @@ def of_a_library(run: Run, layer: str) -> bool:
         if known.get(inside, {}).get("library"): return True
         inside = inside.rpartition(".")[0]
     return False
-
-
-def parameters_of(layer: str, parameters: list[str]) -> list[str]:
-    return [name for name in parameters if name.startswith(f"{layer}.")]
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #7138cb5a
 def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:

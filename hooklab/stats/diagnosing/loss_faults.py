@@ -12,7 +12,8 @@ from operator import itemgetter
 from torch import Tensor
 
 from hooklab.stats.diagnosing.evidence import (
-    BLOWN_UP, LASTS, MOSTLY, SOON, LossCourse, Run, Seen, column, in_digits, loss_course, of_kind, still_rises)
+    BLOWN_UP, LASTS, MOSTLY, SOON, LossCourse, Run, Seen, column, in_digits, loss_course, of_kind, still_rises,
+    without_nan)
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #5c576808
@@ -38,6 +39,9 @@ def wrong_sign(run: Run) -> Iterator[Seen]:
         looks.append(look)
         n_wrong += look["sign"] == (1 if maximized else -1)
     if len(looks) < 3 or n_wrong < MOSTLY*len(looks): return
+    given = without_nan(run.logged("loss"))
+    if len(given) > 2*LASTS and (given > 0).all() and given[-LASTS:].median() < given[:LASTS].median():
+        return  # this loss is another one: of the one that is maximized it would rise, or be below zero
     how = "the optimizer has maximize=True" if maximized else "the gradient of the output has the opposite sign"
     yield Seen([], run.log_span(0), "certain",
                f"The {looks[0]['kind']} is maximized: {how}. It goes from {in_digits(looks[0]['loss'])} to "

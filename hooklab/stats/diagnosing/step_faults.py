@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from .data_faults import learns_large_targets
-from hooklab.stats.diagnosing.evidence import (
-    CLEARLY, FALLS_BY_HALF, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, Seen, falls_well, in_digits, last_known,
-    still_rises, without_nan)
+from .evidence import (
+    CLEARLY, FALLS_BY_HALF, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, Seen, falls_well, goes_down,
+    in_digits, last_known, still_rises, without_nan)
 from .faults import NOTHING_LEFT, WEAK, WILD, fault
 from .loss_faults import ENDS, loss_does_not_fall
 from ..records.spikes import Spike
@@ -78,7 +78,7 @@ def long_steps(run: Run) -> Iterator[Seen]:
     blown_up = n >= 2*LASTS and any(seen.sure == "likely" for seen in run.once(blows_up))
     if not (often or mostly or beyond_doubt or huge or blown_up): return
     longest = ratio.nan_to_num(0, posinf=0).max()
-    yield Seen([], run.outputs.span(0), "likely",
+    yield Seen([], run.outputs.span(0), "note" if run.once(goes_down) else "likely",
                f"{n} of {len(ratio)} recorded steps move parameters by more than {RATIO_LARGE} of their length, the "
                f"longest by {in_digits(longest)}. About 0.001 to 0.03 is usual.")
 
@@ -202,7 +202,8 @@ PASSES_SOON = 10  # steps
 
 
 def does_harm(run: Run, spike: Spike) -> bool:
-    "Did a spike last, or is it too large for a hard batch among others?"
+    "Did a spike last, or is it too large for a hard batch among others? None did that ends where a run should."
+    if falls_well(run): return False
     jumps = [jump for jump in (spike.loss, spike.norm) if jump]
     if not all(math.isfinite(jump.value) for jump in jumps): return True
     if any(FAR_BEYOND < jump.times < math.inf for jump in jumps):  # no times are known of a loss that may be negative
