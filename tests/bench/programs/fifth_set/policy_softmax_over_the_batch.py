@@ -11,7 +11,7 @@ from tests.bench.programs import Parts
 SOURCE, YEAR = "DeepReinforcementLearning/DeepReinforcementLearningInAction#32", 2021
 AREA, CAUSE = "loss and task", "wrong axis"
 TRUE = {"softmax over samples", "samples leak"}
-PLACE = ("3", "4")
+PLACE = ("4", "5")
 LONGEST = 50
 
 
