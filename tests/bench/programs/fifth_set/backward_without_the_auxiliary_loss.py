@@ -1,8 +1,8 @@
 """A sparse autoencoder adds up two losses, and returns the first of them to the loop that calls backward.
 
 The report: the sum of the reconstruction loss and of the one that is to revive dead latents is made, and the function
-returns the reconstruction loss, so the other is logged and does nothing. The author had many dead latents, changed the
-line that returns, and has measured both."""
+returns the reconstruction loss, so the other is logged and does nothing. The author found it while training on a copy
+of the code, and returns the sum there; the change is proposed, with an open answer."""
 import torch
 from torch import nn
 
