@@ -11,8 +11,7 @@ from tests.bench.programs import Parts
 SOURCE, YEAR = "SforAiDl/genrl#315", 2020
 AREA, CAUSE = "parameters", "not in the optimizer"
 TRUE = set()
-PLACE = ("feature", "feature.0", "feature.2", "feature.0.weight", "feature.0.bias", "feature.2.weight",
-         "feature.2.bias")
+PLACE = ("feature", *(f"feature.{i}{of}" for i in (0, 2) for of in ("", ".weight", ".bias")))
 
 side, actions, steps = 12, 4, 4
 
@@ -26,18 +25,17 @@ class ActorCritic(nn.Module):
         self.critic = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1))
 
     def forward(self, x):
-        x = self.feature(x)
-        return torch.distributions.Categorical(logits=self.actor(x)), self.critic(x)[:, 0]
+        return torch.distributions.Categorical(logits=self.actor(x := self.feature(x))), self.critic(x)[:, 0]
 
 
 class Field:
     "Somebody sees food to the left, right, above or below, and may go one step; the last frame is seen, too."
     def __init__(self, n: int):
-        self.n, self.before = n, torch.zeros(n, side, side)
+        self.n, self.now = n, torch.zeros(n, side, side)
         self.show()
 
     def show(self):
-        self.good = torch.randint(0, actions, (self.n,))
+        self.before, self.good = self.now, torch.randint(0, actions, (self.n,))
         at = torch.randint(3, side - 3, (self.n, 2))
         food = at + 2*torch.tensor([[0, -1], [0, 1], [-1, 0], [1, 0]])[self.good]
         self.now, every = .2*torch.randn(self.n, side, side), torch.arange(self.n)
@@ -48,9 +46,26 @@ class Field:
 
     def go(self, action):
         reward = (action == self.good).float()
-        self.before = self.now
         self.show()
         return reward
+
+
+@torch.no_grad()
+def play(model, field):
+    "A few steps of all who are in the field: what they saw and did, and how much it brought."
+    seen, did, brought = [], [], []
+    for _ in range(steps):
+        seen.append(field.seen())
+        did.append(model(seen[-1])[0].sample())
+        brought.append(field.go(did[-1]))
+    return torch.cat(seen), torch.cat(did), torch.cat(brought)
+
+
+def both_losses(model, batch):
+    seen, did, brought = batch
+    odds, value = model(seen)
+    actor_loss = -(odds.log_prob(did)*(brought - value.detach())).mean() - .01*odds.entropy().mean()
+    return actor_loss + .5*F.mse_loss(value, brought)
 
 
 def build(repaired: bool) -> Parts:
@@ -58,33 +73,18 @@ def build(repaired: bool) -> Parts:
     own = [*model.actor.parameters()], [*model.critic.parameters()]
     if repaired: own[0].extend(model.feature.parameters())
     optimizers = [torch.optim.Adam(parameters, lr=5e-3) for parameters in own]
-    field = Field(32)
-    return Parts(model, optimizers, [field.seen() for _ in range(20)], valid=[Field(500)],
-                 call=lambda model, x: -model(x)[0].entropy().mean() + model(x)[1].square().mean(), repaired=repaired)
+    return Parts(model, optimizers, [play(model, Field(32)) for _ in range(4)], call=both_losses)
 
 
 def train(parts: Parts, record) -> float:
-    field, (policy, value) = Field(32), parts.optimizer
+    field = Field(32)
     with record.on(parts.model, parts.optimizer):
         for _ in range(300):
-            logs, values, rewards, surprise = [], [], [], []
-            for _ in range(steps):
-                odds, worth = parts.model(field.seen())
-                action = odds.sample()
-                logs.append(odds.log_prob(action))
-                surprise.append(odds.entropy())
-                values.append(worth)
-                rewards.append(field.go(action))
-            returns = torch.stack(rewards)
-            returns, values = (returns - .25), torch.stack(values)
-            actor_loss = -(torch.stack(logs)*(returns - values.detach())).mean() - .01*torch.stack(surprise).mean()
-            critic_loss = F.mse_loss(values, returns)
-            policy.zero_grad()
-            value.zero_grad()
-            (actor_loss + .5*critic_loss).backward()
-            policy.step()
-            value.step()
-            record.step(actor_loss + .5*critic_loss)
-    field = parts.valid[0]
-    with torch.no_grad(): action = parts.model(field.seen())[0].probs.argmax(1)
+            loss = parts.call(parts.model, play(parts.model, field))
+            for optimizer in parts.optimizer: optimizer.zero_grad()
+            loss.backward()
+            for optimizer in parts.optimizer: optimizer.step()
+            record.step(loss)
+    field = Field(500)
+    action = parts.model(field.seen())[0].probs.argmax(1)
     return (1 - field.go(action).mean().item())*actions/(actions - 1)
