@@ -13,7 +13,7 @@ AREA, CAUSE = "structure", "layers shared by mistake"
 TRUE = set()
 PLACE = tuple(f"heads.{i}.0" for i in range(2)) + tuple(f"heads.{i}.0.linear" for i in range(2))
 
-words, later, depth = 24, 2, 6
+words, later, depth = 24, 2, 8
 
 
 class Block(nn.Module):
