@@ -2,7 +2,7 @@
 
 The report: a network that separates voices brings (batch, channel, moment, band) to one vector per moment by `view`,
 without a permutation before it, so each vector has parts of several moments. The author thanked for it and had mended
-the same mistake where the code went on to live."""
+the same mistake where the code went on to live, without much gain there."""
 import torch
 from torch import nn
 from torch.nn import functional as F

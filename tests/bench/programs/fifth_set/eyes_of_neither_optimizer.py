@@ -1,7 +1,7 @@
 """Actor and critic share convolutions, and have one optimizer each: neither has the convolutions.
 
 The report: the weights of the convolutions are not updated in the classes for pictures, as the optimizers are made from
-the parameters of the actor's and the critic's own layers. The maintainers closed it with a change."""
+the parameters of the actor's and the critic's own layers. It comes from the code itself; the report was closed."""
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,8 +1,8 @@
 """An LSTM over the frames of a clip was made without `batch_first`, and gets the clips first.
 
 The report: the decoder's LSTM has the batch where torch expects the time, so it goes from clip to clip and a frame
-knows nothing of those before it. Another reader had seen that the model makes nothing of the time; a transposition
-was confirmed as the repair, a `view` to the same shape as no repair."""
+knows nothing of those before it. Another reader had seen that the model makes nothing of the time. The reporter shows
+with numbers that a transposition is the repair and a `view` to the same shape is none; the report was closed."""
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,7 +1,7 @@
 """A function splits a detector into groups for the optimizer, and names the body's layers only.
 
 The report: the loss of a detector stays at 48.9, 48.9 and 48.7. The reporter found that the split has no layer of the
-head, so Adam does not get it, and lists them in a second group. (Seen and mended by the reporter, no answer.)"""
+head, so Adam does not get it, and lists them in a second group as the repair. Nobody answered."""
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,7 +1,7 @@
 """The blocks of a head that guesses later words are one block in a list that is multiplied.
 
 The report is a merged change of an example of training with extra heads: `[block]*n` holds the same block n times, so
-the layers of a head share their weights without intent. Two maintainers thanked for it."""
+the layers of a head share their weights without intent. A maintainer thanked for it."""
 import torch
 from torch import nn
 from torch.nn import functional as F

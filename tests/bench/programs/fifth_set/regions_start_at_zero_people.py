@@ -1,7 +1,7 @@
 """The last ReLU of a network for population counts returns zeros only, for every place and from the start.
 
 The report, by one of the authors: sometimes the first solution is zero everywhere because of the ReLU, so there is no
-gradient; a softplus should take its place. The task was closed with the change."""
+gradient; a softplus should take its place. The report was closed; what the change brought is not told."""
 import torch
 from torch import nn
 from torch.nn import functional as F
