@@ -4,7 +4,6 @@ The report is a merged change of a library for reinforcement learning by its mai
 values in the actor and critic is wrong, and that of the chances differs from it with the kind of action."""
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from tests.bench.programs import Parts
 

@@ -74,4 +74,5 @@ def train(parts: Parts, record) -> float:
             else: scaler.update(scale/2)
             record.step(loss)
     question = torch.randint(0, 12, (512, 6))
-    with torch.no_grad(): return (model(question).argmax(1) != right_answer(question)).float().mean().item()*ANSWERS/(ANSWERS - 1)
+    with torch.no_grad(): wrong = (model(question).argmax(1) != right_answer(question)).float().mean()
+    return wrong.item()*ANSWERS/(ANSWERS - 1)

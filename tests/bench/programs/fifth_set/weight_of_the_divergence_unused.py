@@ -62,4 +62,5 @@ def train(parts: Parts, record) -> float:
                 parts.optimizer.step()
                 record.step(loss)
     image = parts.valid[0]
-    with torch.no_grad(): return (F.mse_loss(parts.model(image)[0], image)/(image - image.mean(0)).square().mean()).item()
+    with torch.no_grad(): missed = F.mse_loss(parts.model(image)[0], image)
+    return (missed/(image - image.mean(0)).square().mean()).item()
