@@ -1,7 +1,7 @@
 """A generator of small pictures and a critic whose gradient is held near one.
 
-Habits of the source: five steps of the critic, then one of the generator; batch norm in the generator only; Adam with
-a first beta of .5; a penalty of ten on the norm of the gradient at mixtures of real and made pictures; activations in
+Habits of the source: five steps of the critic, then one of the generator; batch norm in the generator only; Adam with a
+first beta of .5; a penalty of ten on the norm of the gradient at mixtures of real and made pictures; activations in
 place; made pictures are not detached in the critic's step, the generator clears its gradients before its own.
 Score: how far made pictures are from others that were held back, along random directions, by the distance of the
 untrained generator's. Below .4; 1 for the untrained generator."""
