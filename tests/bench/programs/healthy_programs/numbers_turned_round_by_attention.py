@@ -63,13 +63,13 @@ def call(model, batch):
 def build(repaired: bool) -> Parts:
     model = Translator()
     optimizer = torch.optim.Adam(model.parameters(), lr=.5, betas=(.9, .98), eps=1e-9)
-    return Parts(model, optimizer, [pairs(64) for _ in range(100)], call=call, valid=[pairs(256)])
+    return Parts(model, optimizer, [pairs(64) for _ in range(70)], call=call, valid=[pairs(256)])
 
 
 def train(parts: Parts, record) -> float:
     model, optimizer = parts.model, parts.optimizer
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: WIDE**-.5*min(max(step, 1)**-.5, max(step, 1)*100**-1.5))
+        optimizer, lambda step: WIDE**-.5*min(max(step, 1)**-.5, max(step, 1)*70**-1.5))
     with record.on(model, optimizer):
         for _ in range(3):
             model.train()
