@@ -63,7 +63,7 @@ def train(parts: Parts, record) -> float:
     with torch.no_grad(): before = distance(model["generator"].eval()(noise), real)
     model.train()
     with record.on(model, parts.optimizer):
-        for epoch in range(8):
+        for _ in range(8):
             for i, batch in enumerate(parts.data):
                 of_critic.zero_grad()
                 loss = parts.call(model, batch)

@@ -5,6 +5,8 @@ with a sparse matrix, and their mean counts; the softplus of the difference betw
 the first vectors only, written into the loss; negatives drawn anew in each epoch; the matrix is made of the training
 purchases alone; bought items are left out of the ranking at test time.
 Score: the part of held-back purchases that are not among the first ten. Below .3; .9 for untrained vectors."""
+import math
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -52,7 +54,7 @@ class Pairs:
         self.bought, self.has = bought, torch.zeros(USERS, ITEMS, dtype=torch.bool)
         self.has[bought[0], bought[1]] = True
 
-    def __len__(self): return -(-self.bought.shape[1]//256)
+    def __len__(self): return math.ceil(self.bought.shape[1]/256)
 
     def __iter__(self):
         user, right = self.bought[:, torch.randperm(self.bought.shape[1])]

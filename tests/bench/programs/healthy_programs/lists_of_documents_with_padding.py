@@ -7,7 +7,6 @@ clipping by norm; a schedule by epochs; the gain over the first five is measured
 Score: one less the normalized gain of held-back lists, by that of a random order. Below .4; about 1 untrained."""
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from tests.bench.programs import Parts
 

@@ -34,12 +34,18 @@ class Contrast(nn.Module):
     def forward(self, one, other):
         query = F.normalize(self.quick(one), dim=1)
         with torch.no_grad():
-            for mine, its in zip(self.slow.parameters(), self.quick.parameters()): mine.mul_(.98).add_(.02*its)
+            if self.training: self.follow()
             key = F.normalize(self.slow(other), dim=1)
         scores = torch.cat([(query*key).sum(1, keepdim=True), query @ self.queue.clone().T], 1)/.07
+        if self.training: self.remember(key)
+        return scores
+
+    def follow(self):
+        for mine, its in zip(self.slow.parameters(), self.quick.parameters()): mine.mul_(.98).add_(.02*its)
+
+    def remember(self, key):
         self.queue[self.place:self.place + len(key)] = key
         self.place.copy_((self.place + len(key)) % QUEUE)
-        return scores
 
 
 def pictures(n: int): return F.interpolate(torch.randn(n, 2, 4, 4), scale_factor=2, mode="bilinear")
@@ -61,7 +67,7 @@ def build(repaired: bool) -> Parts:
     model = Contrast()
     optimizer = torch.optim.SGD(model.quick.parameters(), lr=RATE, momentum=.9, weight_decay=1e-4)
     loader = DataLoader(pictures(1024), batch_size=64, shuffle=True, drop_last=True)
-    return Parts(model, optimizer, loader, call=call, valid=[pictures(512)])
+    return Parts(model, optimizer, loader, call=call, valid=pictures(512).split(64))
 
 
 def train(parts: Parts, record) -> float:
@@ -77,5 +83,5 @@ def train(parts: Parts, record) -> float:
                 optimizer.step()
                 record.step(loss)
     model.eval()
-    with torch.no_grad(): one, other = (F.normalize(model.quick(augmented(parts.valid[0])), dim=1) for _ in range(2))
+    with torch.no_grad(): one, other = (F.normalize(model.quick(augmented(torch.cat(parts.valid))), dim=1) for _ in range(2))
     return ((one @ other.T).argmax(1) != torch.arange(len(one))).float().mean().item()

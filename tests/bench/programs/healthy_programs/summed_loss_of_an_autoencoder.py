@@ -50,11 +50,11 @@ def build(repaired: bool) -> Parts:
     model = Autoencoder()
     data, held = pictures(2048), pictures(512)
     loader = torch.utils.data.DataLoader(data, batch_size=128, shuffle=True)
-    return Parts(model, torch.optim.Adam(model.parameters(), lr=1e-3), loader, call=call, valid=[held])
+    return Parts(model, torch.optim.Adam(model.parameters(), lr=1e-3), loader, call=call, valid=held.split(128))
 
 
 def train(parts: Parts, record) -> float:
-    model, optimizer, (held,) = parts.model, parts.optimizer, parts.valid
+    model, optimizer = parts.model, parts.optimizer
     with record.on(model, optimizer):
         for _ in range(25):
             model.train()
@@ -65,8 +65,9 @@ def train(parts: Parts, record) -> float:
                 optimizer.step()
                 record.step(loss)
             model.eval()
-            with torch.no_grad(): parts.call(model, held)
+            with torch.no_grad(): sum(parts.call(model, x) for x in parts.valid)
     with torch.no_grad():
+        held = torch.cat(parts.valid)
         x, gray = held.flatten(1), parts.data.dataset.flatten(1).mean(0)
         least, most = F.binary_cross_entropy(x, x), F.binary_cross_entropy(gray.expand_as(x), x)
         return ((F.binary_cross_entropy(model.decode(model.encode(held)[0]), x) - least)/(most - least)).item()

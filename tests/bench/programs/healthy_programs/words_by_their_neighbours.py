@@ -5,6 +5,8 @@ those of the neighbours at zero, so that all scores are zero at first; scores cl
 out at random; negatives from frequencies to the power of .75, of which some are right answers by accident; windows of
 random width; a cosine schedule over all steps, moved after each.
 Score: how often the nearest of other words is from another topic, by chance. Below .1; about 1 untrained."""
+import math
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -54,7 +56,7 @@ def pairs(text):
 class Batches:
     def __init__(self, pairs, often): self.pairs, self.often = pairs, often
 
-    def __len__(self): return -(-len(self.pairs)//128)
+    def __len__(self): return math.ceil(len(self.pairs)/128)
 
     def __iter__(self):
         for rows in torch.randperm(len(self.pairs)).split(128):
