@@ -83,5 +83,6 @@ def train(parts: Parts, record) -> float:
                 optimizer.step()
                 record.step(loss)
     model.eval()
-    with torch.no_grad(): one, other = (F.normalize(model.quick(augmented(torch.cat(parts.valid))), dim=1) for _ in range(2))
+    held = torch.cat(parts.valid)
+    with torch.no_grad(): one, other = (F.normalize(model.quick(augmented(held)), dim=1) for _ in range(2))
     return ((one @ other.T).argmax(1) != torch.arange(len(one))).float().mean().item()
