@@ -4,7 +4,8 @@ Habits of the source: the last layer for coordinates has no bias and almost zero
 forces at first; all clouds of a batch are one large graph; plain squared error in the units of the positions, without
 scaling of anything; sums over edges by `index_add`; a weight decay of 1e-12; a whole pass in eval mode, which also
 calls `zero_grad`, every few epochs; the last batch is dropped.
-Error: squared error over that of straight motion, on systems held back: 0.03 to 0.05; untrained 6 to 11, straight motion 1."""
+Error: squared error over that of straight motion, on systems held back: 0.03 to 0.05; untrained 6 to 11, straight
+motion 1."""
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset

@@ -3,8 +3,8 @@
 Habits of the source: the only trained parameter is the temperature, which begins at 1.5; the classifier is not in the
 optimizer and is not called in the loop, since its logits on the validation data were collected beforehand without a
 gradient; one single step of L-BFGS with 50 iterations; the data held back from the classifier is what is fitted here.
-Error: the expected calibration error on other data over that of the classifier as it was: 0.1 to 0.5; untrained, at
-1.5, 0.7 to 0.9."""
+Error: the expected calibration error on other data over that of the classifier as it was: 0.46 to 0.49; untrained,
+at 1.5, 0.61 to 0.63."""
 import torch
 from torch import nn
 from torch.nn import functional as F
