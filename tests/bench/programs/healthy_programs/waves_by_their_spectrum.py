@@ -4,7 +4,7 @@ Habits of the source: weights of the spectrum are pairs of numbers, uniform from
 only low frequencies have weights; a layer adds a convolution of the spectrum and one of size one; the place, from 0 to
 2 pi, is a second input; the loss is a relative error summed over the batch, so about 20 at first, beside a mean squared
 error that is only printed; weight decay of 1e-4; the rate halves in steps.
-Error: mean relative error on states held back: 0.1; untrained 1; the first state itself has 0.9."""
+Error: mean relative error on states held back: 0.16 to 0.19; untrained 1.1."""
 import torch
 from torch import nn
 from torch.nn import functional as F
