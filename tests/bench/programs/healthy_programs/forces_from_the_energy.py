@@ -4,7 +4,7 @@ Habits of the source: forces are minus the gradient of the predicted energy with
 that the loss goes through; weights 0.01 for the energy and 0.99 for the forces; the mean energy of the training data is
 taken away; shifted softplus; distances in Gaussians, with a smooth end; energies are sums over atoms; AdamW; the rate
 falls when the validation loss stops falling; validation too needs gradients, so only the mode changes there.
-Error: squared error of forces on clusters held back over their mean square: 0.1; untrained 1."""
+Error: squared error of forces on clusters held back over their mean square: 0.002 to 0.006; untrained 1."""
 import math
 
 import torch

@@ -1,10 +1,10 @@
 """An LSTM forecasts sales with covariates, one step at a time, as a normal distribution.
 
-Habits of the source: the net is called once a time step and the losses are summed over the window before one backward
-pass; what is printed is that sum over the length; zeros are missing values, which are replaced by the net's own mean and
-are left out of the loss; series are divided by their own mean; an embedding of the series; the forget gates' biases are
-set to one; the likelihood may be positive, so that the loss goes below zero; in tests the net eats its own means.
-Error: absolute error of forecasts over the sum of the sales, over that of the last value: 0.4; untrained 1 and more."""
+Habits of the source: the net is called once a time step and the losses are summed over the window before one
+backward pass; zeros are missing values, which are replaced by the net's own mean and are left out of the loss;
+series are divided by their own mean; an embedding of the series; the forget gates' biases are set to one; the
+likelihood may be positive, so that the loss goes below zero; in tests the net eats its own means.
+Error: absolute error of forecasts over that of the last value: 0.3 to 0.5; untrained 1.5 to 2."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.bench.programs import Parts
 
 SOURCE, YEAR = "zhykoties/TimeSeries train.py", 2019
-SERIES, KNOWN, AHEAD = 20, 21, 7
+SERIES, KNOWN, AHEAD = 10, 14, 7
 
 
 class DeepAR(nn.Module):
@@ -64,15 +64,15 @@ def forecast(model, batch):
 
 def build(repaired: bool) -> Parts:
     levels = torch.exp(2 + torch.randn(SERIES))
-    data = DataLoader(TensorDataset(*shop(640, levels)), batch_size=32, shuffle=True)
+    data = DataLoader(TensorDataset(*shop(480, levels)), batch_size=32, shuffle=True)
     model = DeepAR()
-    return Parts(model, torch.optim.Adam(model.parameters(), lr=5e-3), data, call=call, valid=[shop(200, levels)])
+    return Parts(model, torch.optim.Adam(model.parameters(), lr=1e-2), data, call=call, valid=[shop(200, levels)])
 
 
 def train(parts: Parts, record) -> float:
     model, optimizer = parts.model, parts.optimizer
     with record.on(model, optimizer):
-        for _ in range(6):
+        for _ in range(5):
             model.train()
             for batch in parts.data:
                 optimizer.zero_grad()

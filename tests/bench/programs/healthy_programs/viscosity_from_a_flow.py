@@ -2,14 +2,15 @@
 
 Habits of the source: the coefficients begin at 0 and, as a logarithm, at -6, are parameters of the net beside its
 weights and have one gradient through the residual of the equation; second derivatives by `autograd.grad` in the loss;
-one batch of all points; Adam first, then one call of an L-BFGS step with a hundred iterations inside; tanh, four layers.
-Error: mean relative error of the flow on a grid held back and of the first coefficient: 0.05; untrained 1."""
+one batch of all points; Adam first, then one call of an L-BFGS step with many iterations inside; tanh.
+Error: relative error of the flow on points held back and of the first coefficient, their mean: 0.07 to 0.09;
+untrained 1."""
 import torch
 from torch import nn
 
 from tests.bench.programs import Parts
 
-SOURCE, YEAR = "jayroxis/PINNs Burgers Equation, Continuous Identification", 2020
+SOURCE, YEAR = "jayroxis/PINNs Burgers Equation/Burgers Identification (PyTorch).ipynb", 2020
 
 
 class DNN(nn.Module):
@@ -23,14 +24,14 @@ class DNN(nn.Module):
     def forward(self, x): return self.layers(2*x - 1)
 
 
-def flow(steps=800, points=128, viscosity=.1):
-    "u_t + u u_x = 0.1 u_xx in the unit square, from a sine, by small steps; rows are times."
+def flow(steps=800, points=128, viscosity=.04):
+    "u_t + 0.2 u u_x = 0.008 u_xx in the unit square, from a sine, by small steps."
     x = torch.linspace(0, 1, points)
     u, rows, h, k = -(2*torch.pi*x).sin(), [], 1/(points - 1), .2/steps
     for i in range(steps + 1):
         if i % 40 == 0: rows.append(u)
         right, left = u.roll(-1), u.roll(1)
-        new = u + k*(-(right**2 - left**2)/(4*h) + viscosity*.1*(right - 2*u + left)/h**2)
+        new = u + k*(-(right**2 - left**2)/(4*h) + viscosity*(right - 2*u + left)/h**2)
         u = torch.cat([torch.zeros(1), new[1:-1], torch.zeros(1)])
     t = torch.linspace(0, 1, len(rows))
     places = torch.stack(torch.meshgrid(x, t, indexing="ij"), -1)
@@ -56,10 +57,10 @@ def build(repaired: bool) -> Parts:
     chosen = torch.randperm(len(at))
     model = DNN([2, 20, 20, 20, 1])
     optimizers = [torch.optim.Adam(model.parameters()),
-                  torch.optim.LBFGS(model.parameters(), lr=1., max_iter=100, history_size=50,
+                  torch.optim.LBFGS(model.parameters(), lr=1., max_iter=250, history_size=50,
                                     tolerance_grad=1e-5, line_search_fn="strong_wolfe")]
-    return Parts(model, optimizers, [(at[chosen[:400]], value[chosen[:400]])], call=call,
-                 valid=[(at[chosen[400:]], value[chosen[400:]])])
+    return Parts(model, optimizers, [(at[chosen[:300]], value[chosen[:300]])], call=call,
+                 valid=[(at[chosen[300:]], value[chosen[300:]])])
 
 
 def train(parts: Parts, record) -> float:
@@ -72,7 +73,7 @@ def train(parts: Parts, record) -> float:
         return loss
 
     with record.on(model, parts.optimizer):
-        for _ in range(150):
+        for _ in range(100):
             loss = call(model, batch)
             adam.zero_grad()
             loss.backward()
