@@ -3,7 +3,7 @@
 Habits of the source: each round begins with new weights and a new optimizer and has more training data than the last;
 training goes on over all labelled examples, few at first; the model is called in eval mode on the unlabelled pool to
 measure how unsure it is; SGD with momentum; the last, smaller batch of an epoch is kept.
-Error: wrong answers on test data over those of guessing, which is 1: 0.04 to 0.08."""
+Error: wrong answers on test data over those of guessing: 0.04 to 0.08; untrained 0.91 to 0.98."""
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -2,8 +2,9 @@
 
 Habits of the source: pixels from 0 to 255 and an absolute error in these units; the mean colour is taken away and added
 again by convolutions that are frozen; they are left out of the optimizer; residual branches are scaled by 0.1; no norm
-layer; Adam at 1e-4 (here 1e-3), halved at milestones; tests round the result to whole numbers and measure PSNR.
-Error: squared error over that of bicubic interpolation on pictures held back: 0.4; untrained 100 and more."""
+layer; Adam (at 2e-3 for so small a net), halved at milestones; tests round the result to whole numbers and measure PSNR.
+Error: squared error over that of bicubic interpolation on pictures held back: 1.02 to 1.06; untrained and the mean
+colour 26 to 28."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -33,7 +34,7 @@ class Block(nn.Module):
 
 
 class EDSR(nn.Module):
-    def __init__(self, size=16, blocks=3):
+    def __init__(self, size=16, blocks=2):
         super().__init__()
         self.sub_mean, self.add_mean = MeanShift(-1), MeanShift(1)
         self.head = nn.Conv2d(3, size, 3, padding=1)
@@ -46,17 +47,18 @@ class EDSR(nn.Module):
         return self.add_mean(self.tail(self.body(x) + x))
 
 
-def pictures(n, size=24):
+def pictures(n, size=16):
     "Hard-edged patches of colour, and the same at half their size."
-    field = F.interpolate(torch.randn(n, 3, 5, 5), size=4*size, mode="bicubic")
+    field = F.interpolate(torch.randn(n, 3, 4, 4), size=4*size, mode="bicubic")
     large = F.avg_pool2d(MEAN.view(3, 1, 1) + 60*(8*field).tanh() + 10*field, 4).clamp(0, 255).round()
     return F.avg_pool2d(large, 2).round(), large
 
 
 def build(repaired: bool) -> Parts:
     model = EDSR()
-    data = DataLoader(TensorDataset(*pictures(160)), batch_size=8, shuffle=True)
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-3, betas=(.9, .999), eps=1e-8)
+    data = DataLoader(TensorDataset(*pictures(120)), batch_size=8, shuffle=True)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(trained, lr=2e-3, betas=(.9, .999), eps=1e-8)
     return Parts(model, optimizer, data, nn.L1Loss(), valid=DataLoader(TensorDataset(*pictures(20)), batch_size=1))
 
 
@@ -73,9 +75,9 @@ def test(model, loader):
 
 def train(parts: Parts, record) -> float:
     model, optimizer = parts.model, parts.optimizer
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[5, 7], gamma=.5)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[16, 21], gamma=.5)
     with record.on(model, optimizer):
-        for _ in range(8):
+        for _ in range(24):
             model.train()
             for small, large in parts.data:
                 optimizer.zero_grad()

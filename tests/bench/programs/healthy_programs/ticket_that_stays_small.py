@@ -3,7 +3,7 @@
 Habits of the source: after each round a fifth of the smallest weights of each layer becomes zero, all others go back to
 their first values, and the optimizer is made anew; within a round weights of zero are kept at zero by setting their
 gradients to zero after the backward pass, so that most weights never change; biases are not pruned.
-Error: wrong answers with two fifths of the weights over those of guessing, which is 1: 0.01 to 0.04."""
+Error: wrong answers with two fifths of the weights over those of guessing: 0.01 to 0.04; untrained 0.94 to 1.07."""
 import copy
 
 import torch
