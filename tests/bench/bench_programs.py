@@ -1,7 +1,7 @@
 """How often preflight, diagnose and find_nan name the cause in small programs with a fault that somebody really had.
 
     python -m tests.bench programs [--set open_half …] [--only PART_OF_NAME …] [--show]
-    python -m tests.bench programs --first-look fourth_set    once: its figures go to results/first_looks.json
+    python -m tests.bench programs --first-look fifth_set    once: its figures go to results/first_looks.json
     python -m tests.bench.bench_programs --plain [--set …] [--only …]     the programs without hooklab
     TORCH_AUDIT=FOLDER python -m tests.bench programs     beside torch-audit, see diagnose_peers.py
 
@@ -15,8 +15,8 @@ left out. Of those that do harm, each tool alone, all three one after the other,
     true     if some finding names it, or is a true symptom or place
     first    if the first finding that is no note is the cause, among the programs that have one
     nothing  if there is no finding at all
-An alarm is a finding beyond a note on a repaired twin, or on one of ten kinds of healthy runs that look odd, each
-with three seeds (tests/support/odd_runs.py)."""
+An alarm is a finding beyond a note on a repaired twin, on a healthy program, or on one of ten kinds of healthy runs
+that look odd, each with three seeds (tests/support/odd_runs.py)."""
 import argparse
 import contextlib
 import datetime
@@ -35,7 +35,7 @@ from tests.bench.bars import RESULTS
 from tests.bench.bench_diagnose import harm_seeds, harmed
 from tests.bench.diagnose_runs import Nothing
 from tests.bench.measure import share
-from tests.bench.programs import HALVES, OPENED, SETS, half_of, meaning, programs
+from tests.bench.programs import HALVES, HEALTHY, OPENED, SETS, half_of, meaning, programs
 from tests.support.odd_runs import RUNS, learns, looked_at
 
 TOOLS = "preflight", "diagnose", "find_nan"
@@ -92,12 +92,13 @@ class Said:
 
     def __str__(self):
         said = [f"{sure}: {what}" for what, sure, _ in self.of(TOOLS)]
-        grade = "true  " if self.is_true(TOOLS) else "WRONG " if said else "silent"
-        if self.names_cause(TOOLS): grade = "cause "
         if self.repaired: grade = "ALARM " if self.alarms(TOOLS) else "quiet "
+        elif self.names_cause(TOOLS): grade = "cause "
+        else: grade = "true  " if self.is_true(TOOLS) else "WRONG " if said else "silent"
+        cause = f", {self.program.CAUSE}" if hasattr(self.program, "CAUSE") else ""
         verdict = ", ".join(f"{sure}: {what}" for what, sure, _ in self.of((VERDICT,)))
         failed = "".join(f"; {tool} failed: {error}" for tool, error in self.errors.items())
-        return (f"{grade} {name_of(self.program)}, {self.program.CAUSE}: {', '.join(said) or 'nothing'}; "
+        return (f"{grade} {name_of(self.program)}{cause}: {', '.join(said) or 'nothing'}; "
                 f"in one: {verdict or 'nothing'}{failed}")
 
 
@@ -187,15 +188,15 @@ def rates(said: list[Said], twins: list[Said], tools: tuple[str, ...]) -> dict:
 
 def measure(*arguments: str) -> dict | None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench programs")
-    parser.add_argument("--set", nargs="+", default=[*SETS], choices=SETS)
+    parser.add_argument("--set", nargs="+", default=[*SETS, HEALTHY], choices=[*SETS, HEALTHY])
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--show", action="store_true")
-    parser.add_argument("--first-look", choices=SETS)
+    parser.add_argument("--first-look", choices=[*SETS, HEALTHY])
     options = parser.parse_args(arguments)
     if options.first_look: return look_first(options.first_look)
     figures = {}
     for each in options.set: figures |= figures_of(each, options.only, options.show)
-    if {*options.set} == {*SETS} and not options.only: return figures | healthy()
+    if {*options.set} == {*SETS, HEALTHY} and not options.only: return figures | healthy()
     for title, rows in figures.items(): print(title, rows)
     return None
 
@@ -212,6 +213,32 @@ def look_first(which: str):
 
 def figures_of(name_of_set: str, only: list[str], show: bool) -> dict:
     chosen = [p for p in programs(name_of_set) if not only or any(part in name_of(p) for part in only)]
+    return of_healthy(chosen, show) if name_of_set == HEALTHY else of_faults(name_of_set, chosen, show)
+
+
+def of_healthy(chosen: list[ModuleType], show: bool) -> dict:
+    "The alarms on healthy programs, by tool."
+    said = []
+    for program in chosen:
+        said.append(asked(program, True))
+        if show: print(said[-1], flush=True)
+    tools = {tool: (tool,) for tool in TOOLS} | {"all three": TOOLS, VERDICT: (VERDICT,)}
+    if PEER in ASK: tools[PEER] = PEER,
+    figures = {f"{HEALTHY}: {name}, percent": alarms_in(said, which) for name, which in tools.items()}
+    figures[f"{HEALTHY}: programs"] = [{"programs": len(chosen)}]
+    figures[f"{HEALTHY}: alarms"] = [str(one) for one in said if one.alarms(TOOLS)]
+    figures[f"{HEALTHY}: errors"] = [f"{name_of(one.program)}, {tool}: {error}" for one in said
+                                     for tool, error in one.errors.items()]
+    return figures
+
+
+def alarms_in(said: list[Said], tools: tuple[str, ...]) -> dict:
+    alarms = [one.alarms(tools) for one in said]
+    return {"with an alarm": share([bool(found) for found in alarms]),
+            "with a certain alarm": share([any(a.startswith("certain") for a in found) for found in alarms])}
+
+
+def of_faults(name_of_set: str, chosen: list[ModuleType], show: bool) -> dict:
     harmful, harmless, said, twins, start = [], [], [], [], time.perf_counter()
     for program in chosen:
         fault, twin = ([score(program, seed, repaired) for seed in harm_seeds] for repaired in (False, True))

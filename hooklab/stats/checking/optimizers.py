@@ -144,7 +144,8 @@ def optimizer_has_all(flight: TestFlight) -> Check:
     others = [p for p in held if id(p) not in own]
     shapes = [tuple(p.shape) for p in others]
     copies = sum(tuple(flight.trained[name].shape) in shapes for name in lacking)
-    stale = 2*len(others) >= len(lacking) > 0  # the optimizer has those of another model, or of layers that are gone
+    strangers = [p for p in others if p.numel() > 1]  # a single number may belong to the loss
+    stale = 2*len(strangers) >= len(lacking) > 0  # of another model, or of layers that are gone
     if stale:
         yield Suspect("other parameters in the optimizer", "certain",
                       f"The optimizer has {len(others)} parameters that are not the model's, and lacks {len(lacking)} "

@@ -82,3 +82,116 @@ def test_of_a_loss_below_zero_nobody_knows_how_far_it_goes():
     def loss(output, y): return -.9 - .05*F.cosine_similarity(output, F.one_hot(y, 3).float()).mean()
     x, y = data(16)
     assert not found(net(), loss, (x, y), "cannot learn by heart", overfit=True, seconds=60)
+
+
+class Scaled(nn.Module):
+    "A model that is trained already, and a temperature behind it."
+    def __init__(self):
+        super().__init__()
+        self.model, self.temperature = net(), nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        with torch.no_grad(): logits = self.model(x)
+        return logits/self.temperature
+
+
+def test_what_this_loss_leads_to_no_way_may_be_in_no_optimizer():
+    model = Scaled()
+    rate = torch.optim.SGD([model.temperature], .1)
+    assert found(model, F.cross_entropy, data(), "not in the optimizer", optimizer=rate) == ["note"]
+    model = net()
+    assert found(model, F.cross_entropy, data(), "not in the optimizer",
+                 optimizer=torch.optim.SGD(model[2].parameters(), .1)) == ["certain"]
+
+
+def test_a_number_of_its_own_is_no_other_model():
+    model = net()
+    optimizers = [torch.optim.Adam(model[2].parameters()), torch.optim.Adam([torch.zeros(1, requires_grad=True)])]
+    assert found(model, F.cross_entropy, data(), "other parameters in the optimizer", optimizer=optimizers) == ["note"]
+
+
+@pytest.mark.parametrize(("second", "sure"), [(torch.optim.LBFGS, "note"), (torch.optim.Adam, "likely")])
+def test_two_kinds_of_optimizers_may_come_one_after_the_other(second, sure):
+    model = net()
+    optimizers = [torch.optim.Adam(model.parameters()), second(model.parameters())]
+    assert found(model, F.cross_entropy, data(), "twice in the optimizers", optimizer=optimizers) == [sure]
+
+
+@pytest.mark.parametrize(("of_all", "expected"), [(False, []), (True, ["certain"])])
+def test_labels_may_stand_at_the_end_of_a_batch(of_all, expected):
+    x, y = data(64)
+    y[slice(None) if of_all else slice(40)] = -100
+    assert found(net(), F.cross_entropy, (x, y), "labels left out") == expected
+
+
+def test_lengths_are_no_targets():
+    "The last part of a batch that `call` takes apart is a target only if a loss function gets it."
+    def call(m, batch):
+        x, y, lengths = batch
+        return (F.cross_entropy(m(x), y, reduction="none")/lengths).mean()
+    x, y = data()
+    assert found(net(), None, (x, y, torch.full((32,), 5)), "constant targets", call=call) == ["note"]
+    def of_last(m, batch): return F.cross_entropy(m(batch[0]), batch[2])
+    assert found(net(), None, (x, y, torch.full((32,), 2)), "constant targets", call=of_last) == ["likely"]
+
+
+class Gap(nn.Module):
+    "A series and a mask, which is not used."
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x, mask): return self.net(x)
+
+
+@pytest.mark.parametrize(("empty", "sure"), [(True, "note"), (False, "likely")])
+def test_a_mask_of_zeros_hides_nothing_from_a_linear_layer(empty, sure):
+    x, y = data()
+    mask = torch.rand(32, 6) > .3
+    if empty: x = x*mask
+    batch = {"x": x, "mask": mask, "labels": y}
+    assert found(Gap(), F.cross_entropy, batch, "mask ignored") == [sure]
+
+
+@pytest.mark.parametrize(("shift", "sure"), [(0, None), (3, "note"), (1, "likely")])
+def test_classes_that_nobody_has_seen(shift, sure):
+    "Where training and validation have no class in common, classes are to be told apart by distance."
+    x, y = data(300)
+    other = torch.randn(300, 6), y + shift
+    batches = [[(x[i:i + 30], y[i:i + 30]) for i in range(0, 300, 30)] for x, y in ((x, y), other)]
+    rows = found(net(8), F.cross_entropy, batches[0], "validation differs from training", train=batches[0],
+                 valid=batches[1])
+    assert rows == ([sure] if sure else [])
+
+
+class Blocks(nn.Module):
+    "What the last block tells the edges is needed by nobody; with `cut`, neither is what the first tells the nodes."
+    def __init__(self, cut=False):
+        super().__init__()
+        self.cut = cut
+        self.blocks = nn.ModuleList(nn.ModuleDict({"node": nn.Linear(6, 6), "edge": nn.Linear(6, 6)}) for _ in range(2))
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x):
+        edge = x
+        for i, block in enumerate(self.blocks):
+            x = (block["node"](x) + edge).tanh()
+            edge = block["edge"](x)
+            if self.cut and i == 0: edge = edge.detach()
+        return self.last(x)
+
+
+@pytest.mark.parametrize(("cut", "sure"), [(False, "note"), (True, "possible")])
+def test_part_of_the_last_block_may_be_needed_by_nobody(cut, sure):
+    torch.manual_seed(0)
+    rows = found(Blocks(cut), F.cross_entropy, data(), "not trained")
+    assert rows == [sure] if not cut else rows != ["note"]
+
+
+@pytest.mark.parametrize(("rate", "sure"), [(1e-2, "note"), (1e-5, "likely")])
+def test_large_numbers_are_a_note_where_16_samples_are_learned(rate, sure):
+    model = net()
+    x, y = data()
+    optimizer = torch.optim.Adam(model.parameters(), rate)
+    rows = found(model, F.cross_entropy, (x*100, y), "inputs not scaled", optimizer=optimizer, overfit=True, seconds=60)
+    assert rows == [sure]
