@@ -6472,6 +6472,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                            'hooklab/stats/diagnosing/loss_faults.py'),
                                                       'hooklab.stats.diagnosing.loss_faults.span_of': ( 'lib/stats/diagnosing/loss-faults.html#span_of',
                                                                                                         'hooklab/stats/diagnosing/loss_faults.py'),
+                                                      'hooklab.stats.diagnosing.loss_faults.squares_overflow': ( 'lib/stats/diagnosing/loss-faults.html#squares_overflow',
+                                                                                                                 'hooklab/stats/diagnosing/loss_faults.py'),
                                                       'hooklab.stats.diagnosing.loss_faults.steps_skipped': ( 'lib/stats/diagnosing/loss-faults.html#steps_skipped',
                                                                                                               'hooklab/stats/diagnosing/loss_faults.py'),
                                                       'hooklab.stats.diagnosing.loss_faults.sure_of': ( 'lib/stats/diagnosing/loss-faults.html#sure_of',
