@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #58aa5d5a
+import math
 from collections.abc import Iterator
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from hooklab.hooks.names import earlier_blocks_have
 from hooklab.hooks.select import first_few
-from hooklab.stats.diagnosing.evidence import LASTS, SOON, Run, Seen, falls_well
+from hooklab.stats.diagnosing.evidence import LASTS, SOON, Run, Seen, falls_well, in_digits
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
 from hooklab.stats.measure.other_steps import BEGUN
 
@@ -203,6 +204,37 @@ def statistics_behind(run: Run) -> Iterator[Seen]:
                    f"first step: {named_in(c['part'], still)} have not changed, though those of the model have.",
                    "Call torch.optim.swa_utils.update_bn with it before it is used, or make it with use_buffers=True."
                    if c["averaged"] else "")
+
+# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #20c79785
+def written_elsewhere(run: Run) -> Iterator[Seen]:
+    "Is a rate written to a place where the optimizer does not read it, while its own stays?"
+    known, rates = run.facts.get("rates_beside") or {}, run.rates
+    if not known or not len(rates) or (rates != rates[0]).any(): return
+    places = {name: [x] for name, x in known["places"].items()}
+    places["a copy of its groups, which state_dict() gives"] = known["copy"]
+    for place, written in places.items():
+        others = [x for x in written if not math.isclose(x, rates[0].item(), rel_tol=1e-6)]
+        if not others: continue
+        yield Seen([], run.log_span(0), "likely",
+                   f"A rate of {in_digits(others[-1])} was written to {place}, and the optimizer does not read it "
+                   f"there: its rate was {in_digits(rates[0])} in all {len(rates)} steps.",
+                   "Write the rate to the groups of the optimizer itself: for group in optimizer.param_groups: "
+                   "group['lr'] = rate.")
+
+
+def own_rests(run: Run, n: int) -> Iterator[Seen]:
+    "Does an object that sets the rate of the optimizer rest, while the optimizer makes its steps?"
+    rates = run.rates
+    if not len(rates) or (rates != rates[0]).any(): return
+    for own in (run.facts.get("own_schedules") or {}).values():
+        if not own["rests"]: continue
+        does = "sets its rate and makes its steps" if own["steps"] else "sets its rate"
+        yield Seen([], run.log_span(0), "likely" if own["steps"] else "note",
+                   f"A {own['type']} holds the optimizer, {does}. In {n} steps of the optimizer, none of its counters "
+                   f"has changed, and the rate was {in_digits(rates[0])} all the time: its own step is not called.",
+                   "Call step() of that object. A loop that reaches through it, or that has kept the optimizer inside, "
+                   "makes steps of which it does not know." if own["steps"] else
+                   "Call step() of that object, if it is not called behind the end of the record.")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #fcd0ef29
 def parameters_of(layer: str, parameters: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ from hooklab.stats.diagnosing.beside_faults import needs_none, one_never_steps, 
 from hooklab.stats.diagnosing.evidence import (
     LASTS, MOSTLY, RATIO_SMALL, SOON, Run, Seen, falls_well, lasting, without_nan)
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
-from hooklab.stats.diagnosing.loss_faults import loss_does_not_fall
+from hooklab.stats.diagnosing.loss_faults import loss_does_not_fall, squares_overflow
 from hooklab.stats.diagnosing.schedule_faults import (
     counts_epochs, of_calls, rate_gone, schedules_of, steps_made)
 from hooklab.stats.diagnosing.step_faults import lost_in_rounding
@@ -108,7 +108,7 @@ def step_before_backward(run: Run) -> Iterator[Seen]:
     steps = (none == 1) | (~none.isnan() & ~length.isnan())
     if steps.sum() < LEAST: return
     if empty[steps].double().mean() < MOSTLY: return
-    if has_others(run) or not gradients_come(run): return
+    if has_others(run) or not gradients_come(run) or run.once(squares_overflow): return
     if not (none == 1).any() and not gradients_reach(run):
         return
     if uses_gradients(run, none): return

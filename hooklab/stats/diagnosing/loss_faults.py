@@ -350,6 +350,7 @@ def steps_skipped(run: Run) -> Iterator[Seen]:
        advice="Use bfloat16, normalize before this layer, or run it in float32.",
        follows=(WILD,))
 def float16_limit(run: Run) -> Iterator[Seen]:
+    yield from run.once(squares_overflow)
     if not run.scaled: return
     outputs = run.outputs
     bad = (outputs.size > HALF_LARGE) & outputs.finite
@@ -361,3 +362,19 @@ def float16_limit(run: Run) -> Iterator[Seen]:
     grows = outputs.size[bad].max() > GROWS*at_first
     yield Seen(outputs.named(bad.any(1)), outputs.span(first), "likely" if overflows or grows else "note",
                f"Outputs are {most} in size, as the root of the mean square; float16 ends at 65,504.")
+
+# %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #127f4a0c
+ROOT_OF_LARGEST = 65_504**.5  # of float16: the square of a larger number is Inf there
+
+
+def squares_overflow(run: Run) -> list[Seen]:
+    "Are gradients in float16 multiplied by zero, where the square of their norm is beyond that type?"
+    length, before = run.logged("grad_norm"), run.logged("grad_norm_unclipped")
+    gone = (length == 0) & (before > ROOT_OF_LARGEST) & before.isfinite()
+    in_half = [name for name, p in run.params.items() if p.get("dtype") == "float16"]
+    if not in_half or gone.sum() < LASTS: return []
+    return [Seen([], run.log_span(int(gone.int().argmax())), "certain",
+                 f"In {int(gone.sum())} of {len(gone)} steps, all gradients became zeros before the step. "
+                 f"Their length was up to {in_digits(before[gone].max())}: in float16, its square is Inf, and a limit "
+                 "divided by that is 0.",
+                 "Where gradients are clipped, compute the norm in float32: cast before squares are taken and added.")]

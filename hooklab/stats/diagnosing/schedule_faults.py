@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from hooklab.stats.diagnosing.beside_faults import own_rests, written_elsewhere
 from hooklab.stats.diagnosing.evidence import (
     LASTS, MOSTLY, SOON, Run, Seen, error_of_middle, in_digits, middle_of, still_rises)
 from hooklab.stats.diagnosing.faults import WEAK, fault
@@ -105,8 +106,11 @@ def never_moves(run: Run) -> Iterator[Seen]:
     if n < SOON: return
     yield from of_another_optimizer(run, n)
     yield from stays_after_warm_up(run)
+    yield from written_elsewhere(run)
+    yield from own_rests(run, n)
     for s in schedules_of(run):
         if s["calls"] > SELDOM*n: continue
+        if s["type"] not in COUNT_BATCHES: yield from not_called(run, s, n)
         made_for, calls = s["planned"], s["calls"]
         whole_run = made_for and .9*n <= made_for <= 1.1*n + LASTS
         course = f"The rate went from {in_digits(rates[0])} to {in_digits(rates[-1])}." if len(rates) else ""
@@ -145,6 +149,19 @@ def of_another_optimizer(run: Run, n: int) -> Iterator[Seen]:
                "one that makes the steps.",
                "Make the schedule after the optimizer is made for the last time, and from that one.")
 
+# %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #d4a5bbc3
+PARTS = 3  # of a record: with one for each epoch, a schedule for epochs is called between them
+
+
+def not_called(run: Run, s: dict[str, Any], n: int) -> Iterator[Seen]:
+    "A schedule that nobody calls. A record of one epoch cannot know that, and those of several can."
+    if s["calls"] or s["before"]: return
+    parts = (run.facts.get("begun") or {}).get("n", 1)
+    yield Seen([], run.log_span(0), "likely" if parts >= PARTS else "note",
+               f"The {s['type']} was not called in {n} optimizer steps{', nor before' if parts > 1 else ''}.",
+               "Call its step(): after each optimizer.step(), or behind each epoch if it is made for epochs. If that "
+               "comes after the end of the record, nothing is wrong.")
+
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #25d07550
 TIMES = 2  # down and up again: one may be a second cycle that is meant
 NO_FACTOR = .1  # of the rate of the optimizer: schedules reach 1
@@ -160,7 +177,7 @@ WITHIN = .02  # of a number: the same but for a decay that has begun
        brings=(WEAK,))
 def does_not_fit(run: Run) -> Iterator[Seen]:
     if not (run.logged("updates") > 0).any(): return
-    found = [*waits_in_vain(run), *not_a_factor(run), *begins_too_low(run), *rate_swings(run)]
+    found = [*warms_up_slowly(run), *waits_in_vain(run), *not_a_factor(run), *begins_too_low(run), *rate_swings(run)]
     yield from found
     if not found: yield from ends_too_soon(run)
 
@@ -282,6 +299,25 @@ def turning_points(rates: Tensor) -> list[int]:
     signs = moves[places].sign()
     turns = (signs[1:] != signs[:-1]).nonzero().flatten() + 1
     return [0, *places[turns].tolist(), len(rates) - 1]
+
+# %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #ad97e663
+def warms_up_slowly(run: Run) -> Iterator[Seen]:
+    "Does the rate still rise at the end, far below its full size, and at each call of a schedule for epochs only?"
+    rates, n = run.rates, steps_made(run)
+    if len(rates) < SOON: return
+    rises = rates.diff()
+    times = int((rises > 0).sum())
+    if times < LASTS - 1 or (rises < 0).any(): return
+    for s in schedules_of(run):
+        base, calls = s["base"], s["calls"]
+        if s["type"] == "LinearLR" or s["before"] or not base or not LASTS <= calls <= SELDOM*n:
+            continue
+        if not rates[-1] < base/2: continue
+        needs = base/((rates[-1] - rates[0]).item()/times)
+        yield Seen([], run.log_span(0), "likely" if needs >= LONG_WARM_UP else "note",
+                   f"The {s['type']} {of_calls(s, n)}. The rate still rises, and has come to {in_digits(rates[-1])} of "
+                   f"{in_digits(base)}: at this pace, the warm-up takes {in_digits(needs)} calls.",
+                   "If the warm-up is meant in steps, call scheduler.step() after each optimizer.step().")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #41415f64
 SEVERAL = 4  # optimizers: parts that are thawed one after the other may have two or three

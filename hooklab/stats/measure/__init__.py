@@ -16,6 +16,7 @@
     loop_watch       the events of a training loop, recorded while it runs
     step_watch       the gradients at the time of an optimizer step
     other_steps      optimizers that nobody gave, and those of a record that is begun again
+    rates_beside     rates that no optimizer reads, and own schedules that rest
     around           the schedules and the copies of the model that a loop holds
     run_facts        layers and their settings, the optimizer's parameters, the inputs of the model
     loss_kind        which loss is used, recognized from an output and its gradient

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from hooklab.stats.measure.rates_beside import OwnSchedules, RatesBeside
 from hooklab.stats.measure.run_facts import plain_number, version
 from hooklab.stats.measure.step_end import params_of
 
@@ -137,7 +138,8 @@ class Schedules:
             if not mine and (groups is None or params.isdisjoint(params_of(x.optimizer))):
                 continue
             calls_before = before.get(key, 0)
-            rates = vars(x).get("base_lrs") or [torch.nan]
+            first = (*vars(x).get("_schedulers", ()), x)[0]
+            rates = vars(first).get("base_lrs") or [torch.nan]
             found[str(len(found))] = {
                 "type": type(x).__name__,
                 "mine": mine,  # does it change the rate of a watched optimizer?
@@ -301,6 +303,7 @@ class Surroundings:
         self.optimizers = optimizers
         self.model = model
         self.schedules, self.copies = Schedules(), Copies(model)
+        self.rates, self.own = RatesBeside(optimizers), OwnSchedules()
 
     def look(self):
         "Called where the record begins."
@@ -308,6 +311,7 @@ class Surroundings:
             held = held_around()
             self.schedules.look(held)
             self.copies.look(held)
+            self.own.look(held, self.optimizers)
 
     def facts(self) -> dict[str, Any]:
         found = {}
@@ -315,4 +319,5 @@ class Surroundings:
             params = {id(p) for p in self.model.parameters()}
             found["schedules"] = self.schedules.facts(held_around(), self.optimizers, params)
             found["copies"] = self.copies.facts()
+            found["rates_beside"], found["own_schedules"] = self.rates.facts(), self.own.facts()
         return found

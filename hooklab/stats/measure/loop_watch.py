@@ -261,6 +261,7 @@ class LoopWatch:
                     self.one_layer = WatchGroup(self)
                     listen(LayerMode, dict([*self.modes.layers.items()][:1]), self.one_layer)
             self.others.put_on()
+            self.around.rates.put_on()
             self.called = {}
         except BaseException:
             self.remove()
@@ -358,6 +359,7 @@ class LoopWatch:
         for group in self.listening, self.one_layer:
             if group is not None: group.remove()
         self.others.remove()
+        self.around.rates.remove()
         if self.unknown is not None: self.unknown.remove()
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #552f1748
