@@ -56,7 +56,7 @@ def mostly_one_token(parts: list[list[BatchPart]]) -> Check:
     "Are nearly all tokens the same, and not only as padding at an end?"
     for same in zip(*parts):
         t = same[0].tensor
-        if t.dim() != 2 or t.is_floating_point() or t.dtype == torch.bool or len(t.unique()) < 3:
+        if t.dim() != 2 or t.is_floating_point() or t.is_complex() or t.dtype == torch.bool or len(t.unique()) < 3:
             continue
         is_it = t == t.flatten().mode().values
         before_padding = [~one.flip(1).cumprod(1).flip(1).bool() for one in (is_it, is_it.flip(1))]
@@ -122,7 +122,8 @@ def inputs_fine(flight: TestFlight) -> Check:
     yield from mostly_one_token(parts)
     yield from scaled(flight)
     yield from of_another_range(flight)
-    return ""
+    odd = [p.name for p in flight.batch.odd if p.is_input]
+    return f"without {first_few(odd, 4)}, which is sparse, nested or quantized" if odd else ""
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a6
 def taken_first(flight: TestFlight) -> tuple[str, Tensor] | None:
