@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import SequentialSampler
 
 from ...hooks.names import class_name, printable
 from ...hooks.undisturbed import plain_parts
@@ -52,6 +53,7 @@ class DataSet:
     hashes: list[int] = field(default_factory=list) # Of the inputs of each sample
     sizes: list[int] = field(default_factory=list) # Of the batches
     is_own_target: bool = False # Is an input the target?
+    in_order: bool = False # Does a loader make batches of samples in the order of its data set?
     raws: list[Any] = field(default_factory=list) # Its first batches as they are, unless they are large
 
     def __str__(self):
@@ -88,10 +90,15 @@ def batches_in(given: Any, name: str) -> Iterable:
     return given
 
 
+def makes_batches_in_order(loader: Any) -> bool:
+    return getattr(loader, "batch_sampler", None) is not None and isinstance(loader.sampler, SequentialSampler)
+
+
 def read_set(given: Any, name: str, forward: Callable, seconds: float) -> DataSet:
     "Read the first samples of a data set; their order and random numbers stay as they are."
     began, found, batches = time.monotonic(), DataSet(name), []
     loader = batches_in(given, name)
+    found.in_order = makes_batches_in_order(loader)
     with order_kept(loader):
         for raw in loader:
             if raw is None: break
