@@ -19,6 +19,11 @@ from ...hooks.names import class_name
 from ...hooks.putting_back import putting_back, same_chance
 from ...hooks.tree import map_tensors, named_tensors, shape_text, tensors
 
+# %% ../../../nbs/lib/stats/checking/batch.ipynb #36d385fe
+def is_plain(t: Tensor) -> bool:
+    "Are the numbers of a tensor in rows, as checks read them? Not if it is sparse, nested or quantized."
+    return t.layout == torch.strided and not t.is_nested and not t.is_quantized
+
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #36d385fd
 def is_batch(x: Any) -> bool:
     "Are these the parts of one batch, such as `(inputs, targets)`?"
@@ -29,7 +34,7 @@ def is_batch(x: Any) -> bool:
 
 def kinds_of(batch: Any) -> list:
     "The names, types and shapes that two batches of one loader have in common."
-    return [(name, t.dtype, t.dim(), t.shape[2:]) for name, t in named_tensors(batch)]
+    return [(name, t.dtype, t.dim(), t.shape[2:] if is_plain(t) else ()) for name, t in named_tensors(batch)]
 
 
 def two_batches(given: Any) -> list[Any]:
@@ -142,10 +147,13 @@ class SampleBatch:
     why_unknown: str = "" # Why shapes do not show it
     inputs: list[BatchPart] = field(init=False)
     targets: list[BatchPart] = field(init=False)
+    odd: list[BatchPart] = field(init=False) # Sparse ones and the like, which no check changes or compares
 
     def __post_init__(self):
-        self.inputs = [p for p in self.parts if p.is_input]
-        self.targets = [p for p in self.parts if p.is_target]
+        plain = [p for p in self.parts if is_plain(p.tensor)]
+        self.inputs = [p for p in plain if p.is_input]
+        self.targets = [p for p in plain if p.is_target]
+        self.odd = [p for p in self.parts if not is_plain(p.tensor)]
 
     def put(self, new: Mapping[int, Tensor]) -> Any:
         "The batch with other tensors, by their numbers."
@@ -178,6 +186,7 @@ def batch_of(raw: Any, forward: Callable, n: int | None = None) -> SampleBatch:
     if n is None: n, batch.why_unknown = n_samples(batch)
     batch.n = n
     for p in parts:
+        if not is_plain(p.tensor): continue
         first_two = p.tensor.shape[:2]
         dims = [d for d, size in enumerate(first_two) if size == n]
         p.dim = dims[0] if dims else None

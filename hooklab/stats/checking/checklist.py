@@ -9,6 +9,7 @@ __all__ = ['preflight']
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from . import (
     precision, probes, sequences, set_targets, sets, starts, structure, task, training)
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import (
-    CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, Suspect)
+    CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, NotLookedAt, Suspect)
 from .data import last_batch_size
 from .data_sets import read_set
 from .loss import first_step
@@ -87,7 +88,7 @@ def check_all(flight: TestFlight, overfit: bool) -> Checklist:
     check_quiet(flight)
     for check in checks:
         made.make(check.claim, partial(check.look, flight))
-    name_its_layer(flight, made)
+    with suppress(NotLookedAt): name_its_layer(flight, made)
     note_what_does_no_harm(flight, made)
     return made
 

@@ -15,10 +15,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ...hooks.hook import Hooks
 from ...hooks.select import first_few
 from ...hooks.tree import tensors
-from .batch import BatchPart
+from .batch import BatchPart, SampleBatch, is_plain
 from .checks import ONE_PASS, Check, Known, NotLookedAt, Suspect, claims
 from .loss import ACTIVATIONS, last_made, op
-from .loss_calls import first_calls
+from .loss_calls import OF_ANSWERS, OF_CLASSES, SeenLoss, first_calls, seen_in
 from .trial import TestFlight, heard, running_leaves
 from ..diagnosing.evidence import in_digits
 
@@ -57,7 +57,7 @@ def mostly_one_token(parts: list[list[BatchPart]]) -> Check:
     "Are nearly all tokens the same, and not only as padding at an end?"
     for same in zip(*parts):
         t = same[0].tensor
-        if t.dim() != 2 or t.is_floating_point() or t.dtype == torch.bool or len(t.unique()) < 3:
+        if t.dim() != 2 or t.is_floating_point() or t.is_complex() or t.dtype == torch.bool or len(t.unique()) < 3:
             continue
         is_it = t == t.flatten().mode().values
         before_padding = [~one.flip(1).cumprod(1).flip(1).bool() for one in (is_it, is_it.flip(1))]
@@ -123,7 +123,8 @@ def inputs_fine(flight: TestFlight) -> Check:
     yield from mostly_one_token(parts)
     yield from scaled(flight)
     yield from of_another_range(flight)
-    return ""
+    odd = [p.name for p in flight.batch.odd if p.is_input]
+    return f"without {first_few(odd, 4)}, which is sparse, nested or quantized" if odd else ""
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a6
 def taken_first(flight: TestFlight) -> tuple[str, Tensor] | None:
@@ -157,6 +158,63 @@ def scaled(flight: TestFlight) -> Check:
     else: return
     yield Suspect("inputs not scaled", sure, evidence, [name])
 
+# %% ../../../nbs/lib/stats/checking/data.ipynb #5bfc27d1
+FROM_LAYER = {"Addmm", "Mm", "Convolution", "MkldnnConvolution"}
+
+
+def comes_from_layer(t: Tensor) -> bool:
+    "Are these numbers the output of a linear layer or convolution, whose units are classes?"
+    node = last_made(t)
+    if op(node) not in FROM_LAYER: return False
+    found = [op(parent) if op(parent) != "T" else op(parent.next_functions[0][0]) for parent, _ in node.next_functions]
+    return "torch::autograd::AccumulateGrad" in found
+
+
+def made_by_loss(seen: SeenLoss, batch: SampleBatch, names: tuple[str, ...]) -> list[tuple[Tensor, Tensor]]:
+    "Predictions and labels of the calls of these functions in one pass; none if the batch has labels for them."
+    found = []
+    for call in seen.calls:
+        t = call.target.detach()
+        if call.name not in names: continue
+        own = [p.tensor for p in batch.parts if p.tensor.numel() == t.numel() and is_plain(p.tensor)]
+        if any((x.flatten() == t.flatten()).all() for x in own): return []
+        if names is OF_CLASSES:
+            if t.is_floating_point(): return []
+            t = t[t != call.given["ignore_index"]]
+        found.append((call.prediction, t.flatten()))
+    return found
+
+
+def may_be_constant(predictions: list[Tensor], names: tuple[str, ...]) -> str:
+    "How sure it is that such labels are a fault, by what they are compared with; empty if they are none."
+    if names is OF_CLASSES:  # else own pairs may be in the first column
+        return "likely" if all(map(comes_from_layer, predictions)) else ""
+    makers = {op(last_made(t)) for t in predictions}
+    if "Sub" in makers: return ""  # the difference of two scores
+    return "likely" if makers == {"Cat"} else "note"  # what two kinds of samples get, in one row
+
+
+def labels_of_the_loss(flight: TestFlight) -> Check:
+    "Are all labels the same that the loss makes, as where the number for nothing is that of something?"
+    def the_same(made):
+        labels = torch.cat([t for _, t in made]) if made else torch.zeros(0)
+        return labels if len(labels) and (labels == labels[0]).all() else labels[:0]
+    for names in (OF_CLASSES, OF_ANSWERS):
+        made = made_by_loss(first_calls(flight), flight.batch, names)
+        if not len(the_same(made)): continue
+        for batch in flight.whole: made += made_by_loss(seen_in(flight, batch.raw), batch, names)
+        labels = the_same(made)
+        least = 32 if labels.any() else 256  # what is rare may lack by chance, and then all labels say "nothing"
+        sure = may_be_constant([prediction for prediction, _ in made], names)
+        if not sure or len(labels) < least: continue
+        also = "" if sure == "likely" else " For one who has to deceive another, as a generator, this is right."
+        yield Suspect("constant targets", sure, f"All labels that the loss makes for {made_for(flight, names)} are "
+                      f"{labels[0].item():g}: one answer is right for all.{also}")
+
+
+def made_for(flight: TestFlight, names: tuple[str, ...]) -> str:
+    return next(call.name for call in first_calls(flight).calls if call.name in names)
+
 # %% ../../../nbs/lib/stats/checking/data.ipynb #5bfc27d2
 @claims("Targets are finite, and not all the same.",
         Known("constant targets", rank=50, lesson="01-why-hooks",
@@ -167,6 +225,7 @@ def scaled(flight: TestFlight) -> Check:
         price=ONE_PASS)
 def targets_fine(flight: TestFlight) -> Check:
     "Are targets finite, and not all the same?"
+    if flight.call: yield from labels_of_the_loss(flight)
     if not flight.whole[0].targets:
         raise NotLookedAt("no target was found in the batch")
     for same in zip(*(batch.targets for batch in flight.whole)):

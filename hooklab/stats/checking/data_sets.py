@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import SequentialSampler
 
 from ...hooks.names import class_name, printable
+from ...hooks.undisturbed import plain_parts
 from .batch import BatchPart, SampleBatch, batch_of, is_batch, order_kept
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #05f7174d
@@ -51,6 +53,7 @@ class DataSet:
     hashes: list[int] = field(default_factory=list) # Of the inputs of each sample
     sizes: list[int] = field(default_factory=list) # Of the batches
     is_own_target: bool = False # Is an input the target?
+    in_order: bool = False # Does a loader make batches of samples in the order of its data set?
     raws: list[Any] = field(default_factory=list) # Its first batches as they are, unless they are large
 
     def __str__(self):
@@ -87,10 +90,15 @@ def batches_in(given: Any, name: str) -> Iterable:
     return given
 
 
+def makes_batches_in_order(loader: Any) -> bool:
+    return getattr(loader, "batch_sampler", None) is not None and isinstance(loader.sampler, SequentialSampler)
+
+
 def read_set(given: Any, name: str, forward: Callable, seconds: float) -> DataSet:
     "Read the first samples of a data set; their order and random numbers stay as they are."
     began, found, batches = time.monotonic(), DataSet(name), []
     loader = batches_in(given, name)
+    found.in_order = makes_batches_in_order(loader)
     with order_kept(loader):
         for raw in loader:
             if raw is None: break
@@ -114,7 +122,7 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float) -> DataSe
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #d819bd73
 def size_of(batch: SampleBatch) -> int:
-    return sum(p.tensor.numel()*p.tensor.element_size() for p in batch.parts)
+    return sum(part.numel()*part.element_size() for p in batch.parts for part in plain_parts(p.tensor))
 
 
 def by_samples(p: BatchPart) -> Tensor:
@@ -123,7 +131,8 @@ def by_samples(p: BatchPart) -> Tensor:
 
 def kept_of(batch: SampleBatch) -> list[tuple[BatchPart, Tensor]]:
     "The parts of a batch that have samples, with the samples first."
-    return [(p, small(by_samples(p))) for p in batch.parts if p.dim is not None and p.tensor.layout == torch.strided]
+    return [(p, small(by_samples(p))) for p in batch.parts
+            if p.dim is not None and not p.tensor.is_complex()]
 
 
 def small(t: Tensor) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
@@ -139,7 +148,7 @@ def small(t: Tensor) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
 def hashes_of(batch: SampleBatch) -> list[int]:
     "A number for each sample that equal inputs have in common."
     rows = [by_samples(p) for p in batch.inputs if p.dim is not None]
-    if not rows: return []
+    if not rows or any(p.is_input for p in batch.odd): return []
     rows = [(t.float() if t.dtype == torch.bfloat16 else t).contiguous().numpy() for t in rows]
     return [hash(tuple(t[i].tobytes() for t in rows)) for i in range(batch.n)]
 

@@ -31,7 +31,7 @@ def ways(flight: TestFlight, names: Iterable[str], seed: int = 0) -> dict[str, T
     chance = torch.Generator().manual_seed(seed)
     for name in names:
         p = flight.parameters[name].detach()
-        size = p.double().square().mean().sqrt().item() or .1
+        size = p.abs().double().square().mean().sqrt().item() or .1
         found[name] = torch.randn(p.shape, generator=chance).to(p)*size
     return found
 
@@ -307,6 +307,8 @@ def gradient_is_whole(flight: TestFlight) -> Check:
         raise NotLookedAt("parameters are split between processes")
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in flight.trained.values()):
         raise NotLookedAt("in 16 bits a small step does not show")
+    if any(p.is_complex() for p in flight.trained.values()):
+        raise NotLookedAt("parameters are complex numbers")
     flight.afford(12, 1.)
     yield from cut_off(flight)
     mode = steady_mode(flight)

@@ -257,7 +257,21 @@ def looks_swapped(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
     if new in joined(old): return False
     return any(new in joined(order) for order in permutations(old))
 
+# %% ../../../nbs/lib/stats/checking/functions.ipynb #1f0a03f6
+def looks_cut(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
+    """Are the units of each place cut into groups by a view, with the groups before the places, as the heads of an
+    attention? A view alone gives a group some of the places, in place of some units of each."""
+    if len(old) != 3 or len(new) not in (3, 4): return False
+    n, places, units = old
+    if len(new) == 3: new = n, new[0]//n if n else 0, *new[1:]
+    groups = new[1]
+    return 1 < groups != places > 1 and new == (n, groups, places, units//groups) and units % groups == 0
 
+
+def keeps_order(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
+    return not (looks_swapped(old, new) or looks_cut(old, new) or looks_cut(new, old))
+
+# %% ../../../nbs/lib/stats/checking/functions.ipynb #1f0a03f7
 def shapes(call: FunctionCall) -> tuple[tuple, tuple]:
     return tuple(call.inputs[0].shape), tuple(call.output.shape)
 
@@ -272,11 +286,11 @@ def shapes(call: FunctionCall) -> tuple[tuple, tuple]:
 def views_keep_order(flight: TestFlight) -> Check:
     "Does a view have the shape of a permutation?"
     own = calls_in(flight, flight.batch.raw, VIEWS, shapes)
-    swapped = {name: both for name, both in own.items() if looks_swapped(*both)}
+    swapped = {name: both for name, both in own.items() if not keeps_order(*both)}
     if not swapped: return ""
     fewer, _ = fewer_samples(flight)
     theirs = calls_in(flight, fewer, VIEWS, shapes)
-    also_with_fewer = [name for name in swapped if name in theirs and looks_swapped(*theirs[name])]
+    also_with_fewer = [name for name in swapped if name in theirs and not keeps_order(*theirs[name])]
     if not also_with_fewer: return ""
     layers = makers_of(also_with_fewer)
     where = makers_in_words(layers)

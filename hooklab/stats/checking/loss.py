@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #14c603d2
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,8 @@ from torch.nn import functional as F
 
 from ...hooks.tree import tensors
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
-from .loss_calls import are_logarithms, are_probabilities, class_dim, first_calls, pushed_apart
+from .loss_calls import (
+    are_logarithms, are_probabilities, class_dim, first_calls, op_of, pushed_apart)
 from .trial import Flown, TestFlight
 from ..diagnosing.evidence import in_digits
 from ..measure.loss_kind import look_at_output, loss_kind
@@ -35,7 +37,7 @@ ACTIVATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid", "Relu": "ReLU", "Tanh
 
 def op(node: Any) -> str:
     "The name of an operation in the graph, such as `Softmax`."
-    return node.name().partition("Backward")[0] if node is not None else ""
+    return op_of(node) if node is not None else ""
 
 
 def source(node: Any) -> Any:
@@ -101,16 +103,22 @@ class FirstStep:
 def first_step(flight: TestFlight, flown: Flown) -> FirstStep:
     "Read what is wanted from a pass and its graph."
     outputs = [t for _, t in flown.floats]
-    criteria = list(criteria_in(flown.loss)) if flown.loss.requires_grad else []
     last = last_made(outputs[0]) if outputs else None
-    step = FirstStep(flown, flown.loss.item(), criteria, ACTIVATIONS.get(op(last), ""))
-    criteria += absolute_errors(flight, flown.loss)
-    pair = None if criteria else _plain_distance(flight, outputs)
-    if pair:
-        step.criteria = [Criterion("distance", step.activation, *pair)]
-    if not step.criteria and len(outputs) == 1:
-        step.criteria = [*by_gradient(step, outputs[0])]
+    step = FirstStep(flown, flown.loss.item(), [], ACTIVATIONS.get(op(last), ""))
+    with suppress(Exception):  # a graph may be odd, or what it has saved was written to
+        step.criteria = criteria_of(flight, step, outputs)
     return step
+
+
+def criteria_of(flight: TestFlight, step: FirstStep, outputs: list[Tensor]) -> list[Criterion]:
+    "What compares outputs with targets, by the graph of a loss, or else by what the loss does."
+    loss = step.flown.loss
+    found = list(criteria_in(loss)) if loss.requires_grad else []
+    found += absolute_errors(flight, loss)
+    if found: return found
+    pair = _plain_distance(flight, outputs)
+    if pair: return [Criterion("distance", step.activation, *pair)]
+    return [*by_gradient(step, outputs[0])] if len(outputs) == 1 else []
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #6b2f10c4
 def by_gradient(step: FirstStep, output: Tensor) -> Iterator[Criterion]:

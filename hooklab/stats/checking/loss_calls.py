@@ -115,6 +115,12 @@ def are_logarithms(t: Tensor, dim: int = -1) -> bool:
 def are_probabilities(t: Tensor, dim: int = -1) -> bool:
     return bool((t >= 0).all()) and bool(((t.double().sum(dim) - 1).abs() < .02).all())
 
+# %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #4c27c7ae
+def op_of(node: Any) -> str:
+    "The name of an operation in the graph, such as `Softmax`; of its own gradient in a graph, `SoftmaxBackwardData`."
+    name = node.name()
+    return name.rpartition("Backward")[0] or name
+
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #4c27c7ad
 ADDED = {"Add", "Sub", "Rsub", "Neg", "Mul", "Div"}
 
@@ -137,10 +143,6 @@ def is_of_terms(node: Any) -> bool:
             return False
         node, = parents
     return False
-
-
-def op_of(node: Any) -> str:
-    return node.name().partition("Backward")[0]
 
 
 def ends_below(start: Any, split: bool = False) -> set:

@@ -13,10 +13,11 @@ from ...debug.comparing.losses import seeded
 from ...edit.edits import edit_output
 from ...hooks.select import leaves
 from ...hooks.tree import tensors
-from .batch import BatchPart, looks_like_mask, masked_by
+from .batch import BatchPart, is_plain, looks_like_mask, masked_by
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .task import padded_at
 from .trial import Flown, TestFlight, base_of, differs, heard, roused, same
+from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #77aa0007
 def vectors_of(flight: TestFlight, x: Tensor) -> str:
@@ -235,3 +236,37 @@ def hidden_places_count(flight: TestFlight) -> Check:
             return ""
     return ""
 
+
+# %% ../../../nbs/lib/stats/checking/masks.ipynb #b464d1e7
+LEAST = 8  # numbers on each side, and values that are left out
+
+
+def left_out_of(target: Tensor, counts: Tensor) -> float:
+    "Which part of the targets is left out by a limit, apart from the value that most of these have; 0 if none is."
+    left, kept = target[~counts], target[counts]
+    if len(kept) < LEAST or len(left.unique()) < LEAST: return 0.
+    if left.max() > kept.min() and left.min() < kept.max(): return 0.
+    empty = left.mode().values  # what stands for "not measured"
+    return ((left != empty).sum()/(target != empty).sum()).item()
+
+
+@claims("Targets of all sizes count.", price=PASSES)
+def large_and_small_count(flight: TestFlight) -> Check:
+    "Does the loss leave out all targets below or above a number?"
+    flown = flight.run(flight.batch.raw)
+    made = [t for _, t in flown.floats if t.requires_grad]
+    if not made or not flown.loss.requires_grad: return "no output with a gradient was seen"
+    for t, grad in zip(made, torch.autograd.grad(flown.loss, made, allow_unused=True)):
+        if grad is None or not grad.any(): continue
+        for p in flight.batch.parts:
+            y = p.tensor
+            if not is_plain(y) or not y.is_floating_point() or y.squeeze().shape != t.squeeze().shape: continue
+            counts, y = grad.flatten() != 0, y.detach().flatten()
+            part = left_out_of(y, counts) if y.isfinite().all() else 0.
+            if part < .25: continue  # a few may be beyond what can be measured
+            yield Suspect("labels left out", "possible", f"The loss leaves out {part:.0%} of the numbers of {p.name}: "
+                          f"what counts goes from {in_digits(y[counts].min())} to {in_digits(y[counts].max())}, and "
+                          f"what does not from {in_digits(y[~counts].min())} to {in_digits(y[~counts].max())}. Was it "
+                          "compared with 0 before its scale was changed?")
+            return ""
+    return ""

@@ -19,7 +19,7 @@ from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, outermost, runs, unwrap
 from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
-    BatchPart, SampleBatch, given_by, looks_like_mask, other_label, other_sample, swapped, with_sample)
+    BatchPart, SampleBatch, given_by, is_plain, looks_like_mask, other_label, other_sample, swapped, with_sample)
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .dependence import by_scale_only, goes_straight_through
 from hooklab.stats.checking.trial import (
@@ -282,14 +282,17 @@ def is_graph(flight: TestFlight) -> bool:
     others = {p.tensor.size(0) for p in flight.batch.inputs if p.tensor.dim()} - {n}  # nodes of another kind
 
     def joins(t):
-        if t.layout != torch.strided or t.shape == (n, n):
+        if t.layout != torch.strided:
+            return True
+        if not is_plain(t): return False
+        if t.shape == (n, n):
             return True
         if t.dim() == 2 and t.size(0) == n and t.size(1) in others:
             return True
         are_pairs = t.dim() == 2 and t.size(0) == 2
         return are_pairs and n != 2 and not t.is_floating_point()
 
-    if any(joins(p.tensor) for p in flight.batch.inputs[1:]):
+    if any(joins(p.tensor) for p in [*flight.batch.inputs[1:], *flight.batch.odd]):
         return True
     if flight.call and any(map(joins, given_in_calls(flight))):
         return True

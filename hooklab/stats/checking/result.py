@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...drawing import escape, for_xml
-from ...hooks.names import in_lines
+from ...hooks.names import class_name, in_lines
 from ...hooks.select import first_few
 from .checks import FINDS, Check, NotLookedAt, Suspect
 from ..diagnosing.evidence import in_digits
@@ -99,6 +99,14 @@ class Preflight:
         return for_xml("".join(parts))
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #e840c87e
+FAILED = "this check fails here"
+
+
+def in_one_line(error: Exception) -> str:
+    first = str(error).strip().partition("\n")[0]
+    return f"{class_name(error)}: {first[:100]}"
+
+
 class Checklist:
     "Runs checks one by one and keeps their results."
     def __init__(self): self.findings, self.checks = [], []
@@ -106,7 +114,8 @@ class Checklist:
     def make(self, claim: str, check: Callable[[], Check]):
         found = []
         try: said = yield_all(check(), found)
-        except NotLookedAt as why: self.checks.append(Checked(claim, "not looked at", str(why)))
+        except NotLookedAt as why: self.leave_out(claim, str(why))
+        except Exception as error: self.leave_out(claim, f"{FAILED} ({in_one_line(error)})")
         else:
             state = "found" if any(s.sure != "note" for s in found) else "fine"
             self.checks.append(Checked(claim, state, said or ""))

@@ -228,6 +228,7 @@ def target_is_no_input(flight: TestFlight) -> Check:
     if not flight.call: return "the batch says what is wanted"
     given = [t for t in given_in_calls(flight) if t.is_floating_point() and t.dim() > 1]
     parts = [p.tensor for p in flight.batch.parts]
+    calls = []
     with suppress(Exception):
         calls = seen_in(flight, flight.batch.raw, flight.quiet or "train").calls
     for call in calls:

@@ -54,6 +54,32 @@ def classes_in_batches(labels: Tensor, sizes: list[int]) -> tuple[float, float]:
     return sum(seen)/len(seen), sum(expected)/len(expected)
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #20ddb400
+def share_inside(numbers: Tensor, sizes: list[int]) -> float | None:
+    "How much of the variance of numbers is inside batches; None with few batches, or few samples in them."
+    parts, at = [], 0
+    for size in sizes:
+        parts.append(numbers[at:at + size])
+        at += size
+    whole = [part for part in parts if len(part) > 7]
+    total = numbers.var(0).sum()
+    if len(whole) < 4 or not total.isfinite() or not total > 0: return None
+    inside = torch.stack([part.var(0).sum() for part in whole]).mean()
+    return (inside/total).item()
+
+
+def numbers_in_order(train: DataSet) -> Check:
+    "Without classes: is a batch, read in the order of the data, more alike than the data?"
+    if not train.in_order: return
+    for columns in [*train.inputs, *([train.target] if train.target else [])]:
+        if not columns.is_float: continue
+        share = share_inside(columns.numbers, train.sizes)
+        if share is None or share > .5: continue
+        yield Suspect("data not shuffled", "possible", f"The loader reads {train.name} in order, and a batch is much "
+                      f"alike: numbers of {columns.name} have {share:.0%} of their variance inside batches, in random "
+                      "order nearly all. If batches continue each other, as parts of a text, this is right.")
+        return
+
+
 @claims("The training data is shuffled.",
         Known("data not shuffled", rank=45, lesson="05-stats", page="data-sets",
               symptom="The loss falls and rises in long waves, and ends with the classes that came last.",
@@ -65,7 +91,8 @@ def shuffled(flight: TestFlight) -> Check:
     train, = both_or_one(flight, "train")
     labels = train.labels
     if labels is None:
-        raise NotLookedAt("targets are not one class for each sample")
+        yield from numbers_in_order(train)
+        return f"{train}"
     kinds = labels.unique()
     if len(kinds) == 1:
         valid = flight.sets.get("valid")

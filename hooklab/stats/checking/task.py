@@ -328,7 +328,7 @@ def reduced_alike(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/task.ipynb #819b8269
 def padded_at(x: Tensor) -> Tensor | None:
     "Where a batch of sequences is padded; None if it does not look so."
-    if x.dim() != 2 or x.is_floating_point() or x.size(1) < 3: return None
+    if x.dim() != 2 or x.is_floating_point() or x.is_complex() or x.size(1) < 3: return None
     for turned in (x, x.flip(1)):
         value = turned[:, -1].mode().values
         tail = (turned == value).flip(1).cumprod(1).flip(1).bool()

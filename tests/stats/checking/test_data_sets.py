@@ -254,3 +254,51 @@ def test_no_more_is_read_than_time_allows():
 def test_what_is_no_data_is_explained(given, error, words):
     with pytest.raises(error, match=words):
         hl.preflight(nn.Linear(6, 4), F.cross_entropy, batches(*table())[:2], train=given(), overfit=False)
+
+
+# ---- Without classes, a loader that reads in order
+
+def groups(n=400, each=50):
+    "Numbers of eight groups, one after the other, as of tasks, days or persons."
+    x = .2*torch.randn(n, 6) + torch.randn(n//each, 6).repeat_interleave(each, 0)
+    return x, x[:, :1] + .1*torch.randn(n, 1)
+
+
+def rising(n=400):
+    x = torch.linspace(0, 1, n)[:, None] + .1*torch.randn(n, 6)
+    return x, x[:, :1]
+
+
+def sorted_by_target(n=400):
+    x = torch.randn(n, 6)
+    order = x[:, 0].argsort()
+    return x + 2*torch.randn(n, 6), x[order, :1]
+
+
+def of_dicts(x, y): return [{"x": a, "labels": b} for a, b in zip(x, y)]
+
+
+@pytest.mark.parametrize("data", [groups, rising, sorted_by_target])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_numbers_in_order(data, shuffled):
+    loader = DataLoader(TensorDataset(*data()), batch_size=25, shuffle=shuffled)
+    found = said(loader, loss=F.mse_loss, n_out=1)
+    assert ("data not shuffled" in found) != shuffled
+    if not shuffled:
+        sure, evidence = found["data not shuffled"]
+        assert sure == "possible" and "reads train in order" in evidence
+
+
+def test_numbers_in_order_of_a_loader_of_dicts():
+    loader = DataLoader(of_dicts(*groups()), batch_size=16)
+    assert "data not shuffled" in said(loader, loss=F.mse_loss, n_out=1)
+
+
+@pytest.mark.parametrize("loader", [
+    lambda: DataLoader(TensorDataset(*numbers()), batch_size=25),  # in order, and nothing follows from it
+    lambda: batches(*groups(), n=50),  # a list: each batch may be a task of its own
+    lambda: DataLoader(TensorDataset(*groups()), batch_size=25, sampler=RandomSampler(range(400))),
+    lambda: DataLoader(TensorDataset(*groups()), batch_size=200),  # two batches
+])
+def test_numbers_in_no_order(loader):
+    assert "data not shuffled" not in said(loader(), loss=F.mse_loss, n_out=1)

@@ -158,3 +158,41 @@ def test_most_words_are_in_no_list():
     short = torch.where(torch.arange(10) < 1, text, 0)  # padded, at the end or at the beginning
     for fine in (text, short, short.flip(1)):
         assert not found_in("constant inputs", Positions(1), F.cross_entropy, (fine, y))
+
+
+# A state that goes on from batch to batch
+
+class Remembers(nn.Module):
+    "A recurrent layer that goes on where it was, or begins anew with each batch."
+    def __init__(self, kind, goes_on):
+        super().__init__()
+        self.words, self.layer, self.last = nn.Embedding(9, 12), kind(12, 12, batch_first=True), nn.Linear(12, 5)
+        self.goes_on, self.state = goes_on, None
+
+    def forward(self, text):
+        before = self.state if self.goes_on else None
+        y, state = self.layer(self.words(text), before)
+        self.state = tuple(t.detach() for t in state) if isinstance(state, tuple) else state.detach()
+        return self.last(y[:, -1])
+
+
+class Mean(nn.Module):
+    "Compares with a mean over all batches up to now, in a buffer or an attribute of the model."
+    def __init__(self, goes_on):
+        super().__init__()
+        self.words, self.last, self.goes_on, self.mean = nn.Embedding(9, 12), nn.Linear(12, 5), goes_on, torch.zeros(12)
+
+    def forward(self, text):
+        x = self.words(text).mean(1)
+        if self.goes_on: self.mean = .5*self.mean + .5*x.detach().mean(0)
+        return self.last(x - self.mean)
+
+
+@pytest.mark.parametrize("make", [lambda on: Remembers(nn.LSTM, on), lambda on: Remembers(nn.GRU, on), Mean])
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_state_that_goes_on_is_no_leak(make, goes_on):
+    torch.manual_seed(0)
+    batches = [(torch.randint(9, (N, 4)), torch.arange(N) % 5) for _ in range(2)]
+    found = hl.preflight(make(goes_on), F.cross_entropy, batches, overfit=False)
+    assert not found, f"{found!r}"
+    assert ("No sample changes the output of another." in found.not_looked_at) == goes_on

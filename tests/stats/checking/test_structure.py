@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats.checking.functions import looks_swapped
+from hooklab.stats.checking.functions import keeps_order, looks_swapped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -130,6 +130,39 @@ def test_sizes_that_agree_by_chance_are_no_permutation():
     layer = nn.TransformerEncoderLayer(32, 2, 32, batch_first=True)
     model = Flat(lambda m, x: m.b(m.a(x).mean(1)), a=layer, b=nn.Linear(32, 5))
     assert not said("places mixed up", model, (24, 10, 32))
+
+
+def split(x, heads, way):
+    "Heads out of the units of each place; only the last way keeps the order of numbers."
+    n, places, units = x.shape
+    if way == "four": return x.view(n, heads, places, units//heads)
+    if way == "three": return x.reshape(n*heads, places, units//heads).unflatten(0, (n, heads))
+    if way == "function": return torch.reshape(x, (n, heads, -1, units//heads))
+    x = x.view(n, places, heads, units//heads).transpose(1, 2)
+    return x.reshape(n*heads, places, -1).unflatten(0, (n, heads)) if way == "right, three" else x
+
+
+def join(x, way):
+    n, heads, places, units = x.shape
+    if way == "joined": return x.flatten(0, 1).reshape(n, places, heads*units)
+    return x.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("way", ["four", "three", "function", "joined", "right", "right, three"])
+def test_heads_that_a_view_alone_makes(way):
+    def f(m, x):
+        q, k, v = (split(layer(x), 4, way) for layer in (m.q, m.k, m.v))
+        return m.last(join((q@k.mT/2).softmax(-1)@v, way).mean(1))
+    parts = {name: nn.Linear(16, 16) for name in "qkv"}
+    found = said("places mixed up", Flat(f, **parts, last=nn.Linear(16, 5)), (24, 7, 16))
+    assert [sure for sure, *_ in found] == ([] if way.startswith("right") else ["likely"])
+
+
+def test_views_that_are_no_heads():
+    for old, new in (((16, 4, 12), (16, 4, 4, 3)), ((16, 7, 12), (16, 7, 4, 3)), ((16, 7, 12), (112, 4, 3)),
+                     ((10, 16, 32), (10, 32, 16)), ((4, 16, 8), (2, 2, 16, 8)), ((16, 256, 36), (16, 1152, 8)),
+                     ((16, 8, 12), (16, 2, 4, 12))):
+        assert keeps_order(old, new) or looks_swapped(old, new), (old, new)
 
 
 @pytest.mark.parametrize(("make", "layers"), [
