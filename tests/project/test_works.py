@@ -35,6 +35,8 @@ def test_cell(row, use, make):
     if "peers" in works.MARKS[make]: pytest.importorskip(extras[row])
     if row == "quantised by torch.ao" and "x86" not in torch.backends.quantized.supported_engines:
         pytest.skip("this torch cannot quantise here")
+    if row == "DataParallel" and "gpu" not in works.MARKS[make] and torch.cuda.is_available():
+        pytest.skip("beside a GPU it takes no empty list of devices")
     works.check_cell(row, use, make)
 
 
