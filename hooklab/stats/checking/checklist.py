@@ -105,7 +105,7 @@ def name_its_layer(flight: TestFlight, made: Checklist):
         made.findings[i] = replace(f, layers=[name], evidence=evidence)
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #fbd67a2e
-OF_SIZE = "inputs not scaled", "targets not scaled", "first loss too high", "constant inputs", "batch norm"
+OF_SIZE = "inputs not scaled", "targets not scaled", "constant inputs"
 LEARNED = .9  # of the distance to the least loss
 
 

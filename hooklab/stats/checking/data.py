@@ -279,6 +279,9 @@ def last_batch_size(loader: Any) -> int | None:
     except TypeError: return None
 
 
+MANY = 32  # numbers: their deviation is known to an eighth
+
+
 @claims("Batches are large enough for batch norm.",
         Known("batch norm", rank=70,
               advice="Larger batches, drop_last=True in the loader, or GroupNorm, which needs no batch."),
@@ -298,7 +301,7 @@ def batch_norm_fine(flight: TestFlight) -> Check:
         with Hooks(layers, note):
             flight.asked(flight.batch.raw, "train")
         fewest = min(counts, default=n)
-        sure = "likely" if fewest <= 4 else "possible"
+        sure = "likely" if fewest <= 4 else "possible" if fewest < MANY else "note"
         yield Suspect("batch norm", sure,
                       f"Batch norm in {first_few(training, 3)} takes its statistics from {n} samples, "
                       f"{fewest} numbers for a unit where they are fewest.", names)

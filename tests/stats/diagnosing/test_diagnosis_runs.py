@@ -16,6 +16,7 @@ from support.portions import may_be_wrong, sample, sweep
 from support.runs import broken, full, usual
 from tests.bench.bench_diagnose import judge
 from tests.bench.diagnose_cases import faults, healthy
+from tests.stats.diagnosing.test_norms_in_float16 import by_squares, diagnosed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 judged = cache(judge)
@@ -206,6 +207,7 @@ def runs_of_their_own() -> list:
         *without_backward(torch.Tensor.clone),
         *without_backward(torch.Tensor.item),
         *averaged_in_16_bits(),
+        *diagnosed(by_squares, torch.float16),
         *trained([nn.Linear(10, 1), nn.Softmax(dim=1)], one_number),
         *trained(loss_of=root_of_zero()),
         *trained([nn.Softmax(dim=1)], F.nll_loss),
