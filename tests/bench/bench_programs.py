@@ -216,15 +216,19 @@ def figures_of(name_of_set: str, only: list[str], show: bool) -> dict:
     return of_healthy(chosen, show) if name_of_set == HEALTHY else of_faults(name_of_set, chosen, show)
 
 
+def columns() -> dict[str, tuple[str, ...]]:
+    "The tools of each column: one, several one after the other, or all as one verdict."
+    found = {tool: (tool,) for tool in TOOLS} | {"all three": TOOLS, VERDICT: (VERDICT,)}
+    return found | {PEER: (PEER,)} if PEER in ASK else found
+
+
 def of_healthy(chosen: list[ModuleType], show: bool) -> dict:
     "The alarms on healthy programs, by tool."
     said = []
     for program in chosen:
         said.append(asked(program, True))
         if show: print(said[-1], flush=True)
-    tools = {tool: (tool,) for tool in TOOLS} | {"all three": TOOLS, VERDICT: (VERDICT,)}
-    if PEER in ASK: tools[PEER] = PEER,
-    figures = {f"{HEALTHY}: {name}, percent": alarms_in(said, which) for name, which in tools.items()}
+    figures = {f"{HEALTHY}: {name}, percent": alarms_in(said, which) for name, which in columns().items()}
     figures[f"{HEALTHY}: programs"] = [{"programs": len(chosen)}]
     figures[f"{HEALTHY}: alarms"] = [str(one) for one in said if one.alarms(TOOLS)]
     figures[f"{HEALTHY}: errors"] = [f"{name_of(one.program)}, {tool}: {error}" for one in said
@@ -251,9 +255,7 @@ def of_faults(name_of_set: str, chosen: list[ModuleType], show: bool) -> dict:
         if show: print(said[-1], twins[-1], sep="\n", flush=True)
     took = time.perf_counter() - start
     print(f"{name_of_set}: {len(harmful)} programs that do harm, {len(harmless)} that do none, {took:.0f} s")
-    tools = {tool: (tool,) for tool in TOOLS} | {"all three": TOOLS, VERDICT: (VERDICT,)}
-    if PEER in ASK: tools[PEER] = PEER,
-    figures = {f"{name_of_set}: {name}, percent": rates(said, twins, which) for name, which in tools.items()}
+    figures = {f"{name_of_set}: {name}, percent": rates(said, twins, which) for name, which in columns().items()}
     areas = {area: [one for one in said if one.program.AREA == area] for area in meaning.AREAS}
     figures[f"{name_of_set}: by area"] = [by_area(area, found) for area, found in areas.items()]
     figures[f"{name_of_set}: programs"] = [{

@@ -115,8 +115,8 @@ def note_what_does_no_harm(flight: TestFlight, made: Checklist):
     if not flight.optimizers or lesson is None or lesson.leapt or lesson.fallen < LEARNED: return
     far = any(f.what == "first loss too high" for f in made.findings)  # the inputs make it so, which does harm
     for i, f in enumerate(made.findings):
-        if f.what not in OF_SIZE or f.sure == "certain" or far and f.what == "inputs not scaled": continue
-        if f.sure != "note":
+        does_none = f.what in OF_SIZE and not (far and f.what == "inputs not scaled")
+        if does_none and f.sure in ("likely", "possible"):
             made.findings[i] = replace(f, sure="note", evidence=f"{f.evidence} 16 samples are learned all the same.")
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #65359c82

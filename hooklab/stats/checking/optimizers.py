@@ -136,7 +136,7 @@ def optimizer_has_all(flight: TestFlight) -> Check:
     if not flight.optimizers:
         raise NotLookedAt("no optimizer was given")
     held = [p for o in flight.optimizers for group in o.param_groups for p in group["params"]]
-    ids = {id(p) for p in held}
+    ids = in_optimizers(flight)
     own = {id(p): name for name, p in flight.parameters.items()}
     if isinstance(flight.loss_fn, nn.Module):
         own |= {id(p): name for name, p in flight.loss_fn.named_parameters()}

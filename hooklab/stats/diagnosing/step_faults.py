@@ -203,9 +203,9 @@ PASSES_SOON = 10  # steps
 
 def does_harm(run: Run, spike: Spike) -> bool:
     "Did a spike last, or is it too large for a hard batch among others? None did that ends where a run should."
-    if falls_well(run): return False
     jumps = [jump for jump in (spike.loss, spike.norm) if jump]
     if not all(math.isfinite(jump.value) for jump in jumps): return True
+    if run.once(falls_well): return False
     if any(FAR_BEYOND < jump.times < math.inf for jump in jumps):  # no times are known of a loss that may be negative
         return True
     ends = run.log_steps[-1] if spike.back is None else spike.back

@@ -86,8 +86,6 @@ class Signs(nn.Module):
     def forward(self, x): return x + (x.sign() - x).detach()
 
 
-
-
 @few(("make", "batch"), [
     (lambda: net(nn.Identity, pool, pool), pictures),
     (lambda: net(nn.Dropout, pool, lambda: nn.AvgPool2d(2)), pictures),
