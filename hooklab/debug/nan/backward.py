@@ -137,6 +137,10 @@ class BackwardPass:
         kept = {name: old for name, old in self.old.items() if name in now}
         return {name: old for name, old in kept.items() if not is_same(old[0], now[name])}
 
+    def is_in_half(self) -> bool:
+        "Does it go through float16?"
+        return any(n.dtype == torch.float16 for n in self.known.numbers)
+
     def _is_bad(self) -> bool:
         "Is any number bad that was collected, or, as a glance shows, any gradient of a parameter?"
         numbers = self._glance() + [n for n in self.known.numbers if not n.fine]

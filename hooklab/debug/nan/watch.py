@@ -6,6 +6,7 @@
 __all__ = ['NanWatch', 'find_nan']
 
 # %% ../../../nbs/lib/debug/nan/watch.ipynb #89b85a59
+import gc
 import sys
 import warnings
 from collections.abc import Callable
@@ -99,6 +100,12 @@ class WatchedLayer(LayerHook):
         if not self.group.looking_again: self.group._call_ends(self, output, rerun)
 
 # %% ../../../nbs/lib/debug/nan/watch.ipynb #01d9a7e5
+def looks_for_its_scale() -> bool:
+    """Has a `GradScaler` of this process a scale that it can lower? It skips a step whose gradients are not finite, and
+    lowers its scale. It begins too high on purpose, so such gradients are no fault until the scale is down at 1."""
+    return any(issubclass(type(x), torch.amp.GradScaler) and x.get_scale() > 1 for x in gc.get_objects())
+
+
 def old_in_words(old: dict[str, list], when: str) -> str:
     made = word(sum(old.values(), []))
     where = f"the `.grad` of {first_few(list(old), 4)} held {made} before {when}"
@@ -237,7 +244,7 @@ class NanWatch(Group):
         backward.let_go()
         self._note_old(backward)
         self.spoiled = set(backward.bad)
-        if found: self.reporter.report(found, backward.part, backward.calls)
+        if found and not (backward.is_in_half() and looks_for_its_scale()): self.reporter.report(found, backward.part, backward.calls)
         self._pass_is_judged(backward.part, "backward")
 
     def _note_old(self, backward: BackwardPass):

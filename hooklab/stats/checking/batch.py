@@ -282,3 +282,48 @@ def masked_by(mask: BatchPart, batch: SampleBatch) -> list[BatchPart]:
         fits = x.tensor.shape[:2] == mask.tensor.shape
         if x is not mask and has_data and fits: found.append(x)
     return found
+
+# %% ../../../nbs/lib/stats/checking/batch.ipynb #a58e59f8
+def padded_at(x: Tensor) -> Tensor | None:
+    "Where a batch of sequences is padded; None if it does not look so."
+    if x.dim() != 2 or x.is_floating_point() or x.is_complex() or x.size(1) < 3: return None
+    for turned in (x, x.flip(1)):
+        value = turned[:, -1].mode().values
+        tail = (turned == value).flip(1).cumprod(1).flip(1).bool()
+        long = tail.sum(1)
+        only_there = tail.sum() >= .98*(turned == value).sum()
+        enough = (long > 0).double().mean() >= .5 and long.double().mean() >= 2 and len(long.unique()) > 1
+        if only_there and enough and len(turned[~tail].unique()) > 2: return tail if turned is x else tail.flip(1)
+    return None
+
+
+def padded_inputs(batch: SampleBatch) -> Iterator[tuple[Tensor, Tensor]]:
+    "The inputs that are padded, or masks of these, each with where it is."
+    for p in batch.inputs:
+        t = p.tensor
+        if looks_like_mask(p, batch):
+            hidden = t.bool() if t.dtype == torch.bool else t == 0
+            if hidden.any() and not hidden.all(): yield t, hidden
+        else:
+            where = padded_at(t)
+            if where is not None: yield t, where
+
+
+# %% ../../../nbs/lib/stats/checking/batch.ipynb #80e09b11
+def in_labels(x: Tensor, where: Tensor, labels: Tensor) -> Tensor | None:
+    """Which labels, as one row, are those of the places where `x` is padded: all labels may be for its places, or `x` is
+    a part of them, moved or not, as where a text is its own target; None if neither is so."""
+    n, long = x.shape
+    if where.numel() == labels.numel():
+        return where.flatten() if labels.shape in (where.shape, where.flatten().shape) else where.T.flatten()
+    if labels.numel() % n or labels.dim() == 2 and labels.size(0) != n: return None
+    rows = labels.reshape(n, -1)
+    for start in range(-3, rows.size(1) - long + 4):  # where in the labels it begins
+        first, end = max(start, 0), min(start + long, rows.size(1))
+        if end - first < max(3, long//2): continue
+        if torch.equal(rows[:, first:end], x[:, first - start:end - start]):
+            found = torch.zeros_like(rows, dtype=torch.bool)
+            found[:, first:end] = where[:, first - start:end - start]
+            return found.flatten()
+    return None
+

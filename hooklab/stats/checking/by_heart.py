@@ -147,6 +147,9 @@ def apart_by_chance(flight: TestFlight, draws: int = 5) -> float:
     return max(losses) - min(losses)
 
 
+WITHOUT_END = 100  # times its size at first: a loss of chances times rewards below zero falls on, and no rate is right
+
+
 def may_be_at_its_least(first: Lesson, floor: float | None, fallen: float) -> bool:
     "Is it unknown how far a loss could fall that has fallen a little? Of one below zero nobody knows."
     below = first.start < (floor or 0)
@@ -198,6 +201,8 @@ def learns_by_heart(flight: TestFlight) -> Check:
         lesson = taught(flight, raw, adam(lr), seconds, floor or 0)
         lessons.append(lesson)
         if not lesson.learned or lesson.blown_up: continue
+        if first.blown_up and lesson.end < -WITHOUT_END*max(1, abs(first.start)):
+            raise NotLookedAt(f"the loss falls without end: to {in_digits(lesson.end)}")
         much_lower = lesson.end <= first.end - .1*abs(first.end)
         if own and not first.blown_up and not much_lower:
             return f"{first}"

@@ -13,9 +13,8 @@ from ...debug.comparing.losses import seeded
 from ...edit.edits import edit_output
 from ...hooks.select import leaves
 from ...hooks.tree import tensors
-from .batch import BatchPart, is_plain, looks_like_mask, masked_by
+from .batch import BatchPart, is_plain, looks_like_mask, masked_by, padded_at
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
-from .task import padded_at
 from .trial import Flown, TestFlight, base_of, differs, heard, roused, same
 from ..diagnosing.evidence import in_digits
 
@@ -102,12 +101,17 @@ def other_numbers(t: Tensor) -> Tensor:
 def mask_obeyed(flight: TestFlight) -> Check:
     "Does what a mask hides reach the output?"
     masks = [p for p in flight.batch.inputs if looks_like_mask(p, flight.batch)]
+    masks = [p for p in masks if "mask" in p.name.lower() or not vectors_of(flight, p.tensor)]  # else it tells kinds
     yield from reads_padding_only(flight)
     if not masks:
         raise NotLookedAt("no input looks like a mask of positions")
     base_of(flight)
     for p in masks:
         x = masked_by(p, flight.batch)[0]
+        if shows_padding(flight, p, x):
+            yield Suspect("mask ignored", "likely", f"{p.name} is {p.tensor[0, 0].item():g} at all places, also where "
+                          f"{x.name} is padded, and what is there changes the output for the others.", [p.name])
+            continue
         mask, sides = mask_and_sides(p.tensor)
         if sides and all(reaches(flight, {p.number: mask}, x, hidden) for hidden in sides):
             is_mask = "mask" in p.name.lower() or p.tensor.dtype == torch.bool
@@ -130,6 +134,13 @@ def mask_and_sides(mask: Tensor) -> tuple[Tensor, list[Tensor]]:
     mask[:, half:] = _opposite(mask)
     hidden[:, half:] = True
     return mask, [hidden]
+
+
+def shows_padding(flight: TestFlight, mask: BatchPart, x: BatchPart) -> bool:
+    "Does a mask that is the same everywhere let the padding of some tokens reach the output?"
+    padded = padded_at(x.tensor) if "mask" in mask.name.lower() else None
+    if padded is None or (mask.tensor != mask.tensor[0, 0]).any(): return False
+    return reaches(flight, {}, x, padded)
 
 
 def _opposite(mask: Tensor) -> Tensor:

@@ -6,14 +6,18 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #9807e61d
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from hooklab.stats.diagnosing.schedule_faults import HALF_OF_LEAST, lost_in_optimizer
 from hooklab.stats.checking.checks import ONE_PASS, Check, Known, Suspect, claims
+from hooklab.stats.checking.operations import line_now
 from hooklab.stats.checking.trial import TestFlight
 from hooklab.stats.diagnosing.evidence import in_digits
 from hooklab.hooks.select import first_few
@@ -24,6 +28,7 @@ LOWER = {"clamp": 1, "clamp_": 1, "clip": 1, "clamp_min": 1, "clamp_min_": 1}  #
 UPPER = {"clamp": 2, "clamp_": 2, "clip": 2, "clamp_max": 1, "clamp_max_": 1}
 MADE_OF_NUMBERS = "tensor", "new_tensor", "as_tensor", "scalar_tensor", "full", "new_full", "full_like"
 LIMITS = "minimum", "min", "where", *UPPER
+GUARDED = {"normalize": 1e-12, "cosine_similarity": 1e-8}  # functions with a guard of their own
 SHORT = torch.float16, torch.bfloat16
 
 
@@ -33,11 +38,24 @@ def rounded(number: float, dtype: torch.dtype) -> float:
 
 def kind_of(t: Tensor) -> str:
     return str(t.dtype).removeprefix("torch.")
+
+
 CASTS = "to", "type", "type_as", "half", "bfloat16"
 
 
 def is_whole_numbers(t: Tensor) -> bool:
     return not t.is_floating_point() and not t.is_complex() and t.dtype != torch.bool
+
+
+def is_beyond_half(func: Callable, given: tuple, result: Tensor) -> bool:
+    "Is what a function gives infinite in float16, and finite in float32?"
+    tensors = [t for t in tree_leaves(given) if isinstance(t, Tensor)]
+    if not result.isinf().any() or not all(t.isfinite().all() for t in tensors): return False
+    if getattr(func, "__name__", "") in CASTS: return True
+    def wide(x): return x.float() if isinstance(x, Tensor) and x.dtype == torch.float16 else x
+    args, kwargs = tree_map(wide, given)
+    with torch.no_grad(), torch.autocast(result.device.type, enabled=False):
+        return bool(func(*args, **kwargs).isfinite().all())
 
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #571808ec
@@ -49,6 +67,7 @@ class SmallNumbers(TorchFunctionMode):
         self.useless = {}  # the same for limits of one in 16 bits that this batch does not reach
         self.equal = {}  # a description: whole numbers, or angles, that 16 bits do not tell apart
         self.limits = {}  # by the id of a tensor that was made of such a limit: itself, and the number
+        self.beyond = ""  # the first function whose result float16 does not hold, with its line
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -68,7 +87,21 @@ class SmallNumbers(TorchFunctionMode):
             from_whole = own is not None and is_whole_numbers(own)
             if name == "arange" or from_whole and own.shape == result.shape:
                 self.look_at_cast(own, result, name)
+            if name in GUARDED:
+                self.look_at_guard(name, args, kwargs, result)
+            if result.dtype == torch.float16 and result.requires_grad and not self.beyond:
+                self.look_at_size(func, args, kwargs, result)
         return result
+
+    def look_at_guard(self, name: str, args: tuple, kwargs: dict[str, Any], result: Tensor):
+        least = kwargs.get("eps", args[-1] if isinstance(args[-1], float) else GUARDED[name])
+        if rounded(least, result.dtype) == 0 and result.isnan().any():
+            self.lost[f"{least:g}, the eps of `{name}`, is 0 in {kind_of(result)}"] = None
+
+    def look_at_size(self, func: Callable, args: tuple, kwargs: dict[str, Any], result: Tensor):
+        name = getattr(func, "__name__", "").strip("_")
+        with suppress(Exception):  # not every function has a form for float32
+            if is_beyond_half(func, (args, kwargs), result): self.beyond = f"{name}{line_now()}"
 
     def look(self, name: str, args: tuple, kwargs: dict[str, Any]):
         x = args[0]
@@ -146,6 +179,9 @@ def lost_by(optimizer: torch.optim.Optimizer) -> str:
         Known("lost in rounding", rank=155,
               advice="Count places and compute their angles in float32, and round what comes of them. Casting a whole "
                      "model casts its buffers, too: keep frequencies in float32, or make them anew."),
+        Known("float16 limit", rank=9,
+              advice="Cast to float32 before this operation, as with `.float()`, or take means where sums grow with "
+                     "the number of places; bfloat16 has no such limit."),
         price=ONE_PASS)
 def guards_hold(flight: TestFlight) -> Check:
     "Is a number that protects a logarithm or a division zero in its dtype, or a limit below one, one?"
@@ -159,6 +195,9 @@ def guards_hold(flight: TestFlight) -> Check:
         yield Suspect("epsilon is lost", "likely", "A limit below one makes no difference: "
                       f"{first_few([*small.useless], 3)}. Once a probability comes so near to one, a logarithm "
                       "behind it is infinite.")
+    if small.beyond:
+        yield Suspect("float16 limit", "certain", f"{small.beyond} gives Inf in float16, which ends at 65,504. What it "
+                      "is given is finite, and so is the result in float32.")
     if small.equal:
         yield Suspect("lost in rounding", "likely", "Numbers that differ become equal, or nearly so: "
                       f"{first_few([*small.equal], 3)}.")

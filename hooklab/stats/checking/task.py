@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooks.select import leaves
-from .batch import looks_like_mask
+from .batch import in_labels, padded_inputs
 from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss import op
 from .loss_calls import (
@@ -326,30 +326,6 @@ def reduced_alike(flight: TestFlight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #819b8269
-def padded_at(x: Tensor) -> Tensor | None:
-    "Where a batch of sequences is padded; None if it does not look so."
-    if x.dim() != 2 or x.is_floating_point() or x.is_complex() or x.size(1) < 3: return None
-    for turned in (x, x.flip(1)):
-        value = turned[:, -1].mode().values
-        tail = (turned == value).flip(1).cumprod(1).flip(1).bool()
-        long = tail.sum(1)
-        only_there = tail.sum() >= .98*(turned == value).sum()
-        enough = (long > 0).double().mean() >= .5 and long.double().mean() >= 2 and len(long.unique()) > 1
-        if only_there and enough and len(turned[~tail].unique()) > 2: return tail if turned is x else tail.flip(1)
-    return None
-
-
-def padding_in(flight: TestFlight) -> Iterator[Tensor]:
-    for p in flight.batch.inputs:
-        t = p.tensor
-        if looks_like_mask(p, flight.batch):
-            hidden = t.bool() if t.dtype == torch.bool else t == 0
-            if hidden.any() and not hidden.all(): yield hidden
-        else:
-            where = padded_at(t)
-            if where is not None: yield where
-
-
 @claims("Padding is left out of the loss, and labels are left.",
         Known("padding counts", rank=58, lesson="14-patching", page="task",
               symptom="The loss falls fast to a small number, and answers are mostly padding.",
@@ -382,9 +358,9 @@ def counted(flight: TestFlight, seen: SeenLoss, call: LossCall) -> Iterator[Susp
     "Does the loss count labels at padded places?"
     labels, made = call.target, call.prediction
     if not made.requires_grad or made.dim() < 2: return
-    for where in padding_in(flight):
-        if where.numel() != labels.numel(): continue
-        flat = where.flatten() if labels.shape in (where.shape, where.flatten().shape) else where.T.flatten()
+    for x, where in padded_inputs(flight.batch):
+        flat = in_labels(x, where, labels)
+        if flat is None: continue
         there = labels.flatten()[flat]
         value = there.mode().values
         if (there == value).double().mean() < .8: continue  # labels of their own

@@ -226,14 +226,14 @@ class Run:
         return self.updates.values("update").double().cpu()[:, ~self.skipped]
 
     @cached_property
-    def ratio(self) -> Tensor:
-        "The median ratio of each step, without parameters that began at zero: their ratios mean nothing."
+    def ratios(self) -> Tensor:
+        "By parameter and step, without parameters that began at zero: their ratios mean nothing."
         data = self.updates.values("data").double().cpu()[:, ~self.skipped]
-        ratio = data
-        if data.shape[1]:
-            not_zero_first = data[:, 0] > 0
-            ratio = (self.update/data)[not_zero_first]
-        return ratio.nanquantile(.5, 0) if ratio.numel() else ratio.new_zeros(0)
+        return (self.update/data)[data[:, 0] > 0] if data.shape[1] else data
+
+    @cached_property
+    def ratio(self) -> Tensor: # The median of each step
+        return self.ratios.nanquantile(.5, 0) if self.ratios.numel() else self.ratios.new_zeros(0)
 
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #1860f703
 def of_kind(run: Run, *kinds: str) -> list[dict]: # The looks at outputs whose loss is one of these

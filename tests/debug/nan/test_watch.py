@@ -388,6 +388,32 @@ def test_backward_half_precision(x):
     assert names(error) == ("layer", "1", "backward") and "float16 ends at 65504" in str(error)
 
 
+def scaled(model, x, scale, n=30):
+    "The fault that is reported in a loop with a `GradScaler`, and the scale in the end."
+    scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=scale), torch.optim.SGD(model.parameters(), lr=1e-3)
+    error = None
+    try:
+        with find_nan(model):
+            for _ in range(n):
+                optimizer.zero_grad()
+                scaler.scale(total(model(x)).mean()).backward()
+                scaler.step(optimizer)
+                scaler.update()
+    except NonFiniteError as e: error = e
+    return error, scaler.get_scale()
+
+
+def test_a_scaler_looks_for_its_scale(x):
+    def in_half(*then): return net(Do(lambda x: x.half()*8), Do(lambda x: x.float()), *then)
+    error, scale = scaled(in_half(), x, 2.**18)
+    assert error is None and 1 < scale < 2.**18
+    # at a scale of 1 nothing can be lowered, and what is not finite is reported, as it is without float16
+    error, scale = scaled(in_half(Do(lambda x: (x*0).sqrt())), x, 2.**4)
+    assert names(error) == ("layer", "4", "backward") and scale == 1
+    error, scale = scaled(net(Do(lambda x: (x*0).sqrt())), x, 2.**18)
+    assert names(error) == ("layer", "2", "backward") and scale == 2.**18
+
+
 def test_loss_that_is_nan(x):
     error = fault(net(), x, lambda out: (out*0).log().sum()*0)
     assert names(error) == ("loss", "", "forward") and "output of the model: 8×2" in str(error)

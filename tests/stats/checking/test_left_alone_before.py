@@ -195,3 +195,58 @@ def test_large_numbers_are_a_note_where_16_samples_are_learned(rate, sure):
     optimizer = torch.optim.Adam(model.parameters(), rate)
     rows = found(model, F.cross_entropy, (x*100, y), "inputs not scaled", optimizer=optimizer, overfit=True, seconds=60)
     assert rows == [sure]
+
+
+def test_a_large_number_that_hides_scores_hides_no_difference():
+    def call(m, x):
+        scores = m(x).masked_fill(torch.arange(3) == 1, -1e9)
+        return F.cross_entropy(scores, (x[:, 0] > 0).long()*2)
+
+    class Hides(nn.Sequential):
+        def forward(self, x): return super().forward(x).masked_fill(torch.arange(3) == 1, -1e9)
+    assert not found(Hides(*net()), None, data()[0], "input unused", call=call)
+    assert not found(Hides(*net()), F.cross_entropy, data(), "input unused")
+    assert found(Blind(), F.cross_entropy, data(), "input unused")
+
+
+def test_a_loss_that_falls_without_end_has_no_right_rate():
+    "Chances times rewards below zero."
+    torch.manual_seed(0)
+    x, tried, reward = torch.randn(32, 6), torch.arange(32) % 3, torch.randn(32)
+    def call(m, batch): return (batch[2]*F.cross_entropy(m(batch[0]), batch[1], reduction="none")).mean()
+    model = net()
+    rate = torch.optim.SGD(model.parameters(), lr=1e4)
+    assert not found(model, None, (x, tried, reward), "learning rate too large", call=call, optimizer=rate,
+                     overfit=True)
+    assert found(model, F.cross_entropy, (x, tried), "learning rate too large", optimizer=rate, overfit=True)
+
+
+def test_batches_of_other_parts_are_not_compared():
+    torch.manual_seed(0)
+    def of(n, scale): return [(scale*torch.randn(16, 6), torch.arange(16) % 3) for _ in range(n)]
+    two, three = of(8, 5.), [(x, x + 1, y) for x, y in of(8, 1.)]
+    def call(m, batch): return F.cross_entropy(m(batch[0]), batch[-1])
+    what = "validation differs from training"
+    assert not found(net(), None, three, what, call=call, train=three, valid=two)
+    assert found(net(), None, of(8, 1.), what, call=call, train=of(8, 1.), valid=two)
+
+
+class Heads(nn.Module):
+    "What a model says of the words after the next one."
+    def __init__(self, n):
+        super().__init__()
+        self.word, self.gru = nn.Embedding(20, 16), nn.GRU(16, 16, batch_first=True)
+        self.heads = nn.ModuleList(nn.Linear(16, 20) for _ in range(n))
+
+    def forward(self, x):
+        x = self.gru(self.word(x))[0]
+        return [head(x).transpose(1, 2) for head in self.heads]
+
+
+def test_heads_for_several_later_words():
+    torch.manual_seed(0)
+    x = torch.randint(20, (32, 11))
+    def call(m, x): return sum(F.cross_entropy(out, x[:, 2 + i:9 + i]) for i, out in enumerate(m(x[:, :7])))
+    what = "target too far ahead"
+    assert found(Heads(1), None, x, what, call=call) == ["likely"]
+    assert found(Heads(3), None, x, what, call=call) == ["note"]

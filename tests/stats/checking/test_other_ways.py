@@ -415,3 +415,96 @@ def test_points_of_one_pair_are_no_samples():
     model = Flat(f, a=nn.Linear(16, 8), b=nn.Linear(2, 1))
     batch = torch.randn(1, 16, 16), torch.randn(1, 2, 16), torch.randperm(16)
     assert not said("samples leak", model, batch)
+
+# ---- Numbers that float16 does not hold
+
+def in_half(f):
+    def call(m, batch):
+        x, y = batch
+        return f(m(x).half(), y.half()).float()
+    return call
+
+
+@few("f", [
+    lambda out, y: 1 - (out.sigmoid()*y[:, None]*2e4).sum()/(y*2e4).sum(),
+    lambda out, y: ((out*300)**2).mean(), lambda out, y: (out*12).exp().sum(1).log().mean(),
+    lambda out, y: F.mse_loss(out*400, out.detach()), lambda out, y: ((out*9).float()*1e5).half().mean()])
+def test_a_result_beyond_float16(f):
+    torch.manual_seed(0)
+    batch = torch.randn(24, 20)*3, torch.ones(24)
+    (sure, evidence), = said("float16 limit", nn.Linear(20, 5), batch, call=in_half(f))
+    assert sure == "certain" and "gives Inf in float16, which ends at 65,504" in evidence
+    # so does what is infinite in float32 as well, and a mask, but these are no limit of float16
+    for other in (lambda out, y: ((out*0)**-1).mean(), lambda out, y: (out - (1 - y[:, None])*1e9).softmax(1).amax()):
+        assert not said("float16 limit", nn.Linear(20, 5), batch, call=in_half(other))
+
+
+@few("f", [lambda out: F.normalize(out, dim=1), lambda out: F.normalize(out, eps=1e-10),
+           lambda out: F.normalize(out, 2., 1, 1e-9)])
+def test_the_guard_of_a_function(f):
+    batch = torch.cat([torch.zeros(2, 20), torch.randn(22, 20)]), torch.ones(24)
+    def call(m, batch, half): return f(m(batch[0]).to(half)).float().square().sum(1).mean()
+    model = nn.Linear(20, 5, bias=False)
+    (sure, evidence), = said("epsilon is lost", model, batch, call=partial(call, half=torch.float16))
+    assert sure == "likely" and "the eps of `normalize`, is 0 in float16" in evidence
+    assert not said("float16 limit", model, batch, call=partial(call, half=torch.float16))
+    assert not said("epsilon is lost", model, batch, call=partial(call, half=torch.float32))
+
+# ---- Padding
+
+def texts(n=24, long=9):
+    "Words that follow each other, and behind them zeros."
+    lengths = 2 + torch.arange(n) % (long - 3)
+    return torch.where(torch.arange(long) < lengths[:, None], torch.randint(1, 12, (n, long)), 0)
+
+
+class Writer(nn.Module):
+    def __init__(self, n=20):
+        super().__init__()
+        self.word, self.gru, self.last = nn.Embedding(n, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, n)
+
+    def forward(self, x): return self.last(self.gru(self.word(x))[0]).transpose(1, 2)
+
+
+def next_word(m, x, **ignore): return F.cross_entropy(m(x[:, :-1]), x[:, 1:], **ignore)
+
+
+def with_kind(m, x, **ignore):  # a text and behind it the answer, of other words
+    both = torch.cat([x, 15 + x[:, :4] % 4], 1)
+    return F.cross_entropy(m(both).flip(2), both, **ignore)
+
+
+def in_rows(m, x, **ignore): return F.cross_entropy(m(x).transpose(1, 2)[:, :-1].reshape(-1, 20),
+                                                    x[:, 1:].reshape(-1), **ignore)
+
+
+@few("loss", [next_word, with_kind, in_rows])
+def test_padding_counts_wherever_the_text_is_among_the_labels(loss):
+    torch.manual_seed(0)
+    (sure, evidence), = said("padding counts", Writer(), texts(), call=loss)
+    assert sure == "likely" and "of the labels that count are 0 at padded places" in evidence
+    assert not said("padding counts", Writer(), texts(), call=partial(loss, ignore_index=0))
+
+
+class Judge(nn.Module):
+    def __init__(self, causal=False):
+        super().__init__()
+        self.word, self.attention = nn.Embedding(20, 16), nn.MultiheadAttention(16, 2, batch_first=True)
+        self.kind, self.last, self.causal = nn.Embedding(2, 16), nn.Linear(16, 5), causal
+
+    def forward(self, x, kind, mask):
+        v = self.word(x) + self.kind(kind)
+        later = torch.ones(x.size(1), x.size(1)).triu(1).bool() if self.causal else None
+        out = self.attention(v, v, v, key_padding_mask=mask == 0, attn_mask=later)[0]
+        return self.last(out).mean(2)[:, :5] if self.causal else self.last(out[:, 0])
+
+
+def test_a_mask_that_shows_the_padding():
+    torch.manual_seed(0)
+    x, y = texts(), torch.arange(24) % 5
+    kind, shown = (torch.arange(9) > 3).long().expand(24, 9)*(x > 0), (x > 0).long()
+    (sure, evidence), = said("mask ignored", Judge(), {"x": x, "kind": kind, "mask": torch.ones_like(x), "labels": y})
+    assert sure == "likely" and evidence.startswith("mask is 1 at all places, also where x is padded")
+    assert not said("mask ignored", Judge(), {"x": x, "kind": kind, "mask": shown, "labels": y})
+    whole = torch.randint(1, 12, (24, 9))
+    assert not said("mask ignored", Judge(), {"x": whole, "kind": kind, "mask": torch.ones_like(x), "labels": y})

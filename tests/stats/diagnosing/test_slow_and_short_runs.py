@@ -144,3 +144,28 @@ def test_a_part_that_begins_at_zero_begins_slowly(lr, n, digits):
     with torch.no_grad(): model[2].weight *= .1
     model = nn.Sequential(Lora(model[0]), nn.ReLU(), Lora(model[2]))
     assert not alarms(trained(model, digits, n, lr))
+
+
+# A head that is new, on a body that has learned
+
+def with_body(of_body, of_head):
+    "What is said of the rate of a run whose body and head have rates of their own."
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh())
+    head = nn.Linear(32, 10)
+    model = nn.Sequential(nn.Flatten(), body, head)
+    optimizer = torch.optim.Adam([{"params": body.parameters(), "lr": of_body},
+                                  {"params": head.parameters(), "lr": of_head}])
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as s:
+        for x, y in [*hl.digits().train]*3:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            s.step(loss)
+    return [f.sure for f in hl.diagnose(s) if f.what == "learning rate too small"]
+
+
+def test_a_new_head_moves_and_its_body_hardly_does():
+    assert not with_body(1e-6, 3e-3)
+    assert with_body(1e-6, 1e-6) == ["possible"]
