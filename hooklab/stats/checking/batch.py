@@ -283,7 +283,7 @@ def masked_by(mask: BatchPart, batch: SampleBatch) -> list[BatchPart]:
         if x is not mask and has_data and fits: found.append(x)
     return found
 
-# %% ../../../nbs/lib/stats/checking/batch.ipynb #a58e59f8
+# %% ../../../nbs/lib/stats/checking/batch.ipynb #3876c33c
 def padded_at(x: Tensor) -> Tensor | None:
     "Where a batch of sequences is padded; None if it does not look so."
     if x.dim() != 2 or x.is_floating_point() or x.is_complex() or x.size(1) < 3: return None
@@ -309,7 +309,7 @@ def padded_inputs(batch: SampleBatch) -> Iterator[tuple[Tensor, Tensor]]:
             if where is not None: yield t, where
 
 
-# %% ../../../nbs/lib/stats/checking/batch.ipynb #80e09b11
+# %% ../../../nbs/lib/stats/checking/batch.ipynb #ee84ec96
 def in_labels(x: Tensor, where: Tensor, labels: Tensor) -> Tensor | None:
     """Which labels, as one row, are those of the places where `x` is padded: all labels may be for its places, or `x` is
     a part of them, moved or not, as where a text is its own target; None if neither is so."""

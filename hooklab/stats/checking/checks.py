@@ -6,8 +6,13 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/checks.ipynb #2f3d835f
+import linecache
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
+
+import torch
 
 from hooklab.stats.diagnosing.faults import BEFORE, PAGE_OF, Fault
 
@@ -24,6 +29,21 @@ class NotLookedAt(Exception): "Why a check could not be made."
 
 
 Check = Iterator[Suspect] # It yields what it finds, and returns what it says if it finds nothing
+
+# %% ../../../nbs/lib/stats/checking/checks.ipynb #97f53e6e
+OURS = Path(sys.modules[Suspect.__module__].__file__).parents[2]
+NOT_THE_USERS = f"{Path(torch.__file__).parent}/", f"{OURS}/"
+
+
+def line_now() -> str:
+    "The line of the user's program that runs now."
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
+        frame = frame.f_back
+    if frame is None: return ""
+    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip()
+    if len(text) > 80: text = f"{text[:79]}…"
+    return f" (`{text}`)" if text else ""
 
 # %% ../../../nbs/lib/stats/checking/checks.ipynb #24006d76
 class Known(NamedTuple):

@@ -7,11 +7,13 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #39714d8e
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import contextmanager, nullcontext
+from math import isfinite
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ...hooks.distributed import is_dtensor
 from ...hooks.names import class_name
@@ -19,7 +21,7 @@ from ...hooks.putting_back import putting_back
 from ...hooks.select import layers, runs, unwrap
 from ...hooks.tree import tensors
 from ...debug.comparing.losses import seeded
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims, line_now
 from .loss import nodes_before, op
 from .trial import TestFlight, differs, heard, same
 from ..diagnosing.evidence import in_digits
@@ -262,10 +264,10 @@ def slope_along(flight: TestFlight, mode: str, grads: dict[str, Tensor], base: f
     return Slope(narrow, doubt, by_gradient, usual)
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #9f1f1b1a
-def whole_gradient(flight: TestFlight, mode: str) -> tuple[dict[str, Tensor], float]:
-    "The gradients of one pass that are not zero, and its loss."
+def whole_gradient(flight: TestFlight, mode: str, watch: Any = None) -> tuple[dict[str, Tensor], float]:
+    "The gradients of one pass that are not zero, and its loss; `watch` is on while the pass goes forward."
     for p in flight.trained.values(): p.grad = None
-    loss = flight.run(flight.batch.raw, mode).loss
+    with watch or nullcontext(): loss = flight.run(flight.batch.raw, mode).loss
     if not loss.requires_grad:
         raise NotLookedAt("the loss has no graph")
     loss.backward()
@@ -287,6 +289,46 @@ def steady_mode(flight: TestFlight) -> str:
     if not mode:
         raise NotLookedAt("the model returns something else each time for the same batch")
     return mode
+
+
+# %% ../../../nbs/lib/stats/checking/dependence.ipynb #c2ce500c
+TAKEN = "item", "__float__", "tolist", "detach"
+DIFFERENCES = "sub", "__sub__", "__rsub__", "sub_", "__isub__"
+
+
+class TakenAsNumbers(TorchFunctionMode):
+    "Doubles single numbers that are taken out of the graph, as by `item`, and notes where."
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+        self.doubled = {}  # what was detached, by its id, with what it was taken from: it is not doubled again
+        self.goes_round = False  # does a term lose its value and keep its gradient, as `x - x.detach()` does?
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if name in DIFFERENCES and len(args) > 1:
+            sources = [self.doubled.get(id(t), (None, None))[1] for t in args[:2]]
+            self.goes_round |= any(s is not None and any(s is t for t in args[:2]) for s in sources)
+        is_data = name == "__get__" and getattr(getattr(func, "__self__", None), "__name__", "") == "data"
+        own = args[0] if args and isinstance(args[0], Tensor) else None
+        if own is None or own.numel() != 1 or not own.requires_grad or id(own) in self.doubled:
+            return result
+        if not (is_data or name in TAKEN) or isinstance(result, list): return result
+        self.lines.append(line_now())
+        result = 2*result
+        if isinstance(result, Tensor): self.doubled[id(result)] = result, own
+        return result
+
+
+def added_as_number(flight: TestFlight, mode: str, grads: dict[str, Tensor], base: float) -> str:
+    """Where a number is taken out of the graph that is added to the loss; empty if there is none. With twice that number
+    the loss is another, and its gradient is not: a factor would change both."""
+    taken = TakenAsNumbers()
+    again, loss = whole_gradient(flight, mode, taken)
+    if not taken.lines or taken.goes_round or loss == base or not isfinite(loss) or again.keys() != grads.keys(): return ""
+    stays = all(torch.equal(grads[name], grad) for name, grad in again.items())
+    return taken.lines[0] if stays else ""
 
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #c26ca185
@@ -314,6 +356,11 @@ def gradient_is_whole(flight: TestFlight) -> Check:
     mode = steady_mode(flight)
     grads, base = whole_gradient(flight, mode)
     if not grads: raise NotLookedAt("all gradients are zero")
+    line = added_as_number(flight, mode, grads, base)
+    if line:
+        yield Suspect("term without gradient", "likely", f"A number is taken out of the graph{line} and added to the loss. "
+                      "With twice that number the loss is another one, and all gradients are the same.")
+        return ""
     slopes = [slope_along(flight, mode, grads, base, seed) for seed in range(2)]
     if not any(s.differs for s in slopes): return ""
     slopes += [slope_along(flight, mode, grads, base, seed) for seed in (2, 3)]

@@ -6,13 +6,10 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #10d0f23e
-import linecache
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ...hooks.select import first_few
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims, line_now
 from .loss import ACTIVATIONS, ONLY_TURNED, nodes_before, op
 from .loss_calls import DISTANCES, LOSSES, first_calls
 from .probes import is_graph
@@ -28,21 +25,6 @@ from .optimizers import leaves_of
 from .training import owners
 from .trial import TestFlight
 from ..diagnosing.evidence import in_digits
-
-# %% ../../../nbs/lib/stats/checking/operations.ipynb #28609edb
-OURS = Path(sys.modules[TestFlight.__module__].__file__).parents[2]
-NOT_THE_USERS = f"{Path(torch.__file__).parent}/", f"{OURS}/"
-
-
-def line_now() -> str:
-    "The line of the user's program that runs now."
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
-        frame = frame.f_back
-    if frame is None: return ""
-    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip()
-    if len(text) > 80: text = f"{text[:79]}…"
-    return f" (`{text}`)" if text else ""
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #306ed661
 LINEAR = {"add", "sub", "rsub", "neg", "__neg__", "mean", "sum", "stack", "cat", "squeeze", "view", "reshape", "to",

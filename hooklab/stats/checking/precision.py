@@ -16,8 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from hooklab.stats.diagnosing.schedule_faults import HALF_OF_LEAST, lost_in_optimizer
-from hooklab.stats.checking.checks import ONE_PASS, Check, Known, Suspect, claims
-from hooklab.stats.checking.operations import line_now
+from hooklab.stats.checking.checks import ONE_PASS, Check, Known, Suspect, claims, line_now
 from hooklab.stats.checking.trial import TestFlight
 from hooklab.stats.diagnosing.evidence import in_digits
 from hooklab.hooks.select import first_few

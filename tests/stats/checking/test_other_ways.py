@@ -508,3 +508,33 @@ def test_a_mask_that_shows_the_padding():
     assert not said("mask ignored", Judge(), {"x": x, "kind": kind, "mask": shown, "labels": y})
     whole = torch.randint(1, 12, (24, 9))
     assert not said("mask ignored", Judge(), {"x": whole, "kind": kind, "mask": torch.ones_like(x), "labels": y})
+
+# ---- Numbers in the place of terms
+
+def two_terms(number):
+    def call(m, batch):
+        out = m(batch[0])
+        return F.cross_entropy(out, batch[1]) + .05*number(out.square().mean())
+    return call
+
+
+def logged(m, batch):
+    "Numbers that are printed, that scale a term, or that the gradient goes round on purpose."
+    out = m(batch[0])
+    loss, other = F.cross_entropy(out, batch[1]), out.square().mean()
+    [].append(f"{loss.item()}, {float(other.detach())}")
+    return loss + other*(loss.detach()/other.detach()) + (loss - loss.detach())
+
+
+@few("number", [lambda t: t.item(), lambda t: t.detach(), lambda t: t.data, lambda t: float(t.detach()),
+                lambda t: t.detach().clone().item(), lambda t: torch.tensor(t.item())])
+def test_a_term_that_is_a_number(number):
+    torch.manual_seed(0)
+    sure, evidence = said("term without gradient", nn.Linear(20, 5), call=two_terms(number))[0]
+    assert sure == "likely" and "With twice that number the loss is another one" in evidence
+    assert not said("term without gradient", nn.Linear(20, 5), call=two_terms(lambda t: t))
+
+
+def test_numbers_that_are_no_terms():
+    torch.manual_seed(0)
+    assert not [s for s, _ in said("term without gradient", nn.Linear(20, 5), call=logged) if s != "note"]
