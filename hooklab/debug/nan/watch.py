@@ -244,7 +244,8 @@ class NanWatch(Group):
         backward.let_go()
         self._note_old(backward)
         self.spoiled = set(backward.bad)
-        if found and not (backward.is_in_half() and looks_for_its_scale()): self.reporter.report(found, backward.part, backward.calls)
+        if found and backward.is_in_half() and looks_for_its_scale(): found = None
+        if found: self.reporter.report(found, backward.part, backward.calls)
         self._pass_is_judged(backward.part, "backward")
 
     def _note_old(self, backward: BackwardPass):

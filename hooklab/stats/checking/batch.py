@@ -311,8 +311,8 @@ def padded_inputs(batch: SampleBatch) -> Iterator[tuple[Tensor, Tensor]]:
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #ee84ec96
 def in_labels(x: Tensor, where: Tensor, labels: Tensor) -> Tensor | None:
-    """Which labels, as one row, are those of the places where `x` is padded: all labels may be for its places, or `x` is
-    a part of them, moved or not, as where a text is its own target; None if neither is so."""
+    """Which labels, as one row, are those of the places where `x` is padded: all labels may be for its places, or `x`
+    is a part of them, moved or not, as where a text is its own target; None if neither is so."""
     n, long = x.shape
     if where.numel() == labels.numel():
         return where.flatten() if labels.shape in (where.shape, where.flatten().shape) else where.T.flatten()

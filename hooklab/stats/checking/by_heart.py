@@ -147,8 +147,6 @@ def apart_by_chance(flight: TestFlight, draws: int = 5) -> float:
     return max(losses) - min(losses)
 
 
-WITHOUT_END = 100  # times its size at first: a loss of chances times rewards below zero falls on, and no rate is right
-
 
 def may_be_at_its_least(first: Lesson, floor: float | None, fallen: float) -> bool:
     "Is it unknown how far a loss could fall that has fallen a little? Of one below zero nobody knows."
@@ -201,8 +199,6 @@ def learns_by_heart(flight: TestFlight) -> Check:
         lesson = taught(flight, raw, adam(lr), seconds, floor or 0)
         lessons.append(lesson)
         if not lesson.learned or lesson.blown_up: continue
-        if first.blown_up and lesson.end < -WITHOUT_END*max(1, abs(first.start)):
-            raise NotLookedAt(f"the loss falls without end: to {in_digits(lesson.end)}")
         much_lower = lesson.end <= first.end - .1*abs(first.end)
         if own and not first.blown_up and not much_lower:
             return f"{first}"
@@ -225,10 +221,15 @@ def learns_by_heart(flight: TestFlight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0061
+WITHOUT_END = 100  # times its size at first: a loss of chances times rewards below zero falls on, and no rate is right
+
+
 def rate_is_to_blame(flight: TestFlight, own: Lesson, adam: Lesson, lr: float) -> Iterator[Suspect]:
     evidence = (f"The loss went {own}, and with Adam at {lr:g} {adam}; "
             f"a step moves parameters by up to {in_digits(own.moved)} of their length.")
     if own.leapt:
+        if adam.end < -WITHOUT_END*max(1, abs(adam.start)):
+            raise NotLookedAt(f"the loss falls without end: to {in_digits(adam.end)}")
         warming_up = any("initial_lr" in group for o in flight.optimizers for group in o.param_groups)
         yield Suspect("learning rate too large", "possible" if warming_up else "likely", evidence)
     else:

@@ -322,11 +322,12 @@ class TakenAsNumbers(TorchFunctionMode):
 
 
 def added_as_number(flight: TestFlight, mode: str, grads: dict[str, Tensor], base: float) -> str:
-    """Where a number is taken out of the graph that is added to the loss; empty if there is none. With twice that number
-    the loss is another, and its gradient is not: a factor would change both."""
+    """Where a number is taken out of the graph that is added to the loss; empty if there is none. With twice that
+    number the loss is another, and its gradient is not: a factor would change both."""
     taken = TakenAsNumbers()
     again, loss = whole_gradient(flight, mode, taken)
-    if not taken.lines or taken.goes_round or loss == base or not isfinite(loss) or again.keys() != grads.keys(): return ""
+    if not taken.lines or taken.goes_round: return ""
+    if loss == base or not isfinite(loss) or again.keys() != grads.keys(): return ""
     stays = all(torch.equal(grads[name], grad) for name, grad in again.items())
     return taken.lines[0] if stays else ""
 
@@ -358,8 +359,8 @@ def gradient_is_whole(flight: TestFlight) -> Check:
     if not grads: raise NotLookedAt("all gradients are zero")
     line = added_as_number(flight, mode, grads, base)
     if line:
-        yield Suspect("term without gradient", "likely", f"A number is taken out of the graph{line} and added to the loss. "
-                      "With twice that number the loss is another one, and all gradients are the same.")
+        yield Suspect("term without gradient", "likely", f"A number is taken out of the graph{line} and added to the "
+                      "loss. With twice that number the loss is another one, and all gradients are the same.")
         return ""
     slopes = [slope_along(flight, mode, grads, base, seed) for seed in range(2)]
     if not any(s.differs for s in slopes): return ""

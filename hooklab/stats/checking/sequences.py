@@ -213,8 +213,9 @@ def sees_the_past_only(flight: TestFlight) -> Check:
     x = nearest.x
     if nearest.by > 1:
         several = len({one.by for one in ahead}) > 1  # as where heads ask for the words after the next one
-        yield Suspect("target too far ahead", "note" if several else "likely", f"The target is the place {nearest.by} after the last one "
-                      f"that is seen: {x.name} goes in, and what comes next in it is never asked for.")
+        yield Suspect("target too far ahead", "note" if several else "likely",
+                      f"The target is the place {nearest.by} after the last one that is seen: {x.name} goes in, and "
+                      "what comes next in it is never asked for.")
         return ""
     layer = layer_that_sees(flight, nearest)
     where = f", and first in what {layer} returns" if layer else ""

@@ -161,14 +161,7 @@ class TestFlight:
             return self.without_graph(raw, mode)
         return Flown(map_tensors(Tensor.detach, flown.output), flown.loss.detach())
 
-# %% ../../../nbs/lib/stats/checking/trial.ipynb #10f77d94
-def same(a: Flown, b: Flown) -> bool:
-    "Are two outputs the same, up to rounding? Without outputs, are the losses?"
-    outputs = [(x, y) for (_, x), (_, y) in zip(a.floats, b.floats)]
-    pairs = outputs or [(a.loss, b.loss)]
-    return all(x.shape == y.shape and not differs(x, y).any() for x, y in pairs)
-
-
+# %% ../../../nbs/lib/stats/checking/trial.ipynb #1826ebd7
 def largest(x: Tensor) -> Tensor:
     "The largest size of a number, without one that fills several places, as -1e9 does where scores are hidden."
     sizes = x.abs().nan_to_num(0, 0, 0)
@@ -183,6 +176,14 @@ def differs(x: Tensor, y: Tensor) -> Tensor:
     are_close = (x - y).abs() <= 1e-5*largest(x.detach()) if x.numel() else x == y
     are_nan = x.isnan() & y.isnan()
     return ~are_close.logical_or(x == y).logical_or(are_nan)
+
+
+# %% ../../../nbs/lib/stats/checking/trial.ipynb #10f77d94
+def same(a: Flown, b: Flown) -> bool:
+    "Are two outputs the same, up to rounding? Without outputs, are the losses?"
+    outputs = [(x, y) for (_, x), (_, y) in zip(a.floats, b.floats)]
+    pairs = outputs or [(a.loss, b.loss)]
+    return all(x.shape == y.shape and not differs(x, y).any() for x, y in pairs)
 
 
 def check_quiet(flight: TestFlight):

@@ -99,7 +99,6 @@ def jump_of_rate(run: Run) -> Iterator[Seen]:
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #ae9af84e
 RATIO_SMALL_AND_STILL = 6e-4  # as RATIO_SMALL, where the loss does not move either
-RATIO_USUAL, A_PART = 1e-3, .2  # if so many parameters move as is usual, the rate is not too small for all
 LOWERED = 3  # times: by a schedule, between the parts of a run that are recorded one after the other
 STILL = .005  # relative change of outputs, from the first third of a run to the last
 
@@ -122,10 +121,9 @@ def little_movement(run: Run) -> Iterator[Seen]:
     begun = run.facts.get("begun", {})
     if still_rises(rates) or begun.get("rate", 0) > LOWERED*rates.max(): return  # a schedule has made it small
     still = ratio.median() < RATIO_SMALL_AND_STILL and run.once(loss_does_not_fall)
-    if ratio.quantile(MOSTLY) >= RATIO_SMALL and not still:
-        return
-    fast = run.ratios.nanquantile(1 - A_PART, 0)
-    if fast[fast > 0].median() >= RATIO_USUAL and not still: return  # a new head, on a body with a small rate
+    fast = run.ratios.nanquantile(.8, 0)  # a fifth of the parameters move more, as in a new head on a slow body
+    is_usual = ratio.quantile(MOSTLY) >= RATIO_SMALL or fast[fast > 0].median() >= 10*RATIO_SMALL
+    if is_usual and not still: return
     yield Seen([], run.outputs.span(0), "likely" if len(ratio) >= SOON else "possible",
                f"A step moves parameters by {in_digits(ratio.median())} of their length. About 0.001 is usual.")
 

@@ -452,13 +452,13 @@ def test_the_guard_of_a_function(f):
 
 # ---- Padding
 
-def texts(n=24, long=9):
+def padded_texts(n=24, long=9):
     "Words that follow each other, and behind them zeros."
     lengths = 2 + torch.arange(n) % (long - 3)
     return torch.where(torch.arange(long) < lengths[:, None], torch.randint(1, 12, (n, long)), 0)
 
 
-class Writer(nn.Module):
+class NextWord(nn.Module):
     def __init__(self, n=20):
         super().__init__()
         self.word, self.gru, self.last = nn.Embedding(n, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, n)
@@ -481,9 +481,9 @@ def in_rows(m, x, **ignore): return F.cross_entropy(m(x).transpose(1, 2)[:, :-1]
 @few("loss", [next_word, with_kind, in_rows])
 def test_padding_counts_wherever_the_text_is_among_the_labels(loss):
     torch.manual_seed(0)
-    (sure, evidence), = said("padding counts", Writer(), texts(), call=loss)
+    (sure, evidence), = said("padding counts", NextWord(), padded_texts(), call=loss)
     assert sure == "likely" and "of the labels that count are 0 at padded places" in evidence
-    assert not said("padding counts", Writer(), texts(), call=partial(loss, ignore_index=0))
+    assert not said("padding counts", NextWord(), padded_texts(), call=partial(loss, ignore_index=0))
 
 
 class Judge(nn.Module):
@@ -501,7 +501,7 @@ class Judge(nn.Module):
 
 def test_a_mask_that_shows_the_padding():
     torch.manual_seed(0)
-    x, y = texts(), torch.arange(24) % 5
+    x, y = padded_texts(), torch.arange(24) % 5
     kind, shown = (torch.arange(9) > 3).long().expand(24, 9)*(x > 0), (x > 0).long()
     (sure, evidence), = said("mask ignored", Judge(), {"x": x, "kind": kind, "mask": torch.ones_like(x), "labels": y})
     assert sure == "likely" and evidence.startswith("mask is 1 at all places, also where x is padded")
