@@ -28,15 +28,21 @@ UPPER = {"clamp": 2, "clamp_": 2, "clip": 2, "clamp_max": 1, "clamp_max_": 1}
 MADE_OF_NUMBERS = "tensor", "new_tensor", "as_tensor", "scalar_tensor", "full", "new_full", "full_like"
 LIMITS = "minimum", "min", "where", *UPPER
 GUARDED = {"normalize": 1e-12, "cosine_similarity": 1e-8}  # functions with a guard of their own
-SHORT = torch.float16, torch.bfloat16
+SHORT = torch.bfloat16, torch.float16  # the coarser one first
 
 
 def rounded(number: float, dtype: torch.dtype) -> float:
     return torch.tensor(number, dtype=dtype).item()
 
 
-def kind_of(t: Tensor) -> str:
-    return str(t.dtype).removeprefix("torch.")
+def name_of(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
+def kind_of(t: Tensor) -> str: return name_of(t.dtype)
+
+
+def computed_in(x: Tensor) -> torch.dtype:
+    "The dtype in 16 bits that holds all of these numbers, where not all are whole ones: they were cast behind it."
+    if x.dtype in SHORT or (x == x.round()).all(): return x.dtype
+    return next((dtype for dtype in SHORT if torch.equal(x.to(dtype).to(x.dtype), x)), x.dtype)
 
 
 CASTS = "to", "type", "type_as", "half", "bfloat16"
@@ -75,8 +81,8 @@ class SmallNumbers(TorchFunctionMode):
         if own is not None and own.is_floating_point():
             if name in SUMS or name in LOWER or name in UPPER:
                 self.look(name, args, kwargs)
-            if name in ("sin", "cos", "sin_", "cos_") and own.dtype in SHORT:
-                self.look_at_angles(own)
+            if name in ("sin", "cos", "sin_", "cos_"):
+                self.look_at_angles(own.detach())
         if name in LIMITS and self.limits and own is not None:
             self.look_at_tensors([t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)])
         result = func(*args, **kwargs)
@@ -147,13 +153,15 @@ class SmallNumbers(TorchFunctionMode):
 
     def look_at_angles(self, x: Tensor):
         "Is the distance to the next number of the dtype more than half a radian?"
-        angles = x.detach().abs()
-        eps = torch.finfo(x.dtype).eps
+        dtype = computed_in(x)
+        if dtype not in SHORT: return
+        angles = x.abs()
+        eps = torch.finfo(dtype).eps
         is_coarse = angles.float()*eps >= .5
         if is_coarse.double().mean().item() < .01: return
         most = angles.max()
         to_next = most.float()*eps
-        self.equal[f"angles go up to {in_digits(most)} in {kind_of(x)}, where the next number is "
+        self.equal[f"angles go up to {in_digits(most)} in {name_of(dtype)}, where the next number is "
                    f"{in_digits(to_next)} away"] = None
 
 

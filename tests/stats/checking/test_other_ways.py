@@ -168,6 +168,18 @@ def test_places_in_16_bits():
     assert not said("lost in rounding", turned(torch.float32)) + said("lost in rounding", turned(torch.bfloat16, 0))
 
 
+def test_angles_that_were_cast_when_they_were_rounded():
+    def turned(m, x, kind):
+        places, frequency = torch.arange(400., 420)[:, None], m.a.weight.new_tensor([1., .3, .09, .027])
+        angle = (places.to(kind)*frequency.to(kind)).float()
+        return m.a(x + angle.cos().sum(1))
+    (sure, evidence), = said("lost in rounding", Flat(partial(turned, kind=torch.bfloat16), a=nn.Linear(20, 5)))
+    assert "angles go up to" in evidence and "in bfloat16" in evidence
+    assert not said("lost in rounding", Flat(partial(turned, kind=torch.float32), a=nn.Linear(20, 5)))
+    whole = Flat(lambda m, x: m.a(x + torch.arange(400., 420).cos()), a=nn.Linear(20, 5))
+    assert not said("lost in rounding", whole)
+
+
 @few("limit", [
     lambda p: p.clamp(max=1 - 1e-6), lambda p: torch.minimum(p, p.new_tensor(1 - 1e-6)),
     lambda p: p.clamp(1e-6, 1 - 1e-6), lambda p: torch.where(p > .9, p.new_full((), 1 - 1e-6), p)])
