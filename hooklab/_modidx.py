@@ -5644,6 +5644,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                             'hooklab/stats/checking/modes.py'),
                                               'hooklab.stats.checking.modes.distance_of': ( 'lib/stats/checking/modes.html#distance_of',
                                                                                             'hooklab/stats/checking/modes.py'),
+                                              'hooklab.stats.checking.modes.forgets': ( 'lib/stats/checking/modes.html#forgets',
+                                                                                        'hooklab/stats/checking/modes.py'),
                                               'hooklab.stats.checking.modes.given_to': ( 'lib/stats/checking/modes.html#given_to',
                                                                                          'hooklab/stats/checking/modes.py'),
                                               'hooklab.stats.checking.modes.in_train_mode': ( 'lib/stats/checking/modes.html#in_train_mode',

@@ -23,7 +23,7 @@
     starts     parameters that nothing has filled, scales of norms
     operations what single operations get: a column and a row, labels as logits, two activations
     sequences  does a model see what it predicts? Is the target too far ahead?
-    modes      does a pass in eval mode change train mode, and do running statistics fit the batches?
+    modes      does a pass in eval mode change train mode, a batch the next one, and do running statistics fit?
     by_heart   does a model learn 16 samples with its optimizer?
     first_weights would it learn them from other first weights?
 """

@@ -81,7 +81,7 @@ CAUSES = {
     "no step": {"no step", "gradients thrown away"},  # the optimizer's step is never called, or seldom
     # the loss is not divided, or the wrong steps count
     "accumulation": {"steps while gathering", "gradients thrown away"},
-    "state goes on": set(),                # a hidden state or memory that should be reset or detached
+    "state goes on": {"state goes on"},    # a hidden state or memory that should be reset or detached
     "state is lost": {"state is lost"},  # a hidden state or memory that should go on
     "other loss": set(),                   # backward is called on another loss than the one that is meant
     "parts in a wrong order": set(),       # of a GAN, an actor and critic, a teacher

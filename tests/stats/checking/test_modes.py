@@ -70,3 +70,28 @@ def test_what_eval_mode_leaves_behind(layer): assert said(layer) == ["likely"]
     Drop(False), nn.Dropout(.5), nn.BatchNorm1d(8), Counts(), Caches(),
     nn.utils.spectral_norm(nn.Linear(8, 8)), nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8))])
 def test_layers_that_are_the_same_afterwards(layer): assert not said(layer)
+
+
+class Remembers(nn.Module):
+    "A recurrent net that may begin where the batch before has ended."
+    def __init__(self, keeps):
+        super().__init__()
+        self.rnn, self.out, self.state, self.keeps = nn.GRU(4, 8, batch_first=True), nn.Linear(8, 3), None, keeps
+
+    def forward(self, x):
+        rows, state = self.rnn(x, self.state)
+        if self.keeps: self.state = state.detach()
+        return self.out(rows[:, -1])
+
+
+class Normed(nn.Sequential):
+    def __init__(self): super().__init__(nn.Flatten(), nn.BatchNorm1d(20), nn.Linear(20, 3), nn.Dropout())
+
+
+@pytest.mark.parametrize("model, goes_on", [
+    (lambda: Remembers(True), True), (lambda: Remembers(False), False), (Normed, False)])
+def test_what_goes_on_from_batch_to_batch(model, goes_on):
+    torch.manual_seed(0)
+    data = [(torch.randn(8, 5, 4), torch.arange(8) % 3) for _ in range(2)]
+    found = hl.preflight(model(), F.cross_entropy, data, overfit=False)
+    assert [f.sure for f in found if f.what == "state goes on"] == ["note"]*goes_on
