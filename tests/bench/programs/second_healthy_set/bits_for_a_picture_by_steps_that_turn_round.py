@@ -126,7 +126,7 @@ def train(parts: Parts, record) -> float:
     model, optimizer = parts.model, parts.optimizer
     with torch.no_grad(): parts.call(model, next(iter(parts.data)))
     with record.on(model, optimizer):
-        for _ in range(8):
+        for _ in range(6):
             for x in parts.data:
                 loss = parts.call(model, x)
                 optimizer.zero_grad()

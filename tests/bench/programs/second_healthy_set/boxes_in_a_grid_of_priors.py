@@ -49,7 +49,7 @@ def boxes_of(p, prior): return torch.cat([p[..., :2].sigmoid()*2 - .5, (p[..., 2
 
 
 def loss(output, targets):
-    image, kind, box = targets[:, 0].long(), targets[:, 1].long(), targets[:, 2:]
+    (image, kind), box = targets[:, :2].long().T, targets[:, 2:]
     wanted, of_box, of_kind = torch.zeros(output.shape[:-1]), 0, 0
     for k, prior in enumerate(priors):
         ratio = box[:, 2:]/prior
@@ -62,8 +62,7 @@ def loss(output, targets):
         of_box = of_box + (1 - same + empty).mean()
         of_kind = of_kind + F.binary_cross_entropy_with_logits(p[:, 5:], F.one_hot(kind[fits], CLASSES).float())
         wanted[at] = same.detach()
-    of_object = F.binary_cross_entropy_with_logits(output[..., 4], wanted)
-    return (.05*of_box + of_object + .5*of_kind)*len(output)
+    return (.05*of_box + F.binary_cross_entropy_with_logits(output[..., 4], wanted) + .5*of_kind)*len(output)
 
 
 def picture(empty):
@@ -83,12 +82,12 @@ def together(pictures):
 
 def build(repaired: bool) -> Parts:
     model = Detector()
-    norms = {id(p) for m in model.modules() if isinstance(m, nn.BatchNorm2d) for p in [m.weight]}
-    biases = [p for name, p in model.named_parameters() if name.endswith("bias")]
-    weights = [p for p in model.parameters() if p.ndim > 1]
+    biases, weights, norms = [], [], []
+    for name, p in model.named_parameters():
+        (biases if name.endswith("bias") else weights if p.ndim > 1 else norms).append(p)
     optimizer = torch.optim.SGD(biases, lr=.02, momentum=.937, nesterov=True)
     optimizer.add_param_group({"params": weights, "weight_decay": 5e-4})
-    optimizer.add_param_group({"params": [p for p in model.parameters() if id(p) in norms]})
+    optimizer.add_param_group({"params": norms})
     data = DataLoader([picture(.1) for _ in range(320)], BATCH, shuffle=True, collate_fn=together)
     valid = DataLoader([picture(0) for _ in range(200)], 2*BATCH, collate_fn=together)
     return Parts(model, optimizer, data, loss, valid=valid)
@@ -98,8 +97,8 @@ def missed(model, valid):
     wrong = []
     for x, targets in valid:
         with torch.no_grad(): p = model(x)
-        rows, columns = torch.meshgrid(torch.arange(GRID), torch.arange(GRID), indexing="ij")
-        box = boxes_of(p, priors[:, None, None]) + F.pad(torch.stack([columns, rows], -1), (0, 2))
+        cells = torch.stack(torch.meshgrid(torch.arange(GRID), torch.arange(GRID), indexing="xy"), -1)
+        box = boxes_of(p, priors[:, None, None]) + F.pad(cells, (0, 2))
         sure = (p[..., 4:5].sigmoid()*p[..., 5:].sigmoid()).flatten(1)
         best, of = sure.argmax(1), torch.arange(len(x))
         same, _ = overlap(box.flatten(1, 3)[of, best // CLASSES], targets[:, 2:])
@@ -110,7 +109,7 @@ def missed(model, valid):
 def train(parts: Parts, record) -> float:
     model, optimizer = parts.model, parts.optimizer
     average, updates, warm, last = deepcopy(model).eval(), 0, 3*len(parts.data), -1
-    def part(epoch): return (1 - math.cos(epoch*math.pi/EPOCHS))/2*(.1 - 1) + 1
+    def part(epoch): return 1 - .9*(1 - math.cos(epoch*math.pi/EPOCHS))/2
     with record.on(model, optimizer):
         for epoch in range(EPOCHS):
             model.train()
@@ -120,14 +119,12 @@ def train(parts: Parts, record) -> float:
                 accumulate = NOMINAL/BATCH
                 if i <= warm:
                     accumulate = max(1, round(1 + (accumulate - 1)*i/warm))
-                    for j, group in enumerate(optimizer.param_groups):
-                        start = 0 if j else .1
+                    for start, group in zip((.1, 0, 0), optimizer.param_groups):
                         group["lr"] = start + (.02*part(epoch) - start)*i/warm
                         group["momentum"] = .8 + (.937 - .8)*i/warm
                 value = parts.loss(model(x), targets)
                 value.backward()
                 if i - last < accumulate: continue
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 10)
                 optimizer.step()
                 optimizer.zero_grad()
                 record.step(value)

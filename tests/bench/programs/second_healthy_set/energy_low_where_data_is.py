@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from tests.bench.programs import Parts
 
 SOURCE, YEAR = "rosinality/igebm-pytorch train.py", 2019
-SIDE, STEPS, WALK, SIZE, BATCH = 8, 150, 10, 10., 32
+SIDE, STEPS, WALK, SIZE, BATCH = 8, 100, 10, 10., 32
 
 
 def pictures(n):

@@ -30,10 +30,11 @@ class MaskedConv(nn.Conv2d):
 
 def pictures(n):
     "Bars of one of three widths, upright or level, with a few pixels of another level."
-    width, start, level = torch.randint(2, 5, (n, 1, 1)), torch.randint(8, (n, 1, 1)), torch.randint(4, LEVELS, (n, 1, 1))
+    width, start, level = [torch.randint(low, high, (n, 1, 1)) for low, high in ((2, 5), (0, 8), (4, LEVELS))]
     bars = ((torch.arange(SIDE) + start) // width % 2*level).expand(n, SIDE, SIDE)
     bars = torch.where(torch.rand(n, 1, 1) < .5, bars, bars.mT)
-    return torch.where(torch.rand(n, SIDE, SIDE) < .03, torch.randint(LEVELS, (n, SIDE, SIDE)), bars)[:, None]/(LEVELS - 1)
+    other = torch.randint(LEVELS, bars.shape)
+    return torch.where(torch.rand(bars.shape) < .03, other, bars)[:, None]/(LEVELS - 1)
 
 
 def surprise(model, x): return F.cross_entropy(model(x), (x[:, 0]*(LEVELS - 1)).round().long())

@@ -65,8 +65,7 @@ class Views(Dataset):
     def __len__(self): return len(self.x)
 
     def __getitem__(self, i):
-        if self.y is None: return weak(self.x[i]), strong(self.x[i])
-        return weak(self.x[i]), self.y[i]
+        return weak(self.x[i]), strong(self.x[i]) if self.y is None else self.y[i]
 
 
 class Pairs:
@@ -86,8 +85,8 @@ def both_losses(model, batch):
     output = model(torch.cat([x, calm, wild]))
     of_calm, of_wild = output[len(x):].chunk(2)
     sure, guess = of_calm.detach().softmax(-1).max(-1)
-    return (F.cross_entropy(output[:len(x)], y)
-            + (F.cross_entropy(of_wild, guess, reduction="none")*(sure >= .95).float()).mean())
+    of_wild = F.cross_entropy(of_wild, guess, reduction="none")*(sure >= .95).float()
+    return F.cross_entropy(output[:len(x)], y) + of_wild.mean()
 
 
 def build(repaired: bool) -> Parts:
