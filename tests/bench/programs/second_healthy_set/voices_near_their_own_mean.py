@@ -4,7 +4,7 @@ Habits of the source: a batch is a few speakers with several utterances each, cu
 of the mean that it is compared with; the table of similarities is filled in place; a learned scale and shift begin at
 10 and -5, and their gradients are made a hundred times smaller; gradients are clipped to 3; the vectors are never
 negative and have length one; the last state of an LSTM is used; one rate, no end.
-Error: utterances of speakers never heard that are nearest to another's mean: .4; untrained .67, by chance .88."""
+Error: utterances of speakers never heard that are nearest to another's mean: .16 to .23; untrained .6, by chance .88."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -53,21 +53,21 @@ class Speakers(Dataset):
 
     def __getitem__(self, i):
         time = torch.arange(FRAMES)[:, None] + 20*torch.rand(UTTERANCES, 1, 1)
-        loud, said = 1.5*torch.randn(UTTERANCES, 1, 1), torch.randn(UTTERANCES, 4, BANDS).repeat_interleave(4, 1)
+        loud, said = 1.5*torch.randn(UTTERANCES, 1, 1), torch.randn(UTTERANCES, 8, BANDS).repeat_interleave(2, 1)
         return self.voice[i]*(.7 + (self.pace[i]*time).sin()) + loud + said + .3*torch.randn(UTTERANCES, FRAMES, BANDS)
 
 
 def build(repaired: bool) -> Parts:
     model = Encoder()
     data, valid = [DataLoader(Speakers(n), SPEAKERS, shuffle=True, collate_fn=torch.cat) for n in (160, 80)]
-    return Parts(model, torch.optim.Adam(model.parameters(), lr=5e-3), data, call=ge2e, valid=valid)
+    return Parts(model, torch.optim.Adam(model.parameters(), lr=3e-3), data, call=ge2e, valid=valid)
 
 
 def train(parts: Parts, record) -> float:
     model, optimizer = parts.model, parts.optimizer
     model.train()
     with record.on(model, optimizer):
-        for _ in range(16):
+        for _ in range(20):
             for sound in parts.data:
                 loss = parts.call(model, sound)
                 model.zero_grad()
