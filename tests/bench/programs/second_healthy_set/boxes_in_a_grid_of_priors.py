@@ -1,9 +1,10 @@
 """A detector finds a filled or a hollow rectangle, from two priors in each cell of a grid.
 
 Habits of the source: three groups of parameters, of which only the weights decay; rates and momentum are warmed up
-batch by batch, those of the biases from above; gradients of more and more batches are added up; the loss is that of a
-mean, times the batch size; the objectness is taught the overlap that was reached; the last biases start at the rates
-of the classes; images without an object are in the set; tests use a running average of the weights and buffers.
+batch by batch, those of the biases from above; gradients of more and more batches are added up and clipped; the loss
+is that of a mean, times the batch size; the objectness is taught the overlap that was reached; the last biases start
+at the rates of the classes; images without an object are in the set; tests use a running average of the weights and
+buffers.
 Error: share of objects that the surest box misses (overlap below one half, or the wrong class): .02; untrained .99."""
 import math
 from copy import deepcopy
@@ -125,6 +126,7 @@ def train(parts: Parts, record) -> float:
                 value = parts.loss(model(x), targets)
                 value.backward()
                 if i - last < accumulate: continue
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 10)
                 optimizer.step()
                 optimizer.zero_grad()
                 record.step(value)

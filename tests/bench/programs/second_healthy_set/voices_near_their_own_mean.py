@@ -4,7 +4,8 @@ Habits of the source: a batch is a few speakers with several utterances each, cu
 of the mean that it is compared with; the table of similarities is filled in place; a learned scale and shift begin at
 10 and -5, and their gradients are made a hundred times smaller; gradients are clipped to 3; the vectors are never
 negative and have length one; the last state of an LSTM is used; one rate, no end.
-Error: utterances of speakers never heard that are nearest to another's mean: .16 to .23; untrained .6, by chance .88."""
+Error: utterances of speakers never heard that are nearest to another's mean: .16 to .23; untrained .6, by chance
+.88."""
 import torch
 from torch import nn
 from torch.nn import functional as F
