@@ -4,7 +4,7 @@ Habits of the source: batches of a process that is one for all points; a bound t
 divergence divided by the number of all points; what is learned is a mean of zeros and a triangle that begins as one,
 in coordinates that make the prior plain, so that the divergence is zero at first; sizes are positive by softplus;
 the noise is a parameter of its own group; a little is added to the diagonal before each Cholesky step.
-Score: the squared error of the mean by the variance of the held-out values. Below .15; about 1 for the untrained one."""
+Score: the squared error of the mean by the variance of held-out values. Below .1; about 1 for the untrained one."""
 import math
 
 import torch

@@ -4,7 +4,7 @@ Habits of the source: what is drawn is the result of each layer, not the weights
 stays in training mode (it has neither norms nor dropout); the loss is the mean error times the number of all examples
 and a tenth of the divergence from the prior, so it is in the thousands; spreads begin very small, at the softplus of
 -5; softplus between the layers; means of likelihoods of several draws; a rate that waits for the loss of validation.
-Score: the part of wrong kinds of new pictures. Below .3; about .75 for the untrained model."""
+Score: the part of wrong kinds of new pictures. Below .15; about .75 for the untrained model."""
 import math
 
 import torch
