@@ -4,7 +4,7 @@ Habits of the source: each task is learned by a clone of the net with an Adam of
 whose state goes on from task to task; what the slow net gets for a gradient is its weights less those of the clone, and
 a plain step at a rate that falls from 1 to 0 in a line moves it; batch norm takes the batch when learning a task and
 its averages when tested, which begin anew with each clone; many more steps when tested than in training.
-Score: the part of wrong kinds in new tasks, by chance. Below .15; about .3 for untrained weights after the same steps."""
+Score: the part of wrong kinds in new tasks, by chance. Below .15; about .3 after those steps from untrained weights."""
 import copy
 
 import torch
