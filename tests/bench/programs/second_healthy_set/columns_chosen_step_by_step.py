@@ -18,9 +18,9 @@ SOURCE, YEAR = "dreamquark-ai/tabnet pytorch_tabnet/abstract_model.py", 2019
 COLUMNS, WIDE, STEPS, SIZES = 8, 8, 3, torch.tensor([1., 50, 1000, .01, 3, 20000, 5, .3])
 
 
-def linear(n: int, out: int, of_choice: bool = False):
+def linear(n: int, out: int, gated: bool = True):
     layer = nn.Linear(n, out, bias=False)
-    nn.init.xavier_normal_(layer.weight, gain=((n + out)/(4*n)**(1 if of_choice else .5))**.5)
+    nn.init.xavier_normal_(layer.weight, gain=((n + out)/(n if gated else 4*n)**.5)**.5)
     return layer
 
 
@@ -54,8 +54,8 @@ class TabNet(nn.Module):
         super().__init__()
         self.norm, shared = nn.BatchNorm1d(COLUMNS, momentum=.01), linear(COLUMNS, 2*WIDE)
         self.gated = nn.ModuleList(Gated(shared) for _ in range(STEPS + 1))
-        self.choice = nn.ModuleList(linear(WIDE//2, COLUMNS, True) for _ in range(STEPS))
-        self.norms, self.out = nn.ModuleList(Ghosts(COLUMNS) for _ in range(STEPS)), linear(WIDE//2, 2)
+        self.choice = nn.ModuleList(linear(WIDE//2, COLUMNS, False) for _ in range(STEPS))
+        self.norms, self.out = nn.ModuleList(Ghosts(COLUMNS) for _ in range(STEPS)), linear(WIDE//2, 2, False)
 
     def forward(self, x):
         "Scores, and how far the choices are from sparse."

@@ -77,6 +77,9 @@ def call(model, batch, weight: float = .01):
     return F.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten()) + weight*balance
 
 
+def rate(step: int): return .5*WIDE**-.5*min(step**-.5, step*WARMUP**-1.5)
+
+
 def text(n: int, chances):
     "Letters, each by the two before it, in rows."
     letters = [torch.randint(LETTERS, (n,)) for _ in range(2)]
@@ -87,7 +90,7 @@ def text(n: int, chances):
 def build(repaired: bool) -> Parts:
     chances = (3*torch.randn(3, LETTERS, LETTERS)).softmax(2)
     model = Model()
-    parts = Parts(model, torch.optim.Adam(model.parameters(), lr=0., betas=(.9, .98), eps=1e-9),
+    parts = Parts(model, torch.optim.Adam(model.parameters(), lr=rate(1), betas=(.9, .98), eps=1e-9),
                   list(text(60*BATCH, chances).split(BATCH)), call=call, valid=[text(100, chances)])
     parts.least = -(chances*chances.clamp(min=1e-9).log()).sum(2).mean().item()
     return parts
@@ -100,7 +103,7 @@ def train(parts: Parts, record) -> float:
             model.train()
             for batch in parts.data:
                 step += 1
-                optimizer.param_groups[0]["lr"] = .5*WIDE**-.5*min(step**-.5, step*WARMUP**-1.5)
+                optimizer.param_groups[0]["lr"] = rate(step)
                 loss = parts.call(model, batch)
                 loss.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 1)
