@@ -92,7 +92,7 @@ def train(parts: Parts, record) -> float:
             rows = torch.randint(len(data[0]), (128,))
             value, of_critics, of_policy = losses(learner, [column[rows] for column in data])
             total = 0
-            for optimizer, make in zip(parts.optimizer, (lambda: value, of_critics, of_policy)):
+            for optimizer, make in zip(parts.optimizer, (lambda value=value: value, of_critics, of_policy)):
                 loss = make()
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
