@@ -35,14 +35,14 @@ class CatsAndDogs(nn.Module):
 
 
 def pets(n: int):
-    "Dogs are coarser and cats striped; one label in eight is wrong."
+    "Dogs are coarser and cats striped; one label in twelve is wrong."
     dog = (torch.rand(n) < .4).float()
     row = torch.arange(16.)[:, None].expand(16, 16)
     stripes = torch.sin(row*1.5 + 6*torch.rand(n, 1, 1, 1))
     coarse = F.interpolate(torch.randn(n, 1, 4, 4), size=16, mode="bilinear")
-    pattern = torch.where(dog[:, None, None, None] > 0, coarse, .7*stripes)
-    x = pattern*torch.rand(n, 3, 1, 1) + .5*torch.randn(n, 3, 16, 16)
-    wrong = torch.rand(n) < .12
+    pattern = torch.where(dog[:, None, None, None] > 0, coarse, stripes)
+    x = pattern*(.5 + torch.rand(n, 3, 1, 1)) + .3*torch.randn(n, 3, 16, 16)
+    wrong = torch.rand(n) < .08
     return x, torch.where(wrong, 1 - dog, dog).unsqueeze(1)
 
 
