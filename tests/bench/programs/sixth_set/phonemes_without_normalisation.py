@@ -10,7 +10,7 @@ from tests.bench.programs import Parts
 
 SOURCE, YEAR = "gwx314/STARS#9", 2026
 AREA, CAUSE = "loss and task", "the loss takes another form"
-TRUE = {"outputs blow up"}
+TRUE = {"loss rises"}
 PLACE = ("of_phonemes",)
 FRAMES, PHONEMES = 24, 8
 

@@ -10,7 +10,7 @@ from tests.bench.programs import Parts
 
 SOURCE, YEAR = "yzhao062/pyod#651", 2025
 AREA, CAUSE = "structure", "activation at the wrong place"
-TRUE = {"activation before the loss", "dead units"}
+TRUE = {"dead units"}
 PLACE = ("decoder", "decoder.5")
 
 loadings = torch.randn(4, 20, generator=torch.Generator().manual_seed(0))
