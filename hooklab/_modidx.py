@@ -5632,6 +5632,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                   'hooklab/stats/checking/masks.py'),
                                               'hooklab.stats.checking.masks.reaches': ( 'lib/stats/checking/masks.html#reaches',
                                                                                         'hooklab/stats/checking/masks.py'),
+                                              'hooklab.stats.checking.masks.reads_more_padding': ( 'lib/stats/checking/masks.html#reads_more_padding',
+                                                                                                   'hooklab/stats/checking/masks.py'),
                                               'hooklab.stats.checking.masks.reads_padding_only': ( 'lib/stats/checking/masks.html#reads_padding_only',
                                                                                                    'hooklab/stats/checking/masks.py'),
                                               'hooklab.stats.checking.masks.shows_padding': ( 'lib/stats/checking/masks.html#shows_padding',

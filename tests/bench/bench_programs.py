@@ -1,7 +1,7 @@
 """How often preflight, diagnose and find_nan name the cause in small programs with a fault that somebody really had.
 
     python -m tests.bench programs [--set open_half …] [--only PART_OF_NAME …] [--show]
-    python -m tests.bench programs --first-look fifth_set    once: its figures go to results/first_looks.json
+    python -m tests.bench programs --first-look sixth_set    once: its figures go to results/first_looks.json
     python -m tests.bench.bench_programs --plain [--set …] [--only …]     the programs without hooklab
     TORCH_AUDIT=FOLDER python -m tests.bench programs     beside torch-audit, see diagnose_peers.py
 
@@ -188,15 +188,15 @@ def rates(said: list[Said], twins: list[Said], tools: tuple[str, ...]) -> dict:
 
 def measure(*arguments: str) -> dict | None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench programs")
-    parser.add_argument("--set", nargs="+", default=[*SETS, HEALTHY], choices=[*SETS, HEALTHY])
+    parser.add_argument("--set", nargs="+", default=[*SETS, *HEALTHY], choices=[*SETS, *HEALTHY])
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--show", action="store_true")
-    parser.add_argument("--first-look", choices=[*SETS, HEALTHY])
+    parser.add_argument("--first-look", choices=[*SETS, *HEALTHY])
     options = parser.parse_args(arguments)
     if options.first_look: return look_first(options.first_look)
     figures = {}
     for each in options.set: figures |= figures_of(each, options.only, options.show)
-    if {*options.set} == {*SETS, HEALTHY} and not options.only: return figures | healthy()
+    if {*options.set} == {*SETS, *HEALTHY} and not options.only: return figures | healthy()
     for title, rows in figures.items(): print(title, rows)
     return None
 
@@ -213,7 +213,8 @@ def look_first(which: str):
 
 def figures_of(name_of_set: str, only: list[str], show: bool) -> dict:
     chosen = [p for p in programs(name_of_set) if not only or any(part in name_of(p) for part in only)]
-    return of_healthy(chosen, show) if name_of_set == HEALTHY else of_faults(name_of_set, chosen, show)
+    look = of_healthy if name_of_set in HEALTHY else of_faults
+    return look(name_of_set, chosen, show)
 
 
 def columns() -> dict[str, tuple[str, ...]]:
@@ -222,16 +223,16 @@ def columns() -> dict[str, tuple[str, ...]]:
     return found | {PEER: (PEER,)} if PEER in ASK else found
 
 
-def of_healthy(chosen: list[ModuleType], show: bool) -> dict:
+def of_healthy(name_of_set: str, chosen: list[ModuleType], show: bool) -> dict:
     "The alarms on healthy programs, by tool."
     said = []
     for program in chosen:
         said.append(asked(program, True))
         if show: print(said[-1], flush=True)
-    figures = {f"{HEALTHY}: {name}, percent": alarms_in(said, which) for name, which in columns().items()}
-    figures[f"{HEALTHY}: programs"] = [{"programs": len(chosen)}]
-    figures[f"{HEALTHY}: alarms"] = [str(one) for one in said if one.alarms(TOOLS)]
-    figures[f"{HEALTHY}: errors"] = [f"{name_of(one.program)}, {tool}: {error}" for one in said
+    figures = {f"{name_of_set}: {name}, percent": alarms_in(said, which) for name, which in columns().items()}
+    figures[f"{name_of_set}: programs"] = [{"programs": len(chosen)}]
+    figures[f"{name_of_set}: alarms"] = [str(one) for one in said if one.alarms(TOOLS)]
+    figures[f"{name_of_set}: errors"] = [f"{name_of(one.program)}, {tool}: {error}" for one in said
                                      for tool, error in one.errors.items()]
     return figures
 

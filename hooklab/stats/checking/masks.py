@@ -6,6 +6,8 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #88aa0003
+from collections.abc import Generator
+
 import torch
 from torch import Tensor, nn
 
@@ -48,8 +50,9 @@ def next_known(known: Tensor, tokens: Tensor) -> Tensor:
     return known[following % len(known)]
 
 
-def reads_padding_only(flight: TestFlight) -> Check:
+def reads_padding_only(flight: TestFlight) -> Generator[Suspect, None, bool]:
     "Is the output the same for other tokens wherever there is no padding?"
+    found = False
     for p in flight.batch.inputs:
         padded = padded_at(p.tensor) if p.dim == 0 else None
         if padded is None: continue
@@ -58,6 +61,8 @@ def reads_padding_only(flight: TestFlight) -> Check:
                 continue
         yield Suspect("mask ignored", "likely", f"Other tokens in {p.name}, where it is not padded, do not change the "
                       "output; what is at padded places does. A mask shows what it should hide.", [p.name])
+        found = True
+    return found
 
 
 def padding_counts_only(flight: TestFlight, p: BatchPart, padded: Tensor) -> bool:
@@ -81,6 +86,23 @@ def padding_counts_only(flight: TestFlight, p: BatchPart, padded: Tensor) -> boo
         return False
     return not same(base, with_noise(flight, name, padded))  # else it is not used at all
 
+# %% ../../../nbs/lib/stats/checking/masks.ipynb #ed277f9a
+def reads_more_padding(flight: TestFlight) -> Check:
+    "Is the output another one if all samples have one more place of padding?"
+    base = base_of(flight)
+    for p in flight.batch.inputs:
+        padded = padded_at(p.tensor) if p.dim == 0 else None
+        if padded is None: continue
+        more, is_last = p.tensor[padded][:1].expand(len(padded), 1), padded[:, -1].any()
+        longer = torch.cat([p.tensor, more] if is_last else [more, p.tensor], 1)
+        after, places = flight.asked(flight.batch.put({p.number: longer})), padded.size(1)
+        for (_, a), (_, b) in zip(base.floats, after.floats):
+            if b.dim() > 1 and b.size(1) == places + 1: b = b[:, :places] if is_last else b[:, 1:]
+            if a.shape != b.shape or not differs(a, b).any(): continue
+            yield Suspect("mask ignored", "note", f"With one more place of padding in {p.name} the output is another "
+                          "one: the model reads padding as it reads the rest.", [p.name])
+            break
+
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #2e1248e3
 def other_numbers(t: Tensor) -> Tensor:
     "Other numbers everywhere; of tokens, other ones that occur."
@@ -102,8 +124,8 @@ def mask_obeyed(flight: TestFlight) -> Check:
     "Does what a mask hides reach the output?"
     masks = [p for p in flight.batch.inputs if looks_like_mask(p, flight.batch)]
     masks = [p for p in masks if "mask" in p.name.lower() or not vectors_of(flight, p.tensor)]  # else it tells kinds
-    yield from reads_padding_only(flight)
-    if not masks:
+    if not (yield from reads_padding_only(flight)) and not masks:
+        yield from reads_more_padding(flight)
         raise NotLookedAt("no input looks like a mask of positions")
     base_of(flight)
     for p in masks:

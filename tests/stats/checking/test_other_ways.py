@@ -550,3 +550,26 @@ def test_a_term_that_is_a_number(number):
 def test_numbers_that_are_no_terms():
     torch.manual_seed(0)
     assert not [s for s, _ in said("term without gradient", nn.Linear(20, 5), call=logged) if s != "note"]
+
+
+class Bag(nn.Module):
+    "What the words of a text, and maybe its padding, say in the mean, or at the end."
+    def __init__(self, how):
+        super().__init__()
+        self.word, self.rnn, self.last = nn.Embedding(20, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, 5)
+        self.how = how
+
+    def forward(self, x):
+        v, here = self.word(x), (x > 0).float()[..., None]
+        if self.how == "mean": v = v.mean(1)
+        if self.how == "mean of words": v = (v*here).sum(1)/here.sum(1)
+        if self.how == "end": v = self.rnn(v)[0][:, -1]
+        if self.how == "end of words": v = self.rnn(v)[0][torch.arange(len(x)), here.sum((1, 2)).long() - 1]
+        return self.last(v)
+
+
+@few("how", ["mean", "end", "mean of words", "end of words"], 4)
+def test_padding_that_is_read(how):
+    torch.manual_seed(0)
+    found = said("mask ignored", Bag(how), (padded_texts(), torch.arange(24) % 5))
+    assert [sure for sure, _ in found] == ([] if "words" in how else ["note"])
