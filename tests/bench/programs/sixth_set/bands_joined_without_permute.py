@@ -1,7 +1,7 @@
 """The outputs of a mask's layers, frames before numbers of a band, are reshaped to complex channels of a spectrogram.
 
 The report, on a network that splits music into bands: a permutation is missing before the reshape, so the meaning of
-the dimensions does not match. The author called it a bug indeed."""
+the dimensions does not match. The author called it a bug indeed, and merged a change."""
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -4,7 +4,6 @@ The report, on an autoencoder of scenes: pictures are square, so a loss is compu
 and its transpose. The author agreed and mended it."""
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from tests.bench.programs import Parts
 
