@@ -64,7 +64,7 @@ def build(repaired: bool) -> Parts:
 
 def train(parts: Parts, record) -> float:
     with record.on(parts.model, parts.optimizer):
-        for _ in range(8):
+        for _ in range(5):
             parts.model.train()
             for string in parts.data:
                 parts.optimizer.zero_grad()

@@ -73,7 +73,7 @@ def build(repaired: bool) -> Parts:
 
 def train(parts: Parts, record) -> float:
     with record.on(parts.model, parts.optimizer):
-        for _ in range(4):
+        for _ in range(6):
             for batch in parts.data:
                 loss = parts.call(parts.model, batch)
                 loss.backward()
