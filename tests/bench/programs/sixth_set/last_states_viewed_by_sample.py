@@ -58,7 +58,7 @@ def build(repaired: bool) -> Parts:
         kl = -.5*(1 + log_var - mean**2 - log_var.exp()).sum(1).mean()
         return F.cross_entropy(logits.flatten(0, 1), string.flatten()) + .005*kl
 
-    data = [strings(64) for _ in range(50)]
+    data = [strings(64) for _ in range(32)]
     return Parts(model, torch.optim.Adam(model.parameters(), lr=4e-3), data, call=call, valid=[strings(500)])
 
 
