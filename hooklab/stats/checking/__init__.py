@@ -9,20 +9,25 @@
     data_sets  reads training and validation data, as far as time allows
     sets       order, classes and scale of training and validation data, and samples in both
     set_targets classes that never occur, targets that never change or look random
+    answers    can the target be read from the inputs?
     loss_calls what loss functions were called with, and the terms of a loss
     loss       the first loss, and its inputs
     task       does the loss fit the targets? Which dimension, which reduction, what of padding?
+    reduction  is each term of the loss a mean over the samples, and only once?
     precision  are small numbers that guard a logarithm lost in the dtype?
     probes     is the input used, and every label? Do samples stay apart?
     masks      does what a mask hides reach the output, or nothing but the padding?
     training   which parameters get a gradient
     optimizers is all that the loss depends on registered, and does the optimizer have it?
+    own_optimizers does an optimizer that torch did not write make steps as it should?
     dependence does the loss change with what no gradient reaches?
     functions  dropout in eval mode, a softmax over samples, a view for a permutation
     structure  linear layers in a row, and one layer in several places
     starts     parameters that nothing has filled, scales of norms
     operations what single operations get: a column and a row, labels as logits, two activations
+    unused     is anything computed that leads nowhere?
     sequences  does a model see what it predicts? Is the target too far ahead?
+    recurrence is a state handed on, and do gradients go back along a sequence?
     modes      does a pass in eval mode change train mode, a batch the next one, and do running statistics fit?
     by_heart   does a model learn 16 samples with its optimizer?
     first_weights would it learn them from other first weights?

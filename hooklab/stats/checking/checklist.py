@@ -19,8 +19,9 @@ from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
 from . import (
-    by_heart, data, dependence, first_weights, functions, loss, masks, modes, operations, optimizers,
-    precision, probes, sequences, set_targets, sets, starts, structure, task, training)
+    answers, by_heart, data, dependence, first_weights, functions, loss, masks, modes, operations, optimizers,
+    own_optimizers, precision, probes, recurrence, reduction, sequences, set_targets, sets, starts, structure,
+    task, training, unused)
 from .batch import TARGET_NAMES, batch_of, two_batches
 from .checks import (
     CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, NotLookedAt, Suspect)
@@ -46,8 +47,9 @@ def loss_finite(flight: TestFlight) -> Check:
     return ""
 
 
-ROOMS = (data, starts, sets, set_targets, loss, task, precision, operations, training, optimizers, dependence, probes,
-         masks, modes, functions, structure, sequences, by_heart, first_weights)  # in the order of their checks
+ROOMS = (data, starts, sets, set_targets, answers, loss, task, reduction, precision, operations, unused, training,
+         optimizers, own_optimizers, dependence, probes, masks, modes, functions, structure, sequences, recurrence,
+         by_heart, first_weights)  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
 PREFLIGHT_PAGES = {page: {what: known for what, known in PREFLIGHT.items() if known.page == page}

@@ -86,7 +86,7 @@ def padding_counts_only(flight: TestFlight, p: BatchPart, padded: Tensor) -> boo
         return False
     return not same(base, with_noise(flight, name, padded))  # else it is not used at all
 
-# %% ../../../nbs/lib/stats/checking/masks.ipynb #ed277f9a
+# %% ../../../nbs/lib/stats/checking/masks.ipynb #8e1692b2
 def reads_more_padding(flight: TestFlight) -> Check:
     "Is the output another one if all samples have one more place of padding?"
     base = base_of(flight)

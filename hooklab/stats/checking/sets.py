@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .checks import SETS, Check, Known, NotLookedAt, Suspect, claims
 from .data_sets import Columns, DataSet
-from .loss_calls import OF_ANSWERS, OF_CLASSES, class_dim
+from .loss_calls import OF_ANSWERS, OF_CLASSES, class_dim, first_calls
 from .probes import is_graph
 from .task import FITS
 from .trial import TestFlight
@@ -356,41 +356,20 @@ def seldom_twice(flight: TestFlight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #ec51cffa
-@claims("No feature is the target.",
-        Known("target among the inputs", rank=46, lesson="22-batch", page="data-sets",
-              symptom="The score is perfect within a few steps, and the model is of no use.",
-              look_first="the columns of the table from which inputs are taken",
-              advice="Take this column out of the inputs, and all that are computed from the target or known only "
-                     "after it."),
-        price=SETS)
-def answer_apart(flight: TestFlight) -> Check:
-    "Is a feature equal to the target, or a code of it?"
-    train, = both_or_one(flight, "train")
-    t = train.target
-    if t is None or train.is_own_target or t.numbers.size(1) != 1 or not t.numbers.std() > 0:
-        raise NotLookedAt("targets are not one number for each sample")
-    y, labels = t.numbers[:, 0], train.labels
-    for part in train.inputs:
-        if not part.is_float or len(part.shape) != 1 or part.numbers.shape[0] != len(y):
-            continue
-        for i, x in enumerate(part.numbers.T):
-            if (x == y).all(): how = "is equal to the target"
-            elif labels is not None and is_code_of(x, labels):
-                how = "has one value for each class and no other"
-            elif labels is None and is_line(x, y):
-                how = "is the target, in another unit"
-            else: continue
-            yield Suspect("target among the inputs", "likely", f"Feature {i} of {part.name} {how}, in {train}.",
-                          [part.name])
-            return ""
-    return f"{train}"
-
-
-def is_code_of(x: Tensor, labels: Tensor) -> bool:
-    pairs = torch.stack([x, labels.double()], 1).unique(dim=0)
-    return len(pairs) == len(x.unique()) == len(labels.unique())
-
-
-def is_line(x: Tensor, y: Tensor) -> bool:
-    if not x.std() > 0: return False
-    return torch.corrcoef(torch.stack([x, y]))[0, 1].abs().item() > 1 - 1e-9
+@claims("Training data has the classes of validation data.", price=SETS)
+def classes_in_both(flight: TestFlight) -> Check:
+    "Are nearly all samples of validation of classes that training data lacks, as when data in order is cut in two?"
+    train, valid = both_or_one(flight, "train", "valid")
+    if train.labels is None or valid.labels is None: raise NotLookedAt("targets are no classes")
+    kinds, others = train.labels.unique(), valid.labels.unique()
+    in_both = torch.isin(valid.labels, kinds).double().mean().item()
+    if in_both > .05 or not train.all_read: return f"{train} and {valid}"
+    dims = [call.prediction.size(class_dim(call.prediction)) for call in first_calls(flight).calls
+            if call.name in OF_CLASSES and call.prediction.dim()]
+    predicts = bool(dims) and max(dims) > max(int(kinds.max()), int(others.max()))  # one output for each of both
+    in_order = kinds.max() < others.min() or others.max() < kinds.min()
+    yield Suspect("data not shuffled", "likely" if predicts else "note", f"Of {valid}, {1 - in_both:.0%} are of "
+                  f"classes that {train} lacks: {len(kinds)} classes are in training and {len(others)} in validation"
+                  f"{', all lower or all higher than the others' if in_order else ''}. Data in the order of its "
+                  "classes was cut without shuffling it. If new classes shall be told apart, this is right.")
+    return ""

@@ -217,6 +217,20 @@ def one_for_two(wide: list[tuple[Linear, Linear]], rows: list[list[Linear]]) -> 
                       f"One layer from {taken} to {returned} could do the same as these two, with {between} between.",
                       [name, b.name])
 
+
+def two_filters(pairs: list[tuple[Linear, Linear]], known: set[str]) -> Iterator[Suspect]:
+    "Names pairs of convolutions that one could not replace, with as many numbers between them as on one side."
+    for a, b in pairs:
+        (before, between), (taken, after) = sizes_of(a.m), sizes_of(b.m)
+        around = a.name.rpartition(".")[0], b.name.rpartition(".")[0]
+        both = all(isinstance(m, nn.modules.conv._ConvNd) and {*m.kernel_size} != {1} for m in (a.m, b.m))
+        if not both or around[0] != around[1] or {a.name, b.name} & known or between != taken: continue
+        if between < min(before, after): continue  # a bottleneck
+        yield Suspect("no non-linearity", "note", f"{b.name} gets what {a.name} returns, with nothing between them. "
+                      f"With {between} numbers from {before} to {after} they are no bottleneck: is an activation "
+                      "missing? If both shall make one filter together, this is right.", [a.name, b.name])
+        return
+
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #d2c4fd9d
 @claims("Between linear layers is a non-linearity.",
         Known("no non-linearity", rank=85, page="dependence", lesson="05-stats",
@@ -230,7 +244,8 @@ def bends(flight: TestFlight) -> Check:
     if not flight.quiet:
         raise NotLookedAt("the model returns something else each time for the same batch")
     calls, ends = linear_calls(flight)
-    wide = [(a, b) for a, b in trained_pairs(calls, ends) if is_wide(a.m, b.m, most=False)]
+    pairs = trained_pairs(calls, ends)
+    wide = [(a, b) for a, b in pairs if is_wide(a.m, b.m, most=False)]
     rows = long_rows(wide)
     chain = [] if rows else only_pools_bend(calls, ends)
     if chain:
@@ -239,7 +254,9 @@ def bends(flight: TestFlight) -> Check:
                       f"({first_few(names, 4)}), and no activation is between any of them or anywhere else in the "
                       "model: only pooling and norms.", names)
         return ""
-    if not wide: return ""
+    if not wide:
+        yield from two_filters(pairs, set())
+        return ""
     if is_affine(flight, calls[-1].m):
         names = list(dict.fromkeys(call.name for pair in wide for call in pair))
         yield Suspect("no non-linearity", "likely", "The whole model is affine: what it returns for a mix of two "
@@ -247,6 +264,7 @@ def bends(flight: TestFlight) -> Check:
         return ""
     yield from one_could_do(rows)
     yield from one_for_two(wide, rows)
+    yield from two_filters(pairs, {call.name for pair in wide for call in pair})
     return ""
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #a2da38ee

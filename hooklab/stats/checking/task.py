@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from ...hooks.select import leaves
 from .batch import in_labels, padded_inputs
-from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
+from .checks import ONE_PASS, PASSES, Check, Known, Suspect, claims
 from .loss import op
 from .loss_calls import (
     DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, SeenLoss, are_logarithms, are_probabilities, class_dim, first_calls,
-    seen_after_the_model, seen_in, some_left, terms_of)
+    seen_after_the_model, seen_in, some_left)
 from .trial import TestFlight, heard
 from ..diagnosing.evidence import in_digits
 
@@ -270,60 +270,6 @@ def cut_apart(flight: TestFlight) -> Iterator[Suspect]:
                               f"{tuple(units.shape)}, and not from the units of one place: use permute or transpose "
                               "before view or reshape.", [name])
                 return
-
-# %% ../../../nbs/lib/stats/checking/task.ipynb #184bdef1
-EXACT = 2e-3  # how far the whole may be from the sum of its halves, relative to their sizes
-ALIKE = .3  # how far it may be from their mean, which noise in the model moves
-
-
-def kind_of_term(a: float, b: float, whole: float) -> str:
-    "`sum`, `mean`, `constant` or nothing, from the value for each half and for the whole."
-    size = abs(a) + abs(b)
-    if not size or abs(a + b) < size/3: return ""
-    if abs(a - b) + abs(whole - a) <= 1e-6*size: return "constant"  # such as a penalty on weights
-    if abs(whole - (a + b)) <= EXACT*size: return "sum"
-    return "mean" if abs(whole - (a + b)/2) <= ALIKE*size/2 else ""
-
-
-@claims("The loss does not grow with the batch.",
-        Known("sum over the batch", rank=215, lesson="09-update-ratio", page="task",
-              symptom="One part of the loss falls at once and the rest hardly moves; another batch size trains "
-                      "differently.",
-              look_first="how each term of the loss is reduced: sum or mean, and over which dimensions",
-              advice="Reduce all terms in the same way: sum over the numbers of a sample, if at all, and take the mean "
-                     "over samples. If a whole loss is a sum, the learning rate depends on the size of a batch."),
-        price=PASSES)
-def reduced_alike(flight: TestFlight) -> Check:
-    "Is each term of the loss a mean over the samples?"
-    batch = flight.batch
-    if batch.n is None or batch.n < 4:
-        raise NotLookedAt(batch.why_unknown or f"the batch has {batch.n} samples")
-    half, mode = batch.n//2, flight.quiet or "train"
-    found = []
-    for samples in (range(half), range(half, 2*half), range(2*half)):
-        try: found.append(terms_of(seen_in(flight, batch.taken(samples), mode)))
-        except Exception as error: raise NotLookedAt(f"the model takes whole batches only ({error})") from error
-    if len({tuple(t.function for t in terms) for terms in found}) > 1: raise NotLookedAt("its terms differ")
-    sums, means = [], []
-    for a, b, whole in zip(*found):
-        kind = kind_of_term(a.value, b.value, whole.value)
-        if kind == "sum": sums.append(whole)
-        if kind == "mean": means.append(whole)
-    if not sums: return ""
-    n = flight.whole[0].n or 2*half
-    first = sums[0]
-    if not means:
-        yield Suspect("sum over the batch", "note", f"The loss is a sum over samples: {in_digits(first.value)} for "
-                      f"{2*half} of them. Its gradient grows with the batch.")
-        return ""
-    most = max(abs(t.factor) for t in sums)*n/max(abs(t.factor) for t in means)
-    if most <= 4: return ""
-    other = means[0]
-    yield Suspect("sum over the batch", "likely", f"One term of the loss is a sum over samples ({first.function}, "
-                  f"{in_digits(first.value)} for {2*half} of them), another is a mean ({other.function}, "
-                  f"{in_digits(other.value)}). With {n} samples, one sample counts {in_digits(most)} times as much in "
-                  "the sum as in the mean.")
-    return ""
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #819b8269
 @claims("Padding is left out of the loss, and labels are left.",

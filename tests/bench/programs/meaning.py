@@ -21,7 +21,8 @@ CAUSES = {
     "labels broadcast": {"labels broadcast"},
     # a softmax, mean or loss over another dimension than the one that is meant
     "wrong axis": {"wrong axis", "softmax over samples"},
-    "wrong reduction": {"sum over the batch"},  # a sum that grows with the batch; a mean over what does not count
+    # a sum that grows with the batch; a mean over what does not count, or taken twice
+    "wrong reduction": {"sum over the batch", "divided by the batch again"},
     # padded places are a part of the loss, or are all that is ignored
     "padding counts": {"padding counts", "labels left out"},
     "wrong sign": {"wrong sign"},
@@ -54,7 +55,7 @@ CAUSES = {
     "samples leak": {"samples leak"},      # a view or reshape that mixes samples, a norm or attention over the batch
     "later places are seen": {"later places are seen"},  # by a model that has to predict them
     "mask ignored": {"mask ignored"},      # missing, inverted, or for other places
-    "input unused": {"input unused"},
+    "input unused": {"input unused", "result not used"},
     "layers shared by mistake": {"one layer for several"},  # `[layer]*n`, one layer in several places
     "too narrow": set(),
     "dead units": {"dead units"},
@@ -74,7 +75,7 @@ CAUSES = {
     "weight decay too strong": {"weight decay too strong"},
     "clipping too tight": {"clipping too tight"},
     "optimizer made anew": {"optimizer made anew"},  # in the loop, so that it forgets
-    "other optimizer": set(),              # its kind or another option of it does not fit
+    "other optimizer": {"optimizer makes odd steps"},  # its kind or another option of it does not fit
     # loop
     "gradients not cleared": {"no zero_grad"},
     "step before backward": {"step before backward"},  # or gradients cleared between backward and step
@@ -83,7 +84,7 @@ CAUSES = {
     "accumulation": {"steps while gathering", "gradients thrown away"},
     "state goes on": {"state goes on"},    # a hidden state or memory that should be reset or detached
     "state is lost": {"state is lost"},  # a hidden state or memory that should go on
-    "other loss": set(),                   # backward is called on another loss than the one that is meant
+    "other loss": {"result not used"},     # backward is called on another loss than the one that is meant
     "parts in a wrong order": set(),       # of a GAN, an actor and critic, a teacher
     "target network": {"copy does not follow", "statistics stay behind"},  # never updated, or trained by mistake
     # modes
