@@ -51,7 +51,7 @@ def build(repaired: bool) -> Parts:
 
 def train(parts: Parts, record) -> float:
     with record.on(parts.model, parts.optimizer):
-        for _ in range(10):
+        for _ in range(6):
             parts.model.train()
             for batch in parts.data:
                 loss = parts.call(parts.model, batch)
