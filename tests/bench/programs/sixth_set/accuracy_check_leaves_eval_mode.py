@@ -24,7 +24,8 @@ class Answers(nn.Module):
         self.words = nn.Embedding(10, size)
         self.memory = nn.LSTM(size, size, batch_first=True)
         self.image = nn.Sequential(nn.Conv2d(3, size, 3, 2, 1), nn.BatchNorm2d(size), nn.ReLU(),
-                                   nn.Conv2d(size, size, 3, 2, 1), nn.BatchNorm2d(size), nn.ReLU(), nn.Flatten(), nn.Dropout(.5))
+                                   nn.Conv2d(size, size, 3, 2, 1), nn.BatchNorm2d(size), nn.ReLU(), nn.Flatten(),
+                                   nn.Dropout(.5))
         self.last = nn.Sequential(nn.Linear(5*size, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Dropout(.5),
                                   nn.Linear(128, 4))
 

@@ -42,7 +42,7 @@ def between_zero_and_one(scores, repaired: bool):
 
 
 def searches(n: int, meaning):
-    "Queries of three words, four documents of six, and how a teacher likes them; some have four times the same document."
+    "Queries of three words, four documents of six, and what a teacher thinks; some have four equal documents."
     query, documents = torch.randint(0, 60, (n, 3)), torch.randint(0, 60, (n, 4, 6))
     right = torch.randint(0, 4, (n,))
     documents[torch.arange(n), right, :2] = (query[:, :2] + 12*torch.randint(1, 5, (n, 2))) % 60  # of like meaning

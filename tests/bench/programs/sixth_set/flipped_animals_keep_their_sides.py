@@ -1,4 +1,4 @@
-"""Images of animals seen from above are flipped at random, and the left ear keeps its name, though it is now a right one.
+"""Images of animals seen from above are flipped, and the left ear keeps its name, though it is a right one now.
 
 The report: two augmentations of a library for the pose of animals flip images and key points where they should turn
 them, so that the ears change sides. The maintainer called it a serious bug, a user saw in it the reason for results in
