@@ -59,20 +59,15 @@ def molecules(n: int):
     return atoms, bonds/2, one + touch, one - .5*touch
 
 
-def fitted(model, columns, steps: int):
-    "The pretraining, on the first property."
+def build(repaired: bool) -> Parts:
+    model = Property(24)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    atoms, bonds, one, _ = columns
-    for _ in range(steps):
-        some = torch.randint(0, len(atoms), (128,))
+    atoms, bonds, one, _ = molecules(1024)
+    for _ in range(150):  # the pretraining, on the first property
+        some = torch.randint(0, 1024, (128,))
         optimizer.zero_grad()
         F.mse_loss(model(atoms[some], bonds[some]), one[some]).backward()
         optimizer.step()
-
-
-def build(repaired: bool) -> Parts:
-    model = Property(24)
-    fitted(model, molecules(1024), 150)
     model.head[1].reset_parameters(), model.head[3].reset_parameters()
     model.encoder.requires_grad_(False).eval()
     model.keep_frozen = repaired
