@@ -63,7 +63,7 @@ def build(repaired: bool) -> Parts:
                            "critic": critic})
     pretrained(model, first/255, label)
     model["target"] = copy.deepcopy(model["source"])
-    optimizers = [torch.optim.Adam(model["target"].parameters(), lr=1e-3, betas=(.5, .9)),
+    optimizers = [torch.optim.Adam(model["target"].parameters(), lr=2e-3, betas=(.5, .9)),
                   torch.optim.Adam(critic.parameters(), lr=1e-3, betas=(.5, .9))]
     data = list(zip((first/255).split(64), (second[0]*scale).split(64)))
     parts = Parts(model, optimizers, data, call=encoder_loss, valid=[(new[0]/255, test[0][:64]*scale)])
