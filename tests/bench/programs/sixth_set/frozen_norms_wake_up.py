@@ -68,7 +68,7 @@ def build(repaired: bool) -> Parts:
         optimizer.zero_grad()
         F.mse_loss(model(atoms[some], bonds[some]), one[some]).backward()
         optimizer.step()
-    model.head[1].reset_parameters(), model.head[3].reset_parameters()
+    for layer in (model.head[1], model.head[3]): layer.reset_parameters()
     model.encoder.requires_grad_(False).eval()
     model.keep_frozen = repaired
     atoms, bonds, _, other = molecules(256)
