@@ -21,9 +21,8 @@ from torch.overrides import TorchFunctionMode
 
 from hooklab.hooks.select import unwrap
 from hooklab.hooks.tree import tensors
-from hooklab.stats.checking.checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from hooklab.stats.checking.checks import NOT_THE_USERS, PASSES, Check, Known, NotLookedAt, Suspect, claims
 from hooklab.stats.checking.loss import nodes_before
-from hooklab.stats.checking.operations import NOT_THE_USERS
 from hooklab.stats.checking.trial import TestFlight
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #ac307668
