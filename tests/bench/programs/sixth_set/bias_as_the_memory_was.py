@@ -13,7 +13,7 @@ from tests.bench.programs import Parts
 SOURCE, YEAR = "EdGENetworks/attention-networks-for-classification#7", 2017
 AREA, CAUSE = "initialisation", "not initialised"
 TRUE = {"NaN or Inf", "saturated"}
-PLACE = ("words", "words.bias")
+PLACE = ("words", "words.bias", "sentences", "sentences.bias")
 
 
 def as_the_memory_was(n: int):

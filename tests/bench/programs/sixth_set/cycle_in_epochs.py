@@ -22,9 +22,10 @@ class Ink(nn.Module):
     "Two levels of convolutions over a small volume, with a way across."
     def __init__(self, size: int = 8):
         super().__init__()
-        self.down = nn.Sequential(nn.Conv3d(1, size, 3, padding=1), nn.InstanceNorm3d(size, affine=True), nn.LeakyReLU())
-        self.deep = nn.Sequential(nn.Conv3d(size, 2*size, 3, padding=1), nn.InstanceNorm3d(2*size, affine=True),
-                                  nn.LeakyReLU())
+        def layer(before, after):
+            return nn.Sequential(nn.Conv3d(before, after, 3, padding=1), nn.InstanceNorm3d(after, affine=True),
+                                 nn.LeakyReLU())
+        self.down, self.deep = layer(1, size), layer(size, 2*size)
         self.out = nn.Conv3d(3*size, 1, 1)
 
     def forward(self, x):
@@ -52,7 +53,8 @@ def with_restarts(cycle: int):
     def factor(step: int) -> float:
         restarts, at = divmod(step, cycle)
         part, warm_up = (at + 1)/cycle, .1
-        return .9**restarts*(part/warm_up if part < warm_up else .5 + .5*math.cos(math.pi*(part - warm_up)/(1 - warm_up)))
+        if part < warm_up: return .9**restarts*part/warm_up
+        return .9**restarts*(.5 + .5*math.cos(math.pi*(part - warm_up)/(1 - warm_up)))
     return factor
 
 

@@ -13,7 +13,7 @@ from tests.bench.programs import Parts
 SOURCE, YEAR = "pytorch/pytorch#3121", 2017
 AREA, CAUSE = "initialisation", "weights too large"
 TRUE = {"saturated", "learning rate too small"}
-PLACE = ("users", "users.weight", "things", "things.weight")
+PLACE = ("users", "users.weight", "things", "things.weight", "of_user", "of_thing")
 
 
 class Likes(nn.Module):

@@ -63,7 +63,8 @@ def build(repaired: bool) -> Parts:
             some = torch.cat([torch.tensor([last]), torch.randint(0, last + 1, (3,))])
             data.append((some, ray[some], measured[some]))
     model = Room(24)
-    return Parts(model, optimizer_of(model), data, call=loss_of, valid=[(torch.arange(24), other, exact)], repaired=repaired)
+    return Parts(model, optimizer_of(model), data, call=loss_of, valid=[(torch.arange(24), other, exact)],
+                 repaired=repaired)
 
 
 def train(parts: Parts, record) -> float:

@@ -1,8 +1,8 @@
 """The schedule counts fewer steps than the run has, so the learning rate passes zero and the last steps go uphill.
 
 The report: to fine-tune a language model on questions, the number of steps is taken from the number of examples, but a
-long text gives several features. The linear schedule goes on below zero, and the loss rises. The merged change warns of
-it and gives zero; a maintainer was glad of it, as the fault is hard to find."""
+long text gives several features. The linear schedule goes on below zero, and the loss rises. A later change that
+was merged warns of it and stops at zero; another reader calls the fault hard to catch."""
 import torch
 from torch import nn
 from torch.nn import functional as F

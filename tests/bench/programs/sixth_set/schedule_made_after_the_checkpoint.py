@@ -1,4 +1,4 @@
-"""A run goes on from a checkpoint, but the schedule is made after the optimizer was loaded and sets the first rate anew.
+"""A run goes on from a checkpoint, but the schedule is made after the optimizer was loaded and sets the first rate.
 
 The report: in a library for point clouds a run that is taken up again has the learning rate of its beginning. The
 optimizer is made and gets its state, with the rate it had, and only then the schedule is made. The change that loads
