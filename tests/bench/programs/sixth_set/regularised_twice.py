@@ -54,7 +54,8 @@ def build(repaired: bool) -> Parts:
     model.graph[:120, 120:], model.graph[120:, :120] = known.float(), known.T.float()
     model.graph *= degree.unsqueeze(1)*degree
     user, liked = known.nonzero()[torch.randperm(int(known.sum()))].T
-    data = [(u, l, torch.randint(0, 80, (len(u),))) for _ in range(15) for u, l in zip(user.split(64), liked.split(64))]
+    data = [(who, what, torch.randint(0, 80, (len(who),)))
+            for _ in range(15) for who, what in zip(user.split(64), liked.split(64))]
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=0. if repaired else 1e-2)
     return Parts(model, optimizer, data, call=loss_of, valid=[(known, hidden)])
 

@@ -5,8 +5,6 @@ optimizer is made and gets its state, with the rate it had, and only then the sc
 the optimizer last was merged; a maintainer said that this must have been broken at some point."""
 import copy
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -60,12 +58,7 @@ class Falling:
             for group in self.optimizer.param_groups: group["lr"] *= .1
 
 
-@dataclass
-class Resumed(Parts):
-    schedule: Any = None
-
-
-def epoch(parts: Resumed, record=None):
+def epoch(parts: Parts, record=None):
     parts.model.train()
     for cloud, kind in parts.data:
         parts.optimizer.zero_grad()
@@ -84,8 +77,8 @@ def fresh() -> tuple:
 def build(repaired: bool) -> Parts:
     model, optimizer = fresh()
     cloud, kind = clouds(256)
-    parts = Resumed(model, optimizer, list(zip(cloud.split(8), kind.split(8))), loss_of, valid=[clouds(256)],
-                    repaired=repaired, schedule=Falling(optimizer, RATE))
+    parts = Parts(model, optimizer, list(zip(cloud.split(8), kind.split(8))), loss_of, valid=[clouds(256)])
+    parts.schedule = Falling(optimizer, RATE)
     for _ in range(8): epoch(parts)
     saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
     parts.model, parts.optimizer = fresh()
@@ -97,7 +90,7 @@ def build(repaired: bool) -> Parts:
     return parts
 
 
-def train(parts: Resumed, record) -> float:
+def train(parts: Parts, record) -> float:
     with record.on(parts.model, parts.optimizer):
         for _ in range(4): epoch(parts, record)
     parts.model.eval()
