@@ -96,7 +96,7 @@ def windows_of(flight: TestFlight) -> Iterator[tuple[BatchPart, Tensor, Tensor]]
 @claims("Past and future are not scaled together.", price=PASSES)
 def scaled_by_the_past(flight: TestFlight) -> Check:
     "Do input and target together have a mean and a deviation that are the same in each sample?"
-    if not flight.batch.n or flight.batch.n < 4: raise NotLookedAt("there are too few samples")
+    if not flight.batch.n or flight.batch.n < 4: return "there are too few samples"
     for p, past, whole in windows_of(flight):
         if past.size(1) < 4: continue
         said = is_scaled(whole.double())

@@ -146,7 +146,7 @@ WRONG = "optimizer makes odd steps"
 def own_optimizers(flight: TestFlight) -> Check:
     "Does an optimizer that is not torch's make steps as an optimizer should?"
     own = [optimizer for optimizer in flight.optimizers if not is_torchs(optimizer)]
-    if not own: raise NotLookedAt("the optimizers are torch's own" if flight.optimizers else "no optimizer was given")
+    if not own: return "torch has written them" if flight.optimizers else "none was given"
     for optimizer in own:
         try: found = list(faults_of(optimizer))
         except NotLookedAt: raise

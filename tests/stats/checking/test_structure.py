@@ -228,3 +228,31 @@ def test_a_state_that_is_lost():
     for shape, n in (((24, 1, 4), 1), ((24, 6, 4), 0)):
         model = Flat(lambda m, x: m.last(m.rnn(x)[0][:, -1]), rnn=nn.LSTM(4, 8, batch_first=True), last=nn.Linear(8, 5))
         assert len(said("state is lost", model, shape)) == n
+
+
+class SpaceAndTime(nn.Module):
+    "A convolution over places, then one over time."
+    def __init__(self, middle, bent):
+        super().__init__()
+        self.space, self.time, self.bent = nn.Conv2d(1, middle, 3, padding=1), nn.Conv1d(middle, 8, 3, padding=1), bent
+
+    def forward(self, x):
+        n, t = x.shape[:2]
+        x = self.space(x.flatten(0, 1)[:, None])
+        if self.bent: x = x.relu()
+        x = x.unflatten(0, (n, t)).permute(0, 3, 4, 2, 1).flatten(0, 2)
+        return self.time(x).relu().unflatten(0, (n, -1)).mean((1, 3))
+
+
+@pytest.mark.parametrize("middle, bent, sures", [(6, False, ["note"]), (6, True, [])])
+def test_two_filters_with_nothing_between_them(middle, bent, sures):
+    model = nn.Sequential(SpaceAndTime(middle, bent), nn.Linear(8, 5))
+    found = said("no non-linearity", model, (8, 4, 6, 6))
+    assert [sure for sure, *_ in found] == sures
+    assert all("0.time gets what 0.space returns" in evidence for *_, evidence in found)
+
+
+def test_two_filters_with_few_numbers_between_them():
+    model = Flat(lambda m, x: m.last(m.b(m.a(x)).relu().mean((2, 3))), a=nn.Conv2d(8, 4, 3), b=nn.Conv2d(4, 8, 3),
+                 last=nn.Linear(8, 5))
+    assert not said("no non-linearity", model, (8, 8, 6, 6))
