@@ -20,6 +20,12 @@ def queue(f: Callable[[], None]):
     "Have the engine call `f` when the backward pass that goes on has ended."
     torch.autograd.Variable._execution_engine.queue_callback(f)
 
+
+def pass_number() -> int:
+    "The number that torch has for the backward pass that goes on; -1 if there is none."
+    return torch._C._current_graph_task_id()
+
+
 # %% ../../nbs/lib/hooks/backward-end.ipynb #6f0a2205
 class BackwardEnd:
     """Calls a function when a backward pass has ended that reached one of some parameters. It listens to all of them,
@@ -48,7 +54,7 @@ class BackwardEnd:
     def arrives(self, p):
         if torch.compiler.is_compiling(): return
         if not self.chosen: self.reached.add(id(p))
-        number = torch._C._current_graph_task_id()
+        number = pass_number()
         if number in self.queued or number < 0: return
         self.queued.add(number)
         end = partial(self.ends, number)

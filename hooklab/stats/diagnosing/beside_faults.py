@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hooklab.hooks.names import earlier_blocks_have
 from hooklab.hooks.select import first_few
-from hooklab.stats.diagnosing.evidence import LASTS, SOON, Run, Seen, falls_well, in_digits
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, falls_well, in_digits
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
 from hooklab.stats.measure.other_steps import BEGUN
 
@@ -31,10 +31,68 @@ OFTEN = .3  # of the steps of the loop: a scaler or a guard against NaN skips fa
 def thrown_away(run: Run) -> Iterator[Seen]:
     n, watched = run.facts.get("thrown_away", 0), run.facts.get("watched", {})
     if n < LASTS or n < OFTEN*watched["n"] or not watched["stepped"] or run.scaled:
+        yield from passes_in_vain(run)
         return
     yield Seen([], run.log_span(0), "certain",
                f"In {n} of {watched['n']} steps of the loop, gradients were cleared before any optimizer step had "
                f"used them; only {watched['stepped']} had a step of the optimizer.")
+
+
+def passes_in_vain(run: Run) -> Iterator[Seen]:
+    "Are gradients cleared between the passes for one step? Other uses read them: those that the loop replaces, say."
+    passes = run.facts.get("passes") or {}
+    if len(run.optimizers) != 1 or run.scaled or run.facts.get("other_steps", {}).get("n"): return
+    for known in passes.get("of", {}).values():
+        n, lost, steps = known["n"], known["lost"], known["steps"]
+        if lost < LASTS or lost < OFTEN*n or known["with_lost"] < MOSTLY*steps: continue
+        if known["changed"] or passes["for_inputs"]: continue  # such as adversarial examples
+        forward = run.logged("trained").nansum() >= MOSTLY*n  # several of one forward pass may be meant to be compared
+        yield Seen([], run.log_span(0), "likely" if forward else "note",
+                   f"The gradients of {lost} of {n} backward passes were cleared before the optimizer made its step: "
+                   f"each of its {steps} steps used only what came last.")
+
+
+# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #3a86a6a1
+@fault("gradients of another loss", page="beside", rank=47, lesson="08-gradients",
+       symptom="One of several optimizers works against its own loss: a critic sees values rise without end.",
+       look_first="where each `zero_grad()` is, beside the `backward()` calls",
+       advice="Call zero_grad() of this optimizer right before the backward() of its own loss; or call "
+              "requires_grad_(False) on its parameters while the other loss goes back through them.",
+       brings=(WILD,))
+def of_another_loss(run: Run) -> Iterator[Seen]:
+    "Do the steps of an optimizer use what the loss of another one left on its way to its own parameters?"
+    passes = run.facts.get("passes") or {}
+    for pair, known in passes.get("mixed", {}).items():
+        a, b = map(int, pair.split())
+        of = passes["of"][str(a)]
+        if known["n"] < LASTS or not of["added"] or max(a, b) >= len(run.optimizers): continue
+        apart = known["apart"] >= known["n"]/2
+        mine, theirs = (first_few([*run.optimizers[i]["decay"]], 2) for i in (a, b))
+        yield Seen([], run.log_span(0), "likely" if apart else "note",
+                   f"In {known['n']} of {of['steps']} steps, the gradients of optimizer {a + 1} ({mine}) held those of "
+                   f"a backward pass for optimizer {b + 1} ({theirs}), whose way to its parameters leads through "
+                   "these. They were not cleared before the optimizer used them with those of its own loss.",
+                   "" if apart else "Right if both losses are to train these parameters. If not: zero_grad() right "
+                   "before the backward() of the own loss.")
+
+# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #aa0e7202
+@fault("stepped twice", page="beside", rank=48, lesson="08-gradients",
+       symptom="Steps are twice as long as those of the rate, and a scaler does not keep Inf out of the parameters.",
+       look_first="how often `step()` is called for one `backward()`",
+       advice="Remove one of the calls: scaler.step(optimizer) makes the step of the optimizer itself, and so do a "
+              "wrapper around it and a trainer.",
+       brings=(WILD,))
+def stepped_twice(run: Run) -> Iterator[Seen]:
+    "Does an optimizer make a second step with the same gradients?"
+    passes, twice = run.facts.get("passes") or {}, []
+    for i, known in passes.get("of", {}).items():
+        if known["again"] < LASTS or known["again"] < OFTEN*known["steps"] or int(i) >= len(run.optimizers): continue
+        kind = run.optimizers[int(i)]["type"]
+        twice.append(f"of {known['steps']} steps of the {kind}, {known['again']} were made behind another one")
+    if not twice: return
+    behind = " Where the scaler leaves one out for Inf in the gradients, it is made all the same." if run.scaled else ""
+    found = " and ".join(twice)
+    yield Seen([], run.log_span(0), "likely", f"{found[0].upper()}{found[1:]}, with the same gradients.{behind}")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #905f4a5b
 def one_never_steps(run: Run) -> Iterator[Seen]:
@@ -205,6 +263,21 @@ def statistics_behind(run: Run) -> Iterator[Seen]:
                    "Call torch.optim.swa_utils.update_bn with it before it is used, or make it with use_buffers=True."
                    if c["averaged"] else "")
 
+# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #ca33fc72
+@fault("kept without a copy", page="beside", rank=132, lesson="09-update-ratio",
+       symptom="The best weights turn out to be the last ones, or a difference to the old ones is always zero.",
+       look_first="the line that keeps the weights, and whether it copies them",
+       advice="Keep a copy: copy.deepcopy(model.state_dict()), or a clone of each tensor. A state dict, and a list of "
+              "parameters, hold the tensors of the model itself, which the next step changes.",
+       without_layers=True)
+def kept_without_copy(run: Run) -> Iterator[Seen]:
+    "Does the loop hold the model's own tensors under a name for weights of another time?"
+    for name, known in (run.facts.get("kept") or {}).items():
+        itself = known["kind"] == "the model itself"
+        yield Seen([], run.log_span(0), "note" if itself else "likely",
+                   f"`{name}` is {known['kind']}{'' if itself else ', and its tensors are those of the model'}: while "
+                   "the training goes on, it has the newest weights, and not those of the time when it was made.")
+
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #20c79785
 def written_elsewhere(run: Run) -> Iterator[Seen]:
     "Is a rate written to a place where the optimizer does not read it, while its own stays?"
@@ -235,6 +308,61 @@ def own_rests(run: Run, n: int) -> Iterator[Seen]:
                    "Call step() of that object. A loop that reaches through it, or that has kept the optimizer inside, "
                    "makes steps of which it does not know." if own["steps"] else
                    "Call step() of that object, if it is not called behind the end of the record.")
+
+# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #121a447e
+STAYS = .5  # of the numbers: an average in float32 moves each of them
+APART = {"bfloat16": "0.4 to 0.8 %", "float16": "0.05 to 0.1 %"}  # of a number, to the next one
+LAST_COUNTED = {"bfloat16": 256, "float16": 2048}  # one more is rounded away
+
+
+def average_in_16_bits(run: Run) -> Iterator[Seen]:
+    "Is a copy of the model updated again and again, without any effect on most of its numbers?"
+    for c in run.facts.get("copies", {}).values():
+        kind, stays = c.get("dtype"), c.get("stays")
+        if kind not in APART or stays is None or stays <= STAYS: continue
+        if math.isnan(stays):  # nothing has changed, so it may be a fixed copy
+            if c["writes"] < SOON: continue
+            stays = 1.
+        of = f" of `{c['part']}`" if c["part"] else " of the model"
+        often = f" {c['writes']} times" if c["writes"] else ""  # writes through `.data` are not counted
+        yield Seen([], run.log_span(0), "likely",
+                   f"A copy{of} in {kind} was updated{often}, and of the numbers that have moved in the model, "
+                   f"{stays:.0%} are exactly as they were in the copy: numbers in {kind} are {APART[kind]} apart, and "
+                   "smaller updates are rounded away.",
+                   "Keep the average of the weights in float32, as in `copy.deepcopy(model).float()`.")
+
+
+def counter_in_16_bits(run: Run) -> Iterator[Seen]:
+    "Does an optimizer, or the model, count its steps in numbers that end where one more is rounded away?"
+    n = int((run.logged("updates") > 0).sum())
+    for where, known in (run.facts.get("counters") or {}).items():
+        kind, value = known["dtype"], known["value"]
+        last = LAST_COUNTED[kind]
+        stopped = value == last and n > last
+        if not stopped and value != n: continue  # it counts something else
+        how = f"has stopped at {last}" if stopped else f"is at {value:.0f}, and will stop at {last}"
+        yield Seen([], run.log_span(0), "likely" if stopped else "note",
+                   f"{where} is a count in {kind}, and {how}: in {kind}, {last} + 1 is {last}.",
+                   "Keep the count in float32 or as an integer, and look at what moves or casts it: model.half() and "
+                   "load_state_dict cast such numbers, too.")
+
+
+# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #59d0f9cf
+LEAST_SCALE = 8  # as a power of two: what else multiplies gradients by a power of two is smaller
+
+
+def scale_at_the_step(run: Run) -> Iterator[Seen]:
+    "Are gradients, where the optimizer uses them, divided by the scale once more, or still multiplied by it?"
+    times = (run.logged("grad_norm")/run.logged("grad_norm_unclipped")).log2()
+    times = times[times.isfinite()]
+    is_scale = ((times - times.round()).abs() < 1e-3) & (times.abs() >= LEAST_SCALE)
+    if not run.scaled or len(times) < LASTS or is_scale.double().mean() < MOSTLY: return
+    n = int(times.median().round())
+    how = f"shorter by 2^{-n}: they were divided by the scale twice" if n < 0 else \
+        f"longer by 2^{n}: they are still multiplied by the scale"
+    yield Seen([], run.log_span(0), "likely", f"Gradients at the step of the optimizer are {how}.",
+               "Let only scaler.unscale_(optimizer) or scaler.step(optimizer) take the scale out, and nothing else."
+               if n < 0 else "Call scaler.step(optimizer) in place of optimizer.step(); it takes the scale out.")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #fcd0ef29
 def parameters_of(layer: str, parameters: list[str]) -> list[str]:

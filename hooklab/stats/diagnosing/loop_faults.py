@@ -23,6 +23,7 @@ from hooklab.stats.diagnosing.step_faults import lost_in_rounding
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #9855c9fe
 LEAST = 3  # optimizer steps: a pattern in fewer may be chance
+TINY = 1e-19  # the square of a smaller number is zero in float32, so the length of such gradients is measured as zero
 MODE_MATTERS = ("BatchNorm", "Dropout", "InstanceNorm", "DropPath", "StochasticDepth")  # layers with another eval mode
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #06013090
@@ -141,7 +142,7 @@ def gradients_reach(run: Run) -> bool:
     "Do gradients arrive at a layer whose parameters the optimizer has?"
     mine = {name.rpartition(".")[0] for name in to_be_trained(run)}
     norms = [norm for name, norm in zip(run.grads.names, run.grads.norm) if name in mine]
-    return any(norm.nan_to_num().any() for norm in norms)
+    return any((norm.nan_to_num() > TINY).any() for norm in norms)
 
 
 def uses_gradients(run: Run, none: Tensor) -> bool:

@@ -179,7 +179,7 @@ def does_not_fit(run: Run) -> Iterator[Seen]:
     if not (run.logged("updates") > 0).any(): return
     found = [*warms_up_slowly(run), *waits_in_vain(run), *not_a_factor(run), *begins_too_low(run), *rate_swings(run)]
     yield from found
-    if not found: yield from ends_too_soon(run)
+    if not found: yield from (*ends_too_soon(run), *rises_to_harm(run))
 
 
 def ends_too_soon(run: Run) -> Iterator[Seen]:
@@ -198,6 +198,30 @@ def ends_too_soon(run: Run) -> Iterator[Seen]:
     if gone is None or not counts_epochs(run): return
     yield Seen([], run.log_span(gone.peak), "likely",
                f"The learning rate falls from {rates[gone.peak]:.2g} to {rates[-1]:.2g}; {gone}.{who}")
+
+# %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #26d05808
+TIMES_MORE = 5  # from the first half of a run on: a warm-up of the whole run, if linear, doubles the rate there
+GETS_WORSE = 1.2  # times the lowest median of a third
+
+
+def rises_to_harm(run: Run) -> Iterator[Seen]:
+    "Is the rate far larger at the end than in the first half, and the loss higher than it was?"
+    rates, losses = run.logged("rate"), run.logged("loss")
+    n = len(rates)
+    if n < 2*SOON or not rates.isfinite().all() or not rates[:n//2].max() > 0: return
+    before, last = rates[:n//2].max(), rates[-1]
+    if last < TIMES_MORE*before or last < rates.max()/2: return
+    if (rates.diff() > 0).double().mean() > .5: return  # it looks for a rate: one that rises in each step
+    rise = n//2 + int((rates[n//2:] > before).int().argmax())
+    middles = [middle_of([x for x in part.tolist() if math.isfinite(x)]) for part in losses.tensor_split(3)]
+    bad = losses[rise:].isinf().any() or (losses[rise:].isnan() & ~losses[:rise].isnan().any()).any()
+    if not bad and not middles[2] > GETS_WORSE*min(middles): return
+    yield Seen([], run.log_span(rise), "likely",
+               f"The learning rate rises to {in_digits(last)} at the end, and was {in_digits(before)} at most in the "
+               f"first half of the run. The loss gets worse: {in_digits(min(middles[:2]))} before, and "
+               f"{in_digits(middles[2])} in the last third.",
+               "Let the rate fall: look at the sign of an exponent, at a gamma above 1, and at what is divided by "
+               "what.")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #8eae16a0
 WINDOW = 2*LASTS  # losses of which medians are compared

@@ -48,6 +48,7 @@ def dropout_too_strong(run: Run) -> Iterator[Seen]:
        follows=("constant inputs", "eval mode"), brings=(WILD, NOTHING_LEFT))
 def batch_norm(run: Run) -> Iterator[Seen]:
     few, odd = {}, {}
+    yield from woken(run)
     for i, name in enumerate(run.outputs.names):
         layer = run.facts.get("layers", {}).get(name, {})
         if not layer.get("type", "").startswith(("BatchNorm", "SyncBatchNorm")):
@@ -77,6 +78,24 @@ def batch_norm(run: Run) -> Iterator[Seen]:
                    f"With momentum={momentum:g}, the running mean and variance {what}, and eval mode uses them.",
                    "momentum is the share of the new batch in torch, 0.1 by default; other libraries count the "
                    "other way round, and their 0.99 is 0.01 here.")
+
+# %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #b32a0853
+def woken(run: Run) -> Iterator[Seen]:
+    "Are frozen layers first in eval mode and later in train mode, so that their statistics move and nothing else does?"
+    modes = run.facts.get("modes") or {}
+    rested = {}
+    for name, n in (modes.get("woke") or {}).items():
+        own = [p for place, p in run.params.items() if place.rpartition(".")[0] == name]
+        is_norm = run.types.get(name, "").startswith(("BatchNorm", "SyncBatchNorm"))
+        if is_norm and n >= LASTS and own and not any(p["trainable"] for p in own): rested[name] = n
+    if not rested: return
+    n = min(rested.values())
+    yield Seen([*rested], run.log_span(0), "likely",
+               f"{first_few([*rested], 4)}, whose parameters are frozen, rested in eval mode in the first {n} of "
+               f"{modes['looks']} steps that were looked at, and later not: their running statistics change from there "
+               "on, and each batch is normalized by its own.",
+               "Call eval() on these layers again behind each model.train(), as that of a validation; or give each "
+               "part the mode that it had before.")
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #3e92cb44
 ONE_KEY = .05  # entropy relative to the largest possible; heads of healthy runs began with 0.5 or more

@@ -12,11 +12,14 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from .beside_faults import (
+    APART, average_in_16_bits, counter_in_16_bits, scale_at_the_step)
 from .data_faults import learns_large_targets
 from .evidence import (
     CLEARLY, FALLS_BY_HALF, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, Seen, falls_well, goes_down,
     in_digits, last_known, still_rises, without_nan)
 from .faults import NOTHING_LEFT, WEAK, WILD, fault
+from .layer_faults import dead_units
 from .loss_faults import ENDS, loss_does_not_fall
 from ..records.spikes import Spike
 
@@ -76,11 +79,19 @@ def long_steps(run: Run) -> Iterator[Seen]:
     huge = n >= LASTS and (without_first > RATIO_HUGE).any()
     beyond_doubt = (ratio > CLEARLY*RATIO_LARGE).any()
     blown_up = n >= 2*LASTS and any(seen.sure == "likely" for seen in run.once(blows_up))
-    if not (often or mostly or beyond_doubt or huge or blown_up): return
+    if not (often or mostly or beyond_doubt or huge or blown_up or kills_units(run, large)): return
     longest = ratio.nan_to_num(0, posinf=0).max()
     yield Seen([], run.outputs.span(0), "note" if run.once(goes_down) else "likely",
                f"{n} of {len(ratio)} recorded steps move parameters by more than {RATIO_LARGE} of their length, the "
                f"longest by {in_digits(longest)}. About 0.001 to 0.03 is usual.")
+
+
+def kills_units(run: Run, large: Tensor) -> bool:
+    "Did units die early in the run, behind several long steps?"
+    steps = torch.tensor(run.steps)[~run.skipped]
+    starts = [seen.steps[0] for seen in run.once(dead_units)]
+    return any(start < steps[:SOON].max() and (large & (steps < start)).sum() >= LASTS for start in starts)
+
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #3c93d759
 def jump_of_rate(run: Run) -> Iterator[Seen]:
@@ -120,6 +131,7 @@ def little_movement(run: Run) -> Iterator[Seen]:
     rates = run.rates if len(run.rates) else ratio
     begun = run.facts.get("begun", {})
     if still_rises(rates) or begun.get("rate", 0) > LOWERED*rates.max(): return  # a schedule has made it small
+    if (ratio > RATIO_LARGE).sum() >= LASTS: return  # steps were long until nothing was left to move
     still = ratio.median() < RATIO_SMALL_AND_STILL and run.once(loss_does_not_fall)
     fast = run.ratios.nanquantile(.8, 0)  # a fifth of the parameters move more, as in a new head on a slow body
     is_usual = ratio.quantile(MOSTLY) >= RATIO_SMALL or fast[fast > 0].median() >= 10*RATIO_SMALL
@@ -285,16 +297,14 @@ def scaled_length_of_clipped(run: Run) -> float | None:
        brings=(WEAK,))
 def clipping_before_unscaling(run: Run) -> Iterator[Seen]:
     length = run.once(scaled_length_of_clipped)
-    if length is None: return
+    if length is None:
+        yield from scale_at_the_step(run)
+        return
     yield Seen([], run.log_span(0), "likely",
                f"In nearly every step, the length of the gradients is {length:.2g}, or a power of two times that: "
                "they are clipped while the scaler has them multiplied, and divided afterwards.")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #a0ded002
-MOST = .5  # of the numbers: an average in float32 moves each of them
-APART = {"bfloat16": "0.4 to 0.8 %", "float16": "0.05 to 0.1 %"}  # of a number, to the next one
-
-
 def lost_in_rounding(run: Run) -> list[str]:
     "Parameters in 16 bits that the optimizer writes to, in layers with gradients, without any effect."
     if run.updates is None or run.update.shape[1] < LASTS or not (run.rates > 0).any():
@@ -317,6 +327,7 @@ def lost_in_rounding(run: Run) -> list[str]:
        brings=(WEAK,))
 def rounding_takes_steps(run: Run) -> Iterator[Seen]:
     yield from average_in_16_bits(run)
+    yield from counter_in_16_bits(run)
     lost = run.once(lost_in_rounding)
     if not lost: return
     kinds = sorted({run.params[name]["dtype"] for name in lost})
@@ -324,23 +335,6 @@ def rounding_takes_steps(run: Run) -> Iterator[Seen]:
     yield Seen(lost, run.outputs.span(0), "likely",
                f"These parameters get gradients, the optimizer writes to them, and all {run.update.shape[1]} updates "
                f"are exactly zero: {apart}, and smaller steps are rounded away.")
-
-
-def average_in_16_bits(run: Run) -> Iterator[Seen]:
-    "Is a copy of the model updated again and again, without any effect on most of its numbers?"
-    for c in run.facts.get("copies", {}).values():
-        kind, stays = c.get("dtype"), c.get("stays")
-        if kind not in APART or stays is None or stays <= MOST: continue
-        if math.isnan(stays):  # nothing has changed, so it may be a fixed copy
-            if c["writes"] < SOON: continue
-            stays = 1.
-        of = f" of `{c['part']}`" if c["part"] else " of the model"
-        often = f" {c['writes']} times" if c["writes"] else ""  # writes through `.data` are not counted
-        yield Seen([], run.log_span(0), "likely",
-                   f"A copy{of} in {kind} was updated{often}, and of the numbers that have moved in the model, "
-                   f"{stays:.0%} are exactly as they were in the copy: numbers in {kind} are {APART[kind]} apart, and "
-                   "smaller updates are rounded away.",
-                   "Keep the average of the weights in float32, as in `copy.deepcopy(model).float()`.")
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #9a3d43aa
 DECAYED = 1.  # sum of rate times decay over a run: weights without a gradient would shrink to a third

@@ -52,16 +52,16 @@ def variables() -> list[Any]:
         owner = frame.f_globals.get("__name__", "").partition(".")[0]
         if owner not in ("hooklab", "torch", "contextlib"):
             n += 1
-            found += values_in(frame)
+            found += [x for _, x in values_in(frame)]
         frame = frame.f_back
     return found
 
 
-def values_in(frame: FrameType) -> list[Any]:
+def values_in(frame: FrameType) -> list[tuple[str, Any]]: # By name
     """Up to Python 3.12, a function that was asked for its variables keeps a dict of them until it returns. It is
     emptied, unless somebody else has it, as `locals()` gives it."""
     held = frame.f_locals
-    found = [*held.values()]
+    found = [*held.items()]
     is_copy = type(held) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED
     if is_copy and sys.getrefcount(held) == 3: held.clear()
     return found

@@ -21,9 +21,11 @@ from hooklab.hooks.layer_hook import GradientHook, LayerHook, listen
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
 from hooklab.stats.measure.around import Surroundings
+from hooklab.stats.measure.kept import Kept
 from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, read_look
 from hooklab.stats.measure.other_steps import OtherSteps
-from hooklab.stats.measure.run_facts import MemberFacts, facts_of_arguments, facts_of_layers, torch_optimizer
+from hooklab.stats.measure.run_facts import (
+    MemberFacts, short_numbers_of, facts_of_arguments, facts_of_layers, torch_optimizer)
 from hooklab.stats.measure.step_watch import UnknownSteps
 from hooklab.stats.records.run_log import RunLog, given_loss
 
@@ -177,7 +179,7 @@ class ModeWatch:
         self.model = model
         kinds = {name: m for name, m in model.named_modules() if type(m).__name__.startswith(MODES)}
         self.layers = {name: m for name, m in kinds.items() if getattr(m, "p", 1)}
-        self.looks, self.resting = 0, dict.fromkeys(self.layers, 0)
+        self.looks, self.resting, self.woke = 0, dict.fromkeys(self.layers, 0), {}  # and where one woke, its rest
         self.in_train = self.in_eval = self.rows = 0  # passes without a graph; steps that had some in train mode
         self.had = False  # did this step have one?
 
@@ -194,11 +196,12 @@ class ModeWatch:
         self.looks += 1
         for name, m in self.layers.items():
             self.resting[name] += not m.training
+            if m.training and self.resting[name] == self.looks - 1: self.woke[name] = self.looks - 1
 
     def facts(self) -> dict[str, Any]:
         resting = [name for name, n in self.resting.items() if n == self.looks and n]
         return {"in_train": self.in_train, "in_eval": self.in_eval, "rows": self.rows, "resting": resting,
-                "looks": self.looks, "names": [*self.layers]}
+                "woke": self.woke, "looks": self.looks, "names": [*self.layers]}
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #f351d3bc
 MOST_NODES = 5000  # of a graph: a loss of a small model has some hundred
@@ -243,13 +246,16 @@ class LoopWatch:
         self.unknown = None if optimizers else UnknownSteps(list(self.root.parameters()))
         known = [torch_optimizer(optimizer) for optimizer in optimizers]
         self.around, self.others = Surroundings(self.root, known), OtherSteps(self.root, known)
-        self.modes = ModeWatch(self.root)
+        self.modes, self.kept = ModeWatch(self.root), Kept(self.root)
         self.stepped = 0  # steps of the loop in which an optimizer made its step
         self.thrown_away = 0  # steps in which gradients were cleared before any step used them
         self.made = [0]*len(known)  # steps of the loop in which each optimizer made its step
         self.leads = None  # does the loss that the loop gives lead back to a parameter of the model?
         self.begun = None  # whether the record was begun before
+        self.passes = None  # what follows the backward passes, if the optimizers are known
+        self.for_inputs = 0  # passes whose inputs need gradients
         self.around.look()
+        self.kept.look(0)
 
     def put_on(self) -> Self:
         "Begin to watch: last, once whoever made this holds it."
@@ -273,6 +279,7 @@ class LoopWatch:
         if not torch.is_grad_enabled():
             self.modes.without_graph(module.training)
             if not module.training: return  # a validation
+        elif any(isinstance(x, Tensor) and x.requires_grad for x in given[0]): self.for_inputs += 1
         first = not self.row
         self.row[mode] = self.row.get(mode, 0) + 1
         if not self.looking or not first: return
@@ -336,6 +343,7 @@ class LoopWatch:
         self.log.add(row, step)
         self.first_step = step - self.n
         self.n += 1
+        self.kept.look(self.n)
         if self.listening is not None: self.listening.depth.clear()  # Ctrl-C during a call leaves it too large
         self.looking = self.looks.due(self.n)
 
@@ -347,10 +355,13 @@ class LoopWatch:
             if name in layers:
                 layers[name]["running_mean_moves"] = moves
         known |= {"modes": self.modes.facts(), "other_steps": self.others.facts(), **self.around.facts()}
-        known |= {"thrown_away": self.thrown_away, "loss_leads": self.leads}
+        known |= {"thrown_away": self.thrown_away, "loss_leads": self.leads, "kept": self.kept.facts()}
+        with suppress(Exception): known["counters"] = short_numbers_of(self.root, self.members.optimizers)
         known["watched"] = {"n": self.n, "stepped": self.stepped, "made": list(self.made)}
         if self.begun is not None:
             known["begun"] = self.begun.facts()
+        if self.passes is not None:
+            known["passes"] = self.passes.facts() | {"for_inputs": self.for_inputs}
         inputs, outputs = list(self.looks.inputs), list(self.looks.outputs)
         return partial(read_facts, known, inputs, outputs, self.first_step)
 

@@ -219,8 +219,9 @@ def loss_kind(look: OutputLook) -> LossKind | None: # None if it is none of thes
     of_classes = cross_entropy(o, g) or nll(o, g)
     if of_classes: return of_classes
     answers = yes_or_no(o, g)  # where outputs are nearly all the same, other losses have the same gradient
-    if answers and (loss is None or is_given(answers, look, loss)):
+    if answers and (not is_even(g) if loss is None else is_given(answers, look, loss)):
         return answers
+    if is_even(g): answers = None  # that of a mean
     squares = squared_error(look, o, g, loss, 2/look.n, 2., 2/look.n_rows)
     distance = absolute_error(look, g, loss)
     return squares or distance or squared_error(look, o, g, loss, 1/look.n, 1.) or answers
@@ -229,6 +230,12 @@ def loss_kind(look: OutputLook) -> LossKind | None: # None if it is none of thes
 def is_given(kind: LossKind, look: OutputLook, loss: float) -> bool:
     "Is the mean or the sum of this kind the loss that was given?"
     return any(math.isclose(kind.sign*kind.loss*n, loss, rel_tol=CLOSE) for n in (1, look.n, look.n_rows))
+
+
+def is_even(g: Tensor) -> bool:
+    "Is it the same number everywhere, as of a mean or a sum? So is that of a sigmoid whose outputs are all large."
+    return bool(g.max() - g.min() <= CLOSE*g.abs().max())
+
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #14650866
 @dataclass(frozen=True)

@@ -158,6 +158,19 @@ class MemberFacts:
             **settings,
         }
 
+# %% ../../../nbs/lib/stats/measure/run-facts.ipynb #4dd0e2ab
+def short_numbers_of(model: nn.Module, optimizers: list) -> dict[str, dict[str, Any]]: # By where they are
+    "Single numbers in 16 bits that the model or an optimizer keeps: a count would end early there."
+    found = {f"The buffer `{name}`": b for name, b in model.named_buffers()}
+    for optimizer in optimizers:
+        state, kind = getattr(optimizer, "state", None) or {}, type_of_optimizer(optimizer)
+        first = next((one for one in state.values() if isinstance(one, dict)), {})
+        groups = getattr(optimizer, "param_groups", None) or [{}]
+        for name, x in (*first.items(), *groups[0].items()): found[f"`{name}` of the {kind}"] = x
+    return {where: {"dtype": str(x.dtype).removeprefix("torch."), "value": x.detach().double()}
+            for where, x in found.items() if isinstance(x, Tensor) and x.numel() == 1 and not x.is_meta
+            and x.dtype in (torch.float16, torch.bfloat16)}
+
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #e8113d3f
 def torch_optimizer(optimizer: Any) -> Any:
     "The optimizer inside a wrapper; itself if it is none of torch's, as in fastai."

@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #35a3fc04
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -15,9 +16,10 @@ from torch import Tensor, nn
 
 from hooklab.hooks.backward_end import BackwardEnd
 from hooklab.hooks.copies import is_wrapper
-from hooklab.hooks.distributed import parts_for
+from hooklab.hooks.distributed import in_processes, parts_for
 from hooklab.hooks.tensor import tensor_hook_to_put_on
 from hooklab.stats.measure.gradient_norms import GradientNorms, Norms
+from hooklab.stats.measure.passes import Passes
 from hooklab.stats.measure.run_facts import torch_optimizer
 from hooklab.stats.measure.run_facts import version as version_of
 from hooklab.stats.measure.step_end import StepSpan
@@ -85,6 +87,7 @@ class StepWatch:
         self.looked = False  # at the gradients of the step that goes on?
         self.unused = None  # a gradient that was there when a step of the loop ended without one of the optimizer
         self.arrived = None  # the gradient that was there when a backward pass of this step ended, and its version
+        self.then = lambda: None  # called where a step uses gradients
         self.span = StepSpan(optimizer, self.before, self.after, self.within)
 
     def put_on(self) -> Self:
@@ -117,6 +120,7 @@ class StepWatch:
     def look(self, optimizer):
         "Note the learning rate and the gradients that one step of this optimizer uses."
         self.looked = True
+        self.then()
         self.norms.look(self.params, getattr(optimizer, "grad_scale", None))
         seen = self.seen
         seen["updates"] = seen.get("updates", 0) + 1
@@ -244,6 +248,9 @@ class StepWatches:
         self.counts = {}  # by id of a parameter: does this process report it?
         params = [*map(id, self.params)]
         self.alone = self.parts is None and len(params) == len({*params})  # does each optimizer have its own?
+        self.passes = Passes() if closely and self.alone and not in_processes() else None
+        if self.passes:
+            for i, watch in enumerate(self.watches): watch.then = partial(self.passes.step, i, watch.optimizer)
 
     def put_on(self) -> Self:
         "Begin to watch: last, once whoever made this holds it."
@@ -276,10 +283,17 @@ class StepWatches:
         if self.closely:
             row["thrown_away"] = sum(watch.throws_away(stepped) for watch in self.watches) > 0
             row["made"] = ["updates" in of_one for of_one in seen]
+            self._follow()
         unsure = self.hears_too_little
         self.norms = [watch.norms.take(unsure) for watch in self.watches]
         if self.end: self._listen_anew(unsure)
         return row | self._totals()
+
+    def _follow(self):
+        "Follow the passes by the parameter that is looked at, once it is known."
+        for i, watch in enumerate(self.watches):
+            if self.passes and watch.probe and i not in self.passes.sums:
+                self.passes.follow(i, watch.probe.p)
 
     @property
     def hears_too_little(self) -> bool:
@@ -342,6 +356,7 @@ class StepWatches:
 
     def remove(self):
         for watch in self.watches: watch.remove()
+        if self.passes: self.passes.remove()
         if self.end: self.end.remove()
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #8687ec27

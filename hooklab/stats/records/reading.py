@@ -100,9 +100,14 @@ SCHEDULE = {"type": str, "mine": bool, "calls": SIZE, "before": SIZE, "planned":
             "mode?": str, "patience?": SIZE, "cooldown?": SIZE}
 COPY = {"part": str, "dtype?": str, "writes?": SIZE, "stays?": OneOf(NUMBER, None), "training": bool,
         "averaged": bool, "moved": {str: bool}, "model_moved": {str: bool}}
-MODES = {"in_train": SIZE, "in_eval": SIZE, "rows": SIZE, "looks": SIZE, "resting": [str], "names": [str]}
+MODES = {"in_train": SIZE, "in_eval": SIZE, "rows": SIZE, "looks": SIZE, "resting": [str], "names": [str],
+         "woke?": {str: SIZE}}
 OTHERS = {"n": SIZE, "steps": SIZE, "again": SIZE, "type": str, "memory": float}
 WATCHED = {"n": SIZE, "stepped": SIZE, "made?": [SIZE]}
+WEIGHTS_KEPT = {"kind": str, "n": SIZE}
+PASSES = {"of": {str: {**dict.fromkeys(("n", "lost", "with_lost", "steps", "changed", "again"), SIZE),
+                         "added": bool}},
+          "mixed": {str: {"n": SIZE, "apart": SIZE}}, "for_inputs": SIZE}
 BEGUN = {"n": SIZE, "anew": SIZE, "steps": SIZE, "rate": NUMBER, "type": str, "memory": float}
 SURE = "certain", "likely", "possible", "note"
 FINDING = {"what": str, "layers": [str], "steps": [SIZE], "sure": str, "evidence": str, "advice": str}
@@ -110,6 +115,7 @@ FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optim
                 "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool,
                 "shapes?": {str: [SIZE]}, "schedules?": {str: SCHEDULE}, "copies?": {str: COPY}, "modes?": MODES,
                 "other_steps?": OTHERS, "watched?": WATCHED, "thrown_away?": SIZE,
+                "passes?": PASSES, "kept?": {str: WEIGHTS_KEPT}, "counters?": {str: {"dtype": str, "value": NUMBER}},
                 "begun?": BEGUN, "loss_leads?": OneOf(bool, None)}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}

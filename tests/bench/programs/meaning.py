@@ -27,7 +27,7 @@ CAUSES = {
     "padding counts": {"padding counts", "labels left out"},
     "wrong sign": {"wrong sign"},
     "a term has no gradient": {"term without gradient"},  # a part of the loss: detached, rounded, Python numbers
-    "gradient where none is meant": set(),  # into a target, a baseline, a critic or a teacher
+    "gradient where none is meant": {"gradients of another loss"},  # into a target, a baseline, a critic or a teacher
     "a term outweighs the others": {"sum over the batch"},
     # probabilities for logarithms, deviations for variances, swapped arguments
     "the loss takes another form": {"loss takes another form", "activation before the loss"},
@@ -83,7 +83,8 @@ CAUSES = {
     # the loss is not divided, or the wrong steps count
     "accumulation": {"steps while gathering", "gradients thrown away"},
     "state goes on": {"state goes on"},    # a hidden state or memory that should be reset or detached
-    "state is lost": {"state is lost"},  # a hidden state or memory that should go on
+    # a hidden state or memory that should go on; weights that are to be kept
+    "state is lost": {"state is lost", "kept without a copy"},
     "other loss": {"result not used"},     # backward is called on another loss than the one that is meant
     "parts in a wrong order": set(),       # of a GAN, an actor and critic, a teacher
     "target network": {"copy does not follow", "statistics stay behind"},  # never updated, or trained by mistake
@@ -95,7 +96,7 @@ CAUSES = {
     "no gradient": {"gradient is cut"},    # `no_grad` or `inference_mode` around the training step
     # precision
     "NaN or Inf": {"NaN or Inf"},          # a logarithm, root, division or exponent without a guard: with its place
-    "float16 limit": {"float16 limit"},
+    "float16 limit": {"float16 limit", "stepped twice"},  # or a step that is made where the scaler leaves it out
     "clipping before unscaling": {"clipping before unscaling", "skipped steps"},
     "epsilon": {"epsilon is lost"},        # too large, too small, or lost in the dtype
     "rounded": {"lost in rounding"},       # to whole numbers, or to few bits
