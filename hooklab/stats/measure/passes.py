@@ -40,6 +40,7 @@ class Sum:
         self.last, self.version = None, -1 # The gradient after the last pass, and how often it was written to
         self.p_version = self.step_version = -1 # The same of the parameter, and of the gradient at the last step
         self.used = False # Did a step use the gradient as it is?
+        self.kept = self.unsure = False # Was the gradient still there when one was added? Is that unknown?
         self.old = False # Does it hold gradients of a step before?
         self.added = False # Has a pass added to a gradient that was not zero? May be on a GPU
         self.n = self.lost = self.steps = self.changed = self.here = self.with_lost = self.again = 0
@@ -48,14 +49,21 @@ class Sum:
     def is_untouched(self) -> bool: return self.p.grad is self.last and version(self.last) == self.version
 
     def comes(self, _):
-        "Called before a gradient is added: it may be set to zero in a way that torch does not count."
-        if self.passes and self.is_untouched: self.added = self.p.grad.any() | self.added
+        "Called before a gradient is added: has the one before been cleared? What is on a GPU is not read."
+        g = self.p.grad
+        self.kept, self.unsure = g is not None and g is self.last, False
+        if not self.kept or not self.passes: return
+        if self.is_untouched: self.added = g.any() | self.added  # torch does not count writes to `.data`
+        elif g.device.type == "cpu":  # it may be clipped
+            self.kept = bool(g.any())
+            self.added = self.added | self.kept
+        else: self.kept, self.unsure = False, True
 
     def came(self, now: Pass, i: int):
         "Called behind it."
         g = self.p.grad
-        if g is not self.last or version(g) != self.version + 1:
-            in_vain = self.passes and not self.used and version(self.p) == self.p_version
+        if not self.kept:
+            in_vain = self.passes and not self.unsure and not self.used and version(self.p) == self.p_version
             if in_vain: self.here += len(self.passes)
             self.passes, self.old = [], False
             now.fresh.add(i)
@@ -66,7 +74,7 @@ class Sum:
 
     def step(self, was_made: bool) -> bool:
         "Called at a step of the optimizer: are the passes known that are in its gradients? A scaler may have made one."
-        same = self.used and self.p.grad is self.last
+        same = self.used and self.last is not None and self.p.grad is self.last
         self.again += was_made or same and version(self.last) == self.step_version
         if self.p.grad is not None: self.step_version = version(self.p.grad)
         self.steps += 1
