@@ -29,6 +29,7 @@ class Pass:
 
 # %% ../../../nbs/lib/stats/measure/passes.ipynb #4416a4e6
 MOST_PASSES = 64  # of one sum
+MOST_READ = 1000  # numbers of a gradient
 
 
 class Sum:
@@ -54,8 +55,8 @@ class Sum:
         self.kept, self.unsure = g is not None and g is self.last, False
         if not self.kept or not self.passes: return
         if self.is_untouched: self.added = g.any() | self.added  # torch does not count writes to `.data`
-        elif g.device.type == "cpu":  # it may be clipped
-            self.kept = bool(g.any())
+        elif g.device.type == "cpu" and g.numel() <= MOST_READ:  # it may be clipped; this read waits for nobody
+            self.kept = any(g.flatten().tolist())
             self.added = self.added | self.kept
         else: self.kept, self.unsure = False, True
 

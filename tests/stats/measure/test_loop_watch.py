@@ -806,7 +806,7 @@ def test_nothing_of_the_model_is_kept():
     assert not any(ref() is not None for ref in refs)
 
 
-@pytest.mark.parametrize("n", [800, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [3_200, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_a_long_run_takes_bounded_memory(n):
     "Also where a step has several passes, and where the record is thinned out while it is nobody's turn."
     model = nn.Linear(4, 3)
