@@ -31,7 +31,7 @@ class NotLookedAt(Exception): "Why a check could not be made."
 Check = Iterator[Suspect] # It yields what it finds, and returns what it says if it finds nothing
 
 # %% ../../../nbs/lib/stats/checking/checks.ipynb #97f53e6e
-OURS = Path(sys.modules[Suspect.__module__].__file__).parents[2]
+OURS = Path(sys.modules[Fault.__module__].__file__).parents[2]
 NOT_THE_USERS = f"{Path(torch.__file__).parent}/", f"{OURS}/"
 
 

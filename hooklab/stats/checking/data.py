@@ -119,7 +119,8 @@ def inputs_fine(flight: TestFlight) -> Check:
             number = ts[0].flatten()[0].item()
             yield Suspect("constant inputs", "certain", f"All numbers of {name} are {number:g}.", [name])
         elif all(map(is_alike, same)):
-            yield Suspect("samples alike", "certain", f"All samples of {name} are equal.", [name])
+            sure = "certain" if all(map(is_alike, parts[0])) else "note"  # such as rays that begin at one camera
+            yield Suspect("samples alike", sure, f"All samples of {name} are equal.", [name])
     yield from mostly_one_token(parts)
     yield from scaled(flight)
     yield from of_another_range(flight)

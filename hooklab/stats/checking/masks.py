@@ -139,6 +139,7 @@ def mask_obeyed(flight: TestFlight) -> Check:
             is_mask = "mask" in p.name.lower() or p.tensor.dtype == torch.bool
             zeros = x.tensor.dim() == 2 and any(not x.tensor[hidden].any() for hidden in sides)
             is_harmless = zeros and x.tensor.is_floating_point()  # a linear layer takes nothing from zeros
+            is_harmless |= is_mask and sides_matter(flight, p)  # as one that ends the memory of a recurrent net
             yield Suspect("mask ignored", "note" if is_harmless else "likely" if is_mask else "possible",
                           f"What {p.name} hides in {x.name} changes the output, and so does what it shows.", [p.name])
     return ""
@@ -156,6 +157,14 @@ def mask_and_sides(mask: Tensor) -> tuple[Tensor, list[Tensor]]:
     mask[:, half:] = _opposite(mask)
     hidden[:, half:] = True
     return mask, [hidden]
+
+
+def sides_matter(flight: TestFlight, mask: BatchPart) -> bool:
+    "Is the output another one if a mask of zeros and ones is turned round?"
+    t = mask.tensor
+    if not ((t == 0) | (t == 1)).all(): return False
+    turned = (~t.bool()).to(t.dtype)
+    return not same(base_of(flight), flight.asked(flight.batch.put({mask.number: turned})))
 
 
 def shows_padding(flight: TestFlight, mask: BatchPart, x: BatchPart) -> bool:

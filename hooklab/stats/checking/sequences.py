@@ -18,8 +18,8 @@ from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss import CRITERIA, criterion_at, nodes_before, op
 from .loss_calls import DISTANCES, seen_in
 from .masks import other_numbers
-from .probes import given_in_calls
-from .trial import Flown, TestFlight, differs, first_layer_where
+from .probes import given_in_calls, leaks
+from .trial import Flown, TestFlight, base_of, differs, first_layer_where
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #62d3f32a
 class Compared(NamedTuple):
@@ -218,8 +218,10 @@ def sees_the_past_only(flight: TestFlight) -> Check:
                       "what comes next in it is never asked for.")
         return ""
     layer = layer_that_sees(flight, nearest)
+    shared = any(leaks(flight, flight.batch, base_of(flight)))  # as experts with room for so many places do
     where = f", and first in what {layer} returns" if layer else ""
-    yield Suspect("later places are seen", "likely", f"The target is {x.name}, moved, and the prediction for a place "
+    sure = "note" if shared else "likely"
+    yield Suspect("later places are seen", sure, f"The target is {x.name}, moved, and the prediction for a place "
                   f"changes with what it has to predict{where}.", [layer] if layer else [])
     return ""
 

@@ -17,7 +17,7 @@ from ...hooks.select import first_few, leaves, unwrap
 from .batch import SampleBatch
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .dependence import behind_rounding, change_loss, moved, where_cut
-from .trial import TestFlight, layer_outputs, roused
+from .trial import TestFlight, heard, layer_outputs, roused
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0b761528
 def reached(flight: TestFlight, batches: list[SampleBatch], of_output: bool = False) -> dict[str, bool | None]:
@@ -123,6 +123,15 @@ def _has_trained_sibling(name: str, found: dict[str, bool | None]) -> bool:
     return any(other.rpartition(".")[0] == owner for other in arrived)
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #c84ed635
+def given_states(flight: TestFlight, names: list[str]) -> bool:
+    "Is one of these recurrent layers called with a state?"
+    found = []
+    def note(name, m, inputs, kwargs, output): found.append(any(x is not None for x in (*inputs[1:], kwargs.get("hx"))))
+    with heard({name: flight.model.get_submodule(name) for name in names}, note, with_kwargs=True):
+        flight.asked(flight.batch.raw)
+    return any(found)
+
+
 def without_memory(flight: TestFlight, zero: list[str]) -> Suspect | None:
     "The finding on recurrent layers whose weights for the state get zeros: the state is always zero."
     modules = dict(unwrap(flight.model).named_modules())
@@ -130,7 +139,8 @@ def without_memory(flight: TestFlight, zero: list[str]) -> Suspect | None:
     recurrent = [n for n in zero if "weight_hh" in n and isinstance(modules[around(n)], nn.RNNBase | nn.RNNCellBase)]
     if not recurrent: return None
     layers = list(dict.fromkeys(map(around, recurrent)))
-    return Suspect("state is lost", "likely", f"The weights of {first_few(layers, 4)} for its own state get a gradient "
+    sure = "note" if given_states(flight, layers) else "likely"  # which the caller hands on
+    return Suspect("state is lost", sure, f"The weights of {first_few(layers, 4)} for its own state get a gradient "
                    "of zero: in each call it begins with a state of zeros and has one place, so it remembers "
                    "nothing.", layers)
 

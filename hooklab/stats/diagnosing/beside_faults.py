@@ -174,7 +174,8 @@ def after_the_record(run: Run, types: list[str]) -> Iterator[Seen]:
     begun = BEGUN.get(getattr(run, "stats", None))
     after = begun and begun.since_the_end()
     if after and after["statistics"] and not after["trained"]:
-        yield Seen([], run.log_span(0), "likely",
+        makes = len(run.optimizers) > 1  # generators are used in train mode, too
+        yield Seen([], run.log_span(0), "note" if makes else "likely",
                    "After the record ended, the model was called in train mode, and not trained: the statistics of its "
                    f"{', '.join(types)} have changed, and no parameter.")
 

@@ -49,7 +49,7 @@ def dead_units(run: Run) -> Iterator[Seen]:
         if has_gradients:
             length = g.norm[i, row:][g.ran[i, row:]]
             no_gradient = length <= limit*g.norm[i + 1:, row:].nanmedian()
-            if len(length) and no_gradient.double().mean() < MOSTLY: continue  # it learns
+            if not len(length) or no_gradient.double().mean() < MOSTLY: continue  # it is not trained, or it learns
         reason = why_dead(is_whole, behind, has_gradients)
         found.setdefault(reason, {})[i] = row
     for (sure, why), rows in found.items():

@@ -250,3 +250,68 @@ def test_heads_for_several_later_words():
     what = "target too far ahead"
     assert found(Heads(1), None, x, what, call=call) == ["likely"]
     assert found(Heads(3), None, x, what, call=call) == ["note"]
+
+
+class Memory(nn.Module):
+    "A recurrent cell whose state a mask clears where a game has ended, and one without the mask."
+    def __init__(self, clears):
+        super().__init__()
+        self.cell, self.last, self.clears = nn.GRUCell(6, 8), nn.Linear(8, 3), clears
+
+    def forward(self, seen, mask):
+        state = seen.new_zeros(len(seen), 8)
+        for i in range(seen.size(1)):
+            if self.clears: state = state*mask[:, i, None]
+            state = self.cell(seen[:, i], state)
+        return self.last(state)
+
+
+@pytest.mark.parametrize(("clears", "sure"), [(True, "note"), (False, "likely")])
+def test_a_mask_that_ends_a_memory_hides_nothing(clears, sure):
+    torch.manual_seed(0)
+    mask = (torch.rand(32, 5) > .3).float()
+    batch = {"seen": torch.randn(32, 5, 6), "mask": mask, "labels": torch.arange(32) % 3}
+    assert found(Memory(clears), F.cross_entropy, batch, "mask ignored") == [sure]
+
+
+class Rays(nn.Module):
+    "Colours, by where a ray begins and where it goes."
+    def __init__(self):
+        super().__init__()
+        self.body = net()
+
+    def forward(self, begin, way): return self.body(torch.cat([begin, way], 1))
+
+
+def test_an_input_that_all_samples_share_beside_another_one():
+    torch.manual_seed(0)
+    begin, y = torch.randn(1, 3).expand(32, 3), torch.arange(32) % 3
+    assert found(Rays(), F.cross_entropy, (begin, torch.randn(32, 3), y), "samples alike") == ["note"]
+    assert found(Rays(), F.cross_entropy, (begin, begin + 1, y), "samples alike")[0] == "certain"
+
+
+def test_copies_in_validation_where_training_has_as_many():
+    torch.manual_seed(0)
+    few, many = torch.randn(40, 6), torch.randn(400, 6)
+    def batches(x): return [(part, torch.arange(len(part)) % 3) for part in x.split(20)]
+    what = "validation repeats training"
+    drawn, apart = batches(few[torch.randint(40, (400,))]), batches(many)
+    assert found(net(), F.cross_entropy, drawn, what, train=drawn[:10], valid=drawn[10:]) == ["note"]
+    assert found(net(), F.cross_entropy, apart, what, train=apart, valid=apart[10:]) == ["likely"]
+
+
+class Onward(nn.Module):
+    "One step of a recurrent net, with the state that the caller hands on, or without."
+    def __init__(self, takes):
+        super().__init__()
+        self.rnn, self.last, self.takes = nn.GRU(6, 8, batch_first=True), nn.Linear(8, 3), takes
+
+    def forward(self, x):
+        state = x.new_zeros(1, len(x), 8) if self.takes else None
+        return self.last(self.rnn(x[:, None], state)[0][:, 0])
+
+
+@pytest.mark.parametrize(("takes", "sure"), [(True, "note"), (False, "likely")])
+def test_a_state_that_the_caller_hands_on(takes, sure):
+    torch.manual_seed(0)
+    assert found(Onward(takes), F.cross_entropy, data(), "state is lost") == [sure]
