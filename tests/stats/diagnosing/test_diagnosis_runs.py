@@ -199,6 +199,24 @@ def averaged_in_16_bits() -> list:
     return list(hl.diagnose(record))
 
 
+def norms_that_wake() -> list:
+    "Batch norms rest at first, and learn statistics from where the model was looked at in eval mode."
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    model[1].requires_grad_(False).eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=.05)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for i in range(60):
+            x = torch.randn(16, 6)
+            loss = F.cross_entropy(model(x), x[:, :3].argmax(1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            stats.step(loss)
+            if i == 20: model.eval().train()
+    return [*hl.diagnose(stats)]
+
+
 def runs_of_their_own() -> list:
     "What no run of the bench shows."
     return [
@@ -207,6 +225,7 @@ def runs_of_their_own() -> list:
         *without_backward(torch.Tensor.clone),
         *without_backward(torch.Tensor.item),
         *averaged_in_16_bits(),
+        *norms_that_wake(),
         *diagnosed(by_squares, torch.float16),
         *trained([nn.Linear(10, 1), nn.Softmax(dim=1)], one_number),
         *trained(loss_of=root_of_zero()),
