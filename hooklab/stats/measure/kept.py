@@ -32,13 +32,13 @@ def of_an_earlier_time(path: str) -> bool:
 
 
 def with_names(x: Any) -> Iterator[tuple[str, Any]]:
-    "What an object leads to, with names."
-    if isinstance(x, dict): found = [(f"[{name!r}]", part) for name, part in [*x.items()][:50]]
-    elif isinstance(x, list | tuple | deque): found = [("", part) for part in [*x][:50]]
+    "What an object leads to, with names, without what leads to nothing."
+    if isinstance(x, list | tuple | deque): found, name_of = [("", part) for part in [*x][:50]], "{}"
     else:
-        inside = getattr(x, "__dict__", None)
-        found = [(f".{name}", part) for name, part in [*inside.items()][:50]] if isinstance(inside, dict) else []
-    yield from found
+        inside, name_of = (x, "[{!r}]") if isinstance(x, dict) else (getattr(x, "__dict__", None), ".{}")
+        found = [*inside.items()][:50] if isinstance(inside, dict) else []
+    for name, part in found:
+        if not isinstance(part, NO_PARTS): yield name_of.format(name), part
 
 
 def tensors_in(x: Any) -> list[Tensor]:
@@ -93,7 +93,7 @@ class Kept:
 
     def look_around(self, model: nn.Module, own: set[int], is_first: bool):
         layer, seen = variables_by_name(), set()
-        for _ in range(DEEP):
+        for depth in range(1, DEEP + 1):
             inside = []
             for name, x in layer:
                 if isinstance(x, nn.Module):
@@ -105,7 +105,7 @@ class Kept:
                 if "param_groups" in getattr(x, "__dict__", ()): continue
                 kind = kind_of(x, own)
                 if kind: self.note(name, kind, is_first)
-                elif not tensors_in(x): inside += [(name + more, part) for more, part in with_names(x)]
+                elif depth < DEEP and not tensors_in(x): inside += [(name + more, part) for more, part in with_names(x)]
             layer = inside
 
     def note(self, name: str, kind: str, is_first: bool):

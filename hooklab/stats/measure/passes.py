@@ -129,7 +129,8 @@ class Passes:
         task = pass_number()
         if task != self.task or self.now is None:
             self.time += 1
-            holding = {j for j, one in self.sums.items() if j != i and one.passes and one.p.grad is one.last}
+            others = self.sums.items() if len(self.sums) > 1 else ()
+            holding = {j for j, one in others if j != i and one.passes and one.p.grad is one.last}
             self.task, self.now = task, Pass(self.time, holding)
         self.now.order.append(i)
         known.came(self.now, i)
@@ -138,6 +139,7 @@ class Passes:
         "The optimizer with this number makes its step."
         self.time += 1
         if i not in self.sums or not self.sums[i].step(made_by(self.scaler, optimizer)): return
+        if len(self.sums) == 1: return  # there is no other one
         passes = self.sums[i].passes
         for one in passes: one.used[i] = self.time, passes
         for one in passes:
