@@ -7077,8 +7077,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                'hooklab/stats/measure/kept.py'),
                                             'hooklab.stats.measure.kept.tensors_in': ( 'lib/stats/measure/kept.html#tensors_in',
                                                                                        'hooklab/stats/measure/kept.py'),
-                                            'hooklab.stats.measure.kept.variables_by_name': ( 'lib/stats/measure/kept.html#variables_by_name',
-                                                                                              'hooklab/stats/measure/kept.py'),
                                             'hooklab.stats.measure.kept.with_names': ( 'lib/stats/measure/kept.html#with_names',
                                                                                        'hooklab/stats/measure/kept.py')},
             'hooklab.stats.measure.loop_watch': { 'hooklab.stats.measure.loop_watch.LayerMode': ( 'lib/stats/measure/loop-watch.html#layermode',

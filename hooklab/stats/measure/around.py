@@ -32,7 +32,7 @@ NO_PARTS = (Tensor, str, bytes, int, float, complex, type, ModuleType, BuiltinFu
 
 def held_around() -> list[Any]: # The nearest first
     "What the functions that called us hold, and what that leads to; the insides of a model are left out."
-    layer, found, seen = variables(), [], set()
+    layer, found, seen = [x for _, x in variables()], [], set()
     for _ in range(DEPTH):
         inside = []
         for x in layer:
@@ -45,14 +45,14 @@ def held_around() -> list[Any]: # The nearest first
     return found
 
 
-def variables() -> list[Any]:
-    "The variables of the functions that called us, without those of hooklab and torch."
+def variables() -> list[tuple[str, Any]]:
+    "The variables of the functions that called us, with their names, without those of hooklab and torch."
     frame, n, found = sys._getframe(1), 0, []
     while frame is not None and n < FRAMES:
         owner = frame.f_globals.get("__name__", "").partition(".")[0]
         if owner not in ("hooklab", "torch", "contextlib"):
             n += 1
-            found += [x for _, x in values_in(frame)]
+            found += values_in(frame)
         frame = frame.f_back
     return found
 

@@ -7,7 +7,6 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/kept.ipynb #1cf0d46e
 import re
-import sys
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hooklab.stats.measure.around import FRAMES, NO_PARTS, values_in
+from hooklab.stats.measure.around import NO_PARTS, variables
 
 # %% ../../../nbs/lib/stats/measure/kept.ipynb #324b44cd
 EARLIER = {"best", "old", "prev", "previous", "init", "initial", "start", "before", "snapshot", "snapshots", "backup",
@@ -60,18 +59,6 @@ def kind_of(x: Any, own: set[int]) -> str: # Empty if it does not have them
     of_dicts = [part for part in [*x][:50] if isinstance(part, dict)]
     return OF_DICTS if sum(bool(kind_of(part, own)) for part in of_dicts) > 1 else ""
 
-
-def variables_by_name() -> list[tuple[str, Any]]:
-    "The variables of the functions that called us, without those of hooklab and torch."
-    frame, n, found = sys._getframe(1), 0, []
-    while frame is not None and n < FRAMES:
-        owner = frame.f_globals.get("__name__", "").partition(".")[0]
-        if owner not in ("hooklab", "torch", "contextlib"):
-            n += 1
-            found += values_in(frame)
-        frame = frame.f_back
-    return found
-
 # %% ../../../nbs/lib/stats/measure/kept.ipynb #7a4cc3b5
 class Kept:
     "Lists and dicts around a loop whose tensors are the parameters of the model, by the names they have there."
@@ -92,7 +79,7 @@ class Kept:
             self.looks += step > 0
 
     def look_around(self, model: nn.Module, own: set[int], is_first: bool):
-        layer, seen = variables_by_name(), set()
+        layer, seen = variables(), set()
         for depth in range(1, DEEP + 1):
             inside = []
             for name, x in layer:
