@@ -117,6 +117,18 @@ def tensor_hook_to_put_on(t: Tensor, f: Callable | None, kind: str, name: str | 
     return TensorHook(t, TensorGroup(f, kind), name)
 
 
+class TensorLook(TensorHook):
+    "Called with the gradient itself, and not with a copy, which costs as much as the gradient is large: only reads."
+    def given(self, g):
+        self.add(None)
+        self.group.f(g)
+
+
+def look_to_put_on(p: Tensor, f: Callable[[Tensor], None]) -> TensorHook:
+    "A look at a parameter before a gradient is added; it is not on yet."
+    return TensorLook(p, TensorGroup(f, "tensor"))
+
+
 def _looks(t: Tensor) -> str: return f"{shape_text(t)} {t.dtype} {t.layout} on {t.device}".replace("torch.", "")
 
 

@@ -1,7 +1,6 @@
 """Each tool of hooklab as users use it, on tiny models: what `interrupts` interrupts."""
 import copy
 import itertools
-import re
 import tempfile
 import warnings
 from collections.abc import Callable

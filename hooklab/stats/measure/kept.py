@@ -70,7 +70,7 @@ class Kept:
 
     def look(self, step: int):
         "Called where a step ends: whatever is there now was made before the next step."
-        if step & (step - 1) or step and step < 4: return  # at 4, 8, 16, …
+        if step and (step < 16 or step & (step - 1)): return  # at 0, 16, 32, 64, …
         with suppress(Exception):  # whatever a loop holds, it runs on
             model = self.model()
             if model is None: return

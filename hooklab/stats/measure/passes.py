@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.backward_end import pass_number
-from hooklab.hooks.tensor import tensor_hook_to_put_on
+from hooklab.hooks.tensor import look_to_put_on, tensor_hook_to_put_on
 from hooklab.stats.measure.run_facts import version
 
 # %% ../../../nbs/lib/stats/measure/passes.ipynb #cfaf041d
@@ -36,7 +36,7 @@ class Sum:
     "The gradient of one parameter of an optimizer, and the passes that are in it."
     def __init__(self, p: Tensor):
         self.p = p
-        self.hooks = []
+        self.hook = self.look = None # The second is put on where gradients are added to others
         self.passes: list[Pass] = [] # Those in the gradient
         self.last, self.version = None, -1 # The gradient after the last pass, and how often it was written to
         self.p_version = self.step_version = -1 # The same of the parameter, and of the gradient at the last step
@@ -63,6 +63,10 @@ class Sum:
     def came(self, now: Pass, i: int):
         "Called behind it."
         g = self.p.grad
+        if self.look is None and g is self.last and self.p.requires_grad:
+            self.kept = version(g) == self.version + 1  # nobody but this pass has written to it
+            self.look, self.unsure = look_to_put_on(self.p, self.comes), not self.kept
+            self.look.put_on()
         if not self.kept:
             in_vain = self.passes and not self.unsure and not self.used and version(self.p) == self.p_version
             if in_vain: self.here += len(self.passes)
@@ -116,9 +120,8 @@ class Passes:
         "Follow one parameter of the optimizer with this number."
         if not p.requires_grad or not p.is_leaf: return
         self.sums[i] = known = Sum(p)
-        known.hooks = [tensor_hook_to_put_on(p, known.comes, "tensor"),
-                       tensor_hook_to_put_on(p, partial(self.arrives, i), "post_accumulate")]
-        for hook in known.hooks: hook.put_on()
+        known.hook = tensor_hook_to_put_on(p, partial(self.arrives, i), "post_accumulate")
+        known.hook.put_on()
 
     def arrives(self, i: int, p):
         if torch.compiler.is_compiling(): return
@@ -166,6 +169,7 @@ class Passes:
 
     def remove(self):
         for known in self.sums.values():
-            for hook in known.hooks: hook.remove()
+            known.hook.remove()
+            if known.look is not None: known.look.remove()
             known.last, known.passes = None, []
         self.now = None

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from hooklab.hooks.backward_end import BackwardEnd
 from hooklab.hooks.copies import is_wrapper
 from hooklab.hooks.distributed import in_processes, parts_for
-from hooklab.hooks.tensor import tensor_hook_to_put_on
+from hooklab.hooks.tensor import look_to_put_on
 from hooklab.stats.measure.gradient_norms import GradientNorms, Norms
 from hooklab.stats.measure.passes import Passes
 from hooklab.stats.measure.run_facts import torch_optimizer
@@ -49,7 +49,7 @@ class Probe:
         if g.layout != torch.strided or not self.p.requires_grad:
             return math.nan
         if self.hook is None:
-            self.hook = tensor_hook_to_put_on(self.p, self.before_accumulation, "tensor")
+            self.hook = look_to_put_on(self.p, self.before_accumulation)
             self.hook.put_on()
             return math.nan
         if cleared is None: return math.nan  # no gradient has come since

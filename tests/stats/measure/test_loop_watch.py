@@ -867,6 +867,24 @@ def test_nobody_waits_for_a_number(make):
     assert waits.n  # at the end
 
 
+class Cloned(torch.utils._python_dispatch.TorchDispatchMode):
+    "Counts the copies of whole gradients."
+    n = 0
+    def __torch_dispatch__(self, f, types, args=(), kwargs=None):
+        self.n += f is torch.ops.aten.clone.default and args[0].numel() == 90_000
+        return f(*args, **kwargs or {})
+
+
+def test_no_gradient_is_copied_to_look_at_it():
+    class Large(InPlace):
+        def model_of(self): return nn.Linear(300, 300, bias=False)
+        def loss(self): return self.model(torch.randn(8, 300)).square().mean()
+    loop, stats = Large(), hl.ActivationStats.for_diagnosis()
+    with Cloned() as without: loop.run(None, 6)
+    with stats.on(loop.model, optimizer=loop.optimizers), Cloned() as cloned: loop.run(stats, 6)
+    assert cloned.n == without.n
+
+
 @pytest.mark.parametrize("when", ["forward", "backward", "step"])
 @pytest.mark.filterwarnings("ignore::hooklab.HookWarning")
 def test_a_recorder_taken_off_in_the_middle_of_a_step(when):
