@@ -10,7 +10,8 @@ import linecache
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,15 +36,25 @@ OURS = Path(sys.modules[Fault.__module__].__file__).parents[2]
 NOT_THE_USERS = f"{Path(torch.__file__).parent}/", f"{OURS}/"
 
 
-def line_now() -> str:
-    "The line of the user's program that runs now."
-    frame = sys._getframe(1)
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    "The innermost frame that is neither torch's nor hooklab's, from this one outwards."
     while frame is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
         frame = frame.f_back
-    if frame is None: return ""
-    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip()
-    if len(text) > 80: text = f"{text[:79]}…"
-    return f" (`{text}`)" if text else ""
+    return frame
+
+
+def quoted_line(file: str, line: int, variables: dict[str, Any] | None = None) -> str:
+    "A line of code, to be read in a sentence; empty if the code is in no file."
+    text = linecache.getline(file, line, variables).strip()
+    if not text: return ""
+    return f"`{text[:79]}…`" if len(text) > 80 else f"`{text}`"
+
+
+def line_now() -> str:
+    "The line of the user's program that runs now."
+    frame = user_frame(sys._getframe(1))
+    found = frame and quoted_line(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
+    return f" ({found})" if found else ""
 
 # %% ../../../nbs/lib/stats/checking/checks.ipynb #24006d76
 class Known(NamedTuple):

@@ -7,7 +7,6 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #893b2967
 import dis
-import linecache
 import sys
 import weakref
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from hooklab.hooks.select import unwrap
 from hooklab.hooks.tree import tensors
-from hooklab.stats.checking.checks import NOT_THE_USERS, PASSES, Check, Known, NotLookedAt, Suspect, claims
+from hooklab.stats.checking.checks import PASSES, Check, Known, NotLookedAt, Suspect, claims, quoted_line, user_frame
 from hooklab.stats.checking.loss import nodes_before
 from hooklab.stats.checking.trial import TestFlight
 
@@ -44,15 +43,12 @@ class Place:
     made: list[weakref.ref] = field(default_factory=list)
     nodes: set[Any] = field(default_factory=set) # The operations that have made it, in the graph
 
-    def __str__(self):
-        text = linecache.getline(self.code.co_filename, self.line).strip()
-        return f"`{text[:79]}…`" if len(text) > 80 else f"`{text}`" if text else f"line {self.line}"
+    def __str__(self): return quoted_line(self.code.co_filename, self.line) or f"line {self.line}"
 
 
-def user_frame(frame: FrameType | None) -> FrameType | None:
+def own_frame(frame: FrameType | None) -> FrameType | None:
     "The innermost frame of the user's code; None for code of an installed package."
-    while frame is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
-        frame = frame.f_back
+    frame = user_frame(frame)
     if frame is None or any(name in frame.f_code.co_filename for name in INSTALLED): return None
     return frame
 
@@ -76,7 +72,7 @@ class Results(TorchFunctionMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         given, made = tensors((args, kwargs)), tensors(result)
-        frame = user_frame(sys._getframe(1))
+        frame = own_frame(sys._getframe(1))
         place = None if frame is None else self._place_of(frame)
         self._note_use(given, place)
         if place is not None: self._note_result(place, getattr(func, "__name__", ""), given, made)
