@@ -22,6 +22,7 @@ EARLIER = {"best", "old", "prev", "previous", "init", "initial", "start", "befor
            "anchor", "orig", "original", "star"}  # words of names for weights of another time
 DEEP = 3  # a variable is at 1, an entry of an attribute at 3
 MOST_LOOKED_AT = 1000  # objects
+TOOLS = "hooklab.", "torch."  # objects of their classes keep no weights for a loop; models are looked at before
 
 
 def of_an_earlier_time(path: str) -> bool:
@@ -86,7 +87,7 @@ class Kept:
                 if isinstance(x, nn.Module):
                     if x is model: self.note(name, "the model itself", is_first)
                     continue
-                if isinstance(x, NO_PARTS) or id(x) in seen: continue
+                if isinstance(x, NO_PARTS) or id(x) in seen or type(x).__module__.startswith(TOOLS): continue
                 seen.add(id(x))
                 if len(seen) > MOST_LOOKED_AT: return
                 if "param_groups" in getattr(x, "__dict__", ()): continue

@@ -253,7 +253,7 @@ class LoopWatch:
         self.leads = None  # does the loss that the loop gives lead back to a parameter of the model?
         self.begun = None  # whether the record was begun before
         self.passes = None  # what follows the backward passes, if the optimizers are known
-        self.for_inputs = 0  # passes whose inputs need gradients
+        self.for_inputs = 0  # passes whose inputs need gradients, of the steps that are looked at
         self.around.look()
         self.kept.look(0)
 
@@ -279,7 +279,7 @@ class LoopWatch:
         if not torch.is_grad_enabled():
             self.modes.without_graph(module.training)
             if not module.training: return  # a validation
-        elif any(isinstance(x, Tensor) and x.requires_grad for x in given[0]): self.for_inputs += 1
+        elif self.looking and any(isinstance(x, Tensor) and x.requires_grad for x in given[0]): self.for_inputs += 1
         first = not self.row
         self.row[mode] = self.row.get(mode, 0) + 1
         if not self.looking or not first: return

@@ -102,6 +102,7 @@ class Mixed:
 # %% ../../../nbs/lib/stats/measure/passes.ipynb #7282cac0
 def made_by(scaler: Any, optimizer: Any) -> bool:
     "Has the scaler made the step of this optimizer, or left it out, since it was updated?"
+    if scaler is None: return False
     known = getattr(scaler, "_per_optimizer_states", {}).get(id(optimizer), {})
     return getattr(known.get("stage"), "name", "") == "STEPPED"
 

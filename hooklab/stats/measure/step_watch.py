@@ -291,8 +291,9 @@ class StepWatches:
 
     def _follow(self):
         "Follow the passes by the parameter that is looked at, once it is known."
+        if self.passes is None or len(self.passes.sums) == len(self.watches): return
         for i, watch in enumerate(self.watches):
-            if self.passes and watch.probe and i not in self.passes.sums:
+            if watch.probe and i not in self.passes.sums:
                 self.passes.follow(i, watch.probe.p)
 
     @property
@@ -373,5 +374,6 @@ def together(lengths: list[Tensor]) -> Tensor:
 
 def totals_of(known: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     "Each norm that is known of all optimizers."
-    names = set.intersection(*map(set, known)) if known else ()
+    first, *others = known or [{}]
+    names = [name for name in first if all(name in of for of in others)]
     return {name: together([of[name] for of in known]) for name in names}

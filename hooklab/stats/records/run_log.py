@@ -55,7 +55,8 @@ def as_number(x: Any) -> float | Tensor: # NaN where it is not one number
     if isinstance(x, Tensor):
         if x.numel() != 1 or x.is_complex() or x.is_meta or is_wrapper(x):
             return math.nan
-        return x.detach().clone().reshape(())  # a copy, because the loop may change it
+        copy = x.detach().clone()  # because the loop may change it
+        return copy.reshape(()) if copy.dim() else copy
     try: return float(x)
     except (TypeError, ValueError): return math.nan
 
