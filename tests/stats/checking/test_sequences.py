@@ -70,6 +70,23 @@ def test_later_places_that_are_seen(good, bad, layer):
     assert not said(Model(bad), token_loss, (ids, words().flip(0)))  # tags
 
 
+class Expert(nn.Module):
+    "An expert with room for half of all places: those with the highest scores, of the whole batch."
+    def __init__(self):
+        super().__init__()
+        self.score, self.expert = nn.Linear(16, 1), nn.Linear(16, 16)
+
+    def forward(self, x):
+        score = self.score(x)
+        return x + (score > score.median())*score.sigmoid()*self.expert(x)
+
+
+def test_places_that_share_the_room_of_an_expert():
+    ids = words()
+    (what, sure, _), = said(Model(Expert()), token_loss, (ids[:, :-1], ids[:, 1:]))
+    assert (what, sure) == ("later places are seen", "note")
+
+
 @pytest.mark.parametrize("ignored", [False, True])
 def test_targets_that_are_moved_twice(ignored):
     ids = words()

@@ -460,11 +460,11 @@ def test_a_method_that_is_called_in_train_mode(mode):
     if mode == "train": assert "24 times" in found(stats)["train mode"].evidence
 
 
-def after_training(then, norm=False, p=.5):
+def after_training(then, norm=False, p=.5, others=()):
     model = net(norm, p)
     optimizer = torch.optim.SGD(model.parameters(), lr=.1)
     stats = hl.ActivationStats.for_diagnosis()
-    with stats.on(model, optimizer=optimizer):
+    with stats.on(model, optimizer=[optimizer, *others]):
         for x, y in batches(30): stats.step(step(model, optimizer, x, y))
     then(model, optimizer)
     return stats, model
@@ -484,6 +484,18 @@ def test_a_test_behind_the_record():
         assert not found(stats) and "train mode" not in notes(stats)
     stats, model = after_training(test)  # a layer of dropout has no memory of it
     assert "train mode" not in notes(stats)
+
+
+@pytest.mark.filterwarnings("ignore::hooklab.HookWarning")
+@pytest.mark.parametrize("several", [False, True])
+def test_a_generator_is_used_in_train_mode(several):
+    "Of two players that have optimizers of their own, one may make samples behind the record as it did in training."
+    x, _ = next(batches(1))
+    @torch.no_grad()
+    def makes(model, _): model(x)
+    others = [torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=.1)]*several
+    stats, _ = after_training(makes, norm=True, others=others)
+    assert ("train mode" in found(stats)) != several and ("train mode" in notes(stats)) == several
 
 
 @pytest.mark.parametrize("part, says", [("dropout", "likely"), ("norm", "note"), ("frozen", None)])

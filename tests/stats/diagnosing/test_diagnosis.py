@@ -209,6 +209,26 @@ def test_a_part_of_the_units():
     assert not dead(part(partial(nn.LeakyReLU, .4))) and not dead(part(partial(nn.LeakyReLU, .4), wired=True, grads=True))
 
 
+class Doubled(nn.Module):
+    "A net beside a copy that is not trained, such as the target of a Q-learner; units of the copy are dead."
+    def __init__(self, without_graph):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net, self.copy, self.without_graph = mlp(*shallow), mlp(*shallow), without_graph
+        with torch.no_grad(): self.copy[3].bias.fill_(-10)
+
+    def forward(self, x):
+        with torch.set_grad_enabled(not self.without_graph): aside = self.copy(x)
+        return self.net(x) + aside
+
+
+@pytest.mark.parametrize("without_graph", [False, True])
+def test_dead_units_of_a_copy_that_is_not_trained(without_graph):
+    s = train(model := Doubled(without_graph), sgd(model.parameters(), lr=1e-2), grads=True)
+    assert s.history.values("near_zero")[s.names.index("copy.3")].min() > .99
+    assert bool(dead(s)) != without_graph
+
+
 def test_rare_classes_are_no_dead_units():
     "The last layer may say no to nearly everything."
     torch.manual_seed(0)
