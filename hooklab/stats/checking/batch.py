@@ -171,8 +171,8 @@ class SampleBatch:
         return self.put(new)
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #2d9cb169
-def batch_of(raw: Any, forward: Callable, n: int | None = None) -> SampleBatch:
-    "The parts of a batch."
+def batch_of(raw: Any, forward: Callable, n: int | None = None, gives: set[int] | None = None) -> SampleBatch:
+    "The parts of a batch. The model gets all but the last one, or those with the numbers `gives`."
     given = given_by(raw, forward)
     named = arguments_named(given, forward)
     inputs = {id(t) for t in tensors((given.args, given.kwargs))}
@@ -180,6 +180,9 @@ def batch_of(raw: Any, forward: Callable, n: int | None = None) -> SampleBatch:
     parts = []
     for i, (path, t) in enumerate(named_tensors(raw)):
         place = f"part {path}" if path.isdigit() else path
+        if gives is not None:
+            parts.append(BatchPart(i, place, t, i in gives, i not in gives))
+            continue
         name = named.get(id(t), place) or "the input"
         parts.append(BatchPart(i, name, t, id(t) in inputs, id(t) in targets))
     batch = SampleBatch(raw, given, parts, None)

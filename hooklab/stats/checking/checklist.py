@@ -14,21 +14,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
+from ...hooks.copies import is_wrapper
 from . import (
     answers, by_heart, data, dependence, first_weights, functions, loss, masks, modes, operations, optimizers,
     own_optimizers, precision, probes, recurrence, reduction, sequences, set_targets, sets, starts, structure,
     task, training, unused)
-from .batch import TARGET_NAMES, batch_of, two_batches
+from .batch import TARGET_NAMES, batch_of, is_plain, two_batches
 from .checks import (
     CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, NotLookedAt, Suspect)
 from .data import last_batch_size
 from .data_sets import read_set
 from .loss import first_step
 from .operations import where_nan_arises
+from .probes import given_in_calls
 from .result import Checklist, Preflight
 from .trial import (
     TestFlight, check_loss, check_model, check_number, check_quiet, layer_outputs, layer_that_grows, optimizers_in,
@@ -121,12 +123,26 @@ def note_what_does_no_harm(flight: TestFlight, made: Checklist):
         if does_none and f.sure in ("likely", "possible"):
             made.findings[i] = replace(f, sure="note", evidence=f"{f.evidence} 16 samples are learned all the same.")
 
+# %% ../../../nbs/lib/stats/checking/checklist.ipynb #b398fe70
+def given_to_model(flight: TestFlight) -> set[int] | None:
+    "The numbers of the parts that the model gets, where the last one is among them and others are not; else None."
+    batch = flight.batch
+    is_flat = isinstance(batch.raw, list | tuple) and all(isinstance(x, Tensor) for x in batch.raw)
+    if not flight.call or not is_flat or len(batch.parts) < 2 or batch.odd: return None
+    given = [t for t in given_in_calls(flight) if t.dim()]
+    if not all(is_plain(t) and not is_wrapper(t) for t in (*given, *(p.tensor for p in batch.parts))): return None
+    number_of = {p.tensor.untyped_storage().data_ptr(): p.number for p in batch.parts}
+    found = {number_of.get(t.untyped_storage().data_ptr()) for t in given}
+    if len(number_of) < len(batch.parts) or None in found: return None
+    others_go_in = any(p.number in found for p in batch.targets)
+    return found if others_go_in and any(p.number not in found for p in batch.inputs) else None
+
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #65359c82
 def take_few_samples(flight: TestFlight, n: int = 16):
     "Use 16 samples of each batch from now on, if the model accepts that; an error in the user's code is raised here."
     def few_of(batch):
         if not batch.n or batch.n <= n: return batch
-        return batch_of(batch.taken(range(n)), flight.model.forward)
+        return batch_of(batch.taken(range(n)), flight.model.forward, gives=flight.gives)
     flight.small = [few_of(batch) for batch in flight.whole]
     if flight.small != flight.whole:
         flight.batch = flight.small[0]
@@ -161,14 +177,18 @@ def preflight(
     loader = getattr(batch, "train", batch)
     last_size = last_batch_size(loader) if isinstance(loader, DataLoader) else None
     given = {name: data for name, data in (("train", train), ("valid", valid)) if data is not None}
-    sets = {name: read_set(data, name, model.forward, seconds/2) for name, data in given.items()}
     with explaining(model), restored(model, loss_fn, optimizers, raws):
         whole = [batch_of(raw, model.forward) for raw in raws]
         if call is None and loss_fn is not None and whole[0].given.target is None:
             raise TypeError(f"no part of the batch is called {', '.join(TARGET_NAMES)}; give (inputs, targets), or "
                             "call=lambda model, batch: … that returns the loss")
         flight = TestFlight(model, loss_fn, call, whole, optimizers)
-        flight.last_size, flight.seconds, flight.sets = last_size, seconds, sets
+        flight.last_size, flight.seconds = last_size, seconds
+        flight.gives = given_to_model(flight)
+        if flight.gives is not None:
+            flight.whole = [batch_of(raw, model.forward, gives=flight.gives) for raw in raws]
+        flight.sets = {name: read_set(data, name, model.forward, seconds/2, flight.gives)
+                       for name, data in given.items()}
         take_few_samples(flight)
         made = check_all(flight, overfit)
     found = made.result(time.monotonic() - began)

@@ -94,7 +94,7 @@ def makes_batches_in_order(loader: Any) -> bool:
     return getattr(loader, "batch_sampler", None) is not None and isinstance(loader.sampler, SequentialSampler)
 
 
-def read_set(given: Any, name: str, forward: Callable, seconds: float) -> DataSet:
+def read_set(given: Any, name: str, forward: Callable, seconds: float, gives: set[int] | None = None) -> DataSet:
     "Read the first samples of a data set; their order and random numbers stay as they are."
     began, found, batches = time.monotonic(), DataSet(name), []
     loader = batches_in(given, name)
@@ -104,7 +104,7 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float) -> DataSe
             if raw is None: break
             if not is_batch(raw):
                 raise TypeError(printable(f"{name} gives {class_name(raw)}, which is no batch"))
-            batch = batch_of(raw, forward)
+            batch = batch_of(raw, forward, gives=gives)
             if not batch.n: break
             batches.append(kept_of(batch))
             if found.n < MOST_WHOLE and size_of(batch)*(found.n/batch.n + 1) < MOST_BYTES:

@@ -82,6 +82,7 @@ class TestFlight:
         self.optimizers = optimizers
         self.batch = batches[0]
         self.other = batches[-1] if len(batches) > 1 else None
+        self.gives: set[int] | None = None # the numbers of the parts that the model gets, if not all but the last one
         self.whole = self.small = batches # as they were given, and with 16 samples where the model takes that
         self.last_size: int | None = None # how many samples the last batch of an epoch has
         self.seconds = 3. # how long learning by heart may take
