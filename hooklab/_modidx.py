@@ -5321,6 +5321,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                   'hooklab/stats/checking/checklist.py'),
                                                   'hooklab.stats.checking.checklist.given_to_model': ( 'lib/stats/checking/checklist.html#given_to_model',
                                                                                                        'hooklab/stats/checking/checklist.py'),
+                                                  'hooklab.stats.checking.checklist.is_flat': ( 'lib/stats/checking/checklist.html#is_flat',
+                                                                                                'hooklab/stats/checking/checklist.py'),
                                                   'hooklab.stats.checking.checklist.loss_finite': ( 'lib/stats/checking/checklist.html#loss_finite',
                                                                                                     'hooklab/stats/checking/checklist.py'),
                                                   'hooklab.stats.checking.checklist.name_its_layer': ( 'lib/stats/checking/checklist.html#name_its_layer',

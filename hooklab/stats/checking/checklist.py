@@ -8,7 +8,7 @@ __all__ = ['preflight']
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #8896f53e
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
 from ...hooks.copies import is_wrapper
+from ...hooks.tree import tensors
 from . import (
     answers, by_heart, data, dependence, first_weights, functions, loss, masks, modes, operations, optimizers,
     own_optimizers, precision, probes, recurrence, reduction, sequences, set_targets, sets, starts, structure,
@@ -125,17 +126,24 @@ def note_what_does_no_harm(flight: TestFlight, made: Checklist):
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #b398fe70
 def given_to_model(flight: TestFlight) -> set[int] | None:
-    "The numbers of the parts that the model gets, where the last one is among them and others are not; else None."
+    "The numbers of the parts that the model gets, where that is all but one, and this is not known as the target."
     batch = flight.batch
-    is_flat = isinstance(batch.raw, list | tuple) and all(isinstance(x, Tensor) for x in batch.raw)
-    if not flight.call or not is_flat or len(batch.parts) < 2 or batch.odd: return None
+    if not flight.call or len(batch.parts) < 2 or batch.odd or not is_flat(batch.raw): return None
     given = [t for t in given_in_calls(flight) if t.dim()]
     if not all(is_plain(t) and not is_wrapper(t) for t in (*given, *(p.tensor for p in batch.parts))): return None
     number_of = {p.tensor.untyped_storage().data_ptr(): p.number for p in batch.parts}
     found = {number_of.get(t.untyped_storage().data_ptr()) for t in given}
-    if len(number_of) < len(batch.parts) or None in found: return None
-    others_go_in = any(p.number in found for p in batch.targets)
-    return found if others_go_in and any(p.number not in found for p in batch.inputs) else None
+    shared = len(number_of) < len(batch.parts)  # as columns of one table
+    if shared or None in found or len(found) != len(batch.parts) - 1: return None
+    as_known = all(p.is_input and not p.is_target for p in batch.parts if p.number in found) and batch.targets
+    return None if as_known else found
+
+
+def is_flat(raw: Any) -> bool:
+    "Are the tensors of a batch in no lists or dicts inside it?"
+    if not isinstance(raw, list | tuple | Mapping): return False
+    parts = raw.values() if isinstance(raw, Mapping) else raw
+    return all(isinstance(x, Tensor) or not tensors(x) for x in parts)
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #65359c82
 def take_few_samples(flight: TestFlight, n: int = 16):

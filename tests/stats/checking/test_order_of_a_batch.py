@@ -44,6 +44,14 @@ def test_labels_may_come_first(first):
     assert told(model, call, in_batches(*order(x, 0*y)), None)["constant targets"] == "likely"
 
 
+def test_a_dict_may_name_labels_in_its_own_way():
+    (x, y), model = table(), nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+    def in_dicts(y): return [{"numbers": a, "kind": b, "from": "a table"} for a, b in zip(x.split(20), y.split(20))]
+    def call(model, batch): return F.cross_entropy(model(batch["numbers"]), batch["kind"])
+    assert not told(model, call, in_dicts(y), None)
+    assert told(model, call, in_dicts(0*y), None)["constant targets"] == "likely"
+
+
 class Bags(nn.Module):
     "Kinds of texts that lie one behind the other in one row of words, with the place where each begins."
     def __init__(self):
@@ -77,6 +85,12 @@ def test_what_call_makes_itself_may_come_from_any_part():
     def direct(model, batch): return model(batch[1]).square().mean()
     flight = TestFlight(nn.Linear(6, 3), None, direct, [batch_of((y, x), nn.Linear.forward)], [])
     assert given_to_model(flight) == {1}
+    flight = TestFlight(nn.Linear(6, 3), None, direct, [batch_of((y, x, y + 1), nn.Linear.forward)], [])
+    assert given_to_model(flight) is None  # which of two is the target?
+    one = torch.randn(20, 7)
+    flight = TestFlight(nn.Linear(6, 3), None, lambda m, b: m(b[0]).square().mean(), [
+        batch_of((one[:, :6], one[:, 6]), nn.Linear.forward)], [])
+    assert given_to_model(flight) is None
     def of_tasks(model, batch): return model(batch[1][0]).square().mean()
     flight = TestFlight(nn.Linear(6, 3), None, of_tasks, [batch_of(((y, x), (x, y)), nn.Linear.forward)], [])
     assert given_to_model(flight) is None
