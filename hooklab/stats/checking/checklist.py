@@ -21,9 +21,9 @@ from ...errors.explaining import explaining
 from ...hooks.copies import is_wrapper
 from ...hooks.tree import tensors
 from . import (
-    answers, by_heart, data, dependence, first_weights, functions, loss, masks, modes, operations, optimizers,
-    own_optimizers, precision, probes, recurrence, reduction, sequences, set_targets, sets, starts, structure,
-    task, training, unused)
+    answers, by_heart, data, data_sets, dependence, first_weights, functions, loss, masks, modes, operations,
+    optimizers, own_optimizers, precision, probes, recurrence, reduction, sequences, set_targets, sets, starts,
+    structure, task, training, unused)
 from .batch import TARGET_NAMES, batch_of, is_plain, two_batches
 from .checks import (
     CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, NotLookedAt, Suspect)
@@ -50,9 +50,9 @@ def loss_finite(flight: TestFlight) -> Check:
     return ""
 
 
-ROOMS = (data, starts, sets, set_targets, answers, loss, task, reduction, precision, operations, unused, training,
-         optimizers, own_optimizers, dependence, probes, masks, modes, functions, structure, sequences, recurrence,
-         by_heart, first_weights)  # in the order of their checks
+ROOMS = (data, starts, data_sets, sets, set_targets, answers, loss, task, reduction, precision, operations,
+         unused, training, optimizers, own_optimizers, dependence, probes, masks, modes, functions, structure,
+         sequences, recurrence, by_heart, first_weights)  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
 PREFLIGHT_PAGES = {page: {what: known for what, known in PREFLIGHT.items() if known.page == page}
@@ -129,12 +129,12 @@ def given_to_model(flight: TestFlight) -> set[int] | None:
     "The numbers of the parts that the model gets, where that is all but one, and this is not known as the target."
     batch = flight.batch
     if not flight.call or len(batch.parts) < 2 or batch.odd or not is_flat(batch.raw): return None
-    given = [t for t in given_in_calls(flight) if t.dim()]
-    if not all(is_plain(t) and not is_wrapper(t) for t in (*given, *(p.tensor for p in batch.parts))): return None
-    number_of = {p.tensor.untyped_storage().data_ptr(): p.number for p in batch.parts}
+    copies = {p.number: p.tensor.clone() for p in batch.parts}  # as `call` may write into them
+    given = [t for t in given_in_calls(flight, batch.put(copies)) if t.dim()]
+    if not all(is_plain(t) and not is_wrapper(t) for t in (*given, *copies.values())): return None
+    number_of = {t.untyped_storage().data_ptr(): number for number, t in copies.items()}
     found = {number_of.get(t.untyped_storage().data_ptr()) for t in given}
-    shared = len(number_of) < len(batch.parts)  # as columns of one table
-    if shared or None in found or len(found) != len(batch.parts) - 1: return None
+    if None in found or len(found) != len(batch.parts) - 1: return None
     as_known = all(p.is_input and not p.is_target for p in batch.parts if p.number in found) and batch.targets
     return None if as_known else found
 
@@ -181,7 +181,7 @@ def preflight(
     forget(model)
     optimizers = optimizers_in(optimizer)
     raws = [None] if batch is None and call else two_batches(batch)
-    raws = [where_the_model_is(model, raw) for raw in raws]
+    before, raws = raws[0], [where_the_model_is(model, raw) for raw in raws]
     loader = getattr(batch, "train", batch)
     last_size = last_batch_size(loader) if isinstance(loader, DataLoader) else None
     given = {name: data for name, data in (("train", train), ("valid", valid)) if data is not None}
@@ -195,8 +195,8 @@ def preflight(
         flight.gives = given_to_model(flight)
         if flight.gives is not None:
             flight.whole = [batch_of(raw, model.forward, gives=flight.gives) for raw in raws]
-        flight.sets = {name: read_set(data, name, model.forward, seconds/2, flight.gives)
-                       for name, data in given.items()}
+        flight.sets = {name: read_set(data, name, model.forward, seconds/2, flight.gives,
+                                      before if name == "train" else None) for name, data in given.items()}
         take_few_samples(flight)
         made = check_all(flight, overfit)
     found = made.result(time.monotonic() - began)

@@ -17,8 +17,12 @@ from torch.nn import functional as F
 from torch.utils.data import SequentialSampler
 
 from ...hooks.names import class_name, printable
+from ...hooks.tree import named_tensors
 from ...hooks.undisturbed import plain_parts
-from .batch import BatchPart, SampleBatch, batch_of, is_batch, order_kept
+from .batch import BatchPart, SampleBatch, batch_of, is_batch, is_plain, order_kept
+from .checks import SETS, Check, Known, NotLookedAt, Suspect, claims
+from .trial import TestFlight
+from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #05f7174d
 MOST_SAMPLES = 2000
@@ -53,6 +57,7 @@ class DataSet:
     hashes: list[int] = field(default_factory=list) # Of the inputs of each sample
     sizes: list[int] = field(default_factory=list) # Of the batches
     is_own_target: bool = False # Is an input the target?
+    changed: str = "" # What reading does to the data
     in_order: bool = False # Does a loader make batches of samples in the order of its data set?
     raws: list[Any] = field(default_factory=list) # Its first batches as they are, unless they are large
 
@@ -71,6 +76,41 @@ class DataSet:
         if not labels.isfinite().all() or not (labels == labels.round()).all():
             return None
         return labels.long() if not self.target.is_float or len(labels.unique()) <= 2 else None
+
+# %% ../../../nbs/lib/stats/checking/data-sets.ipynb #d2dc5d99
+def in_columns(t: Tensor) -> Tensor: # numbers × kinds
+    "The channels of images and the features of tables; all numbers of anything else are of one kind."
+    t = t.detach().cpu().double()
+    if t.dim() == 4: return t.movedim(1, -1).flatten(0, -2)
+    return t if t.dim() == 2 else t.reshape(-1, 1)
+
+
+def scaled_alike(before: Tensor, now: Tensor) -> bool:
+    "Were all numbers that have changed multiplied by one factor, and moved by one number?"
+    changed = before != now
+    x, y = before[changed], now[changed]
+    if not len(x): return True
+    rounding = 1e-7*y.norm()  # is all that is left of a feature that is always the same
+    x, y = x - x.mean(), y - y.mean()
+    if len(x) < 8 or not (x.isfinite() & y.isfinite()).all(): return False
+    factor = x.dot(y)/x.dot(x).clamp(min=1e-12)
+    return bool((y - factor*x).norm() <= 1e-3*y.norm() + rounding)
+
+
+def changed_by_reading(before: Any, now: Any) -> str: # Empty if it is as it was, or otherwise other
+    "How a batch has changed since it was read before, if it is scaled or moved as a whole."
+    both = dict(named_tensors(before)), dict(named_tensors(now))
+    for place in both[0].keys() & both[1].keys():
+        a, b = (one[place] for one in both)
+        readable = is_plain(a) and is_plain(b) and a.dim() > 0 and not a.is_complex()
+        if not readable or a.shape != b.shape or torch.equal(a.cpu(), b.cpu()): continue
+        one, other = in_columns(a), in_columns(b)
+        if not all(map(scaled_alike, one.T, other.T)): continue
+        name = f"part {place}" if place.isdigit() else place or "the input"
+        first, then = (f"{in_digits(t.mean())} and a standard deviation of {in_digits(t.std())}" for t in (one, other))
+        return (f"The first batch was read twice. {name[0].upper()}{name[1:]} had a mean of {first}, and then of "
+                f"{then}: reading scales or moves all numbers once more.")
+    return ""
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #703f0621
 def batches_in(given: Any, name: str) -> Iterable:
@@ -94,8 +134,10 @@ def makes_batches_in_order(loader: Any) -> bool:
     return getattr(loader, "batch_sampler", None) is not None and isinstance(loader.sampler, SequentialSampler)
 
 
-def read_set(given: Any, name: str, forward: Callable, seconds: float, gives: set[int] | None = None) -> DataSet:
-    "Read the first samples of a data set; their order and random numbers stay as they are."
+def read_set(given: Any, name: str, forward: Callable, seconds: float, gives: set[int] | None = None,
+             before: Any = None) -> DataSet:
+    """Read the first samples of a data set; their order and random numbers stay as they are. `before` is its first
+    batch, as it was when it was read earlier."""
     began, found, batches = time.monotonic(), DataSet(name), []
     loader = batches_in(given, name)
     found.in_order = makes_batches_in_order(loader)
@@ -107,6 +149,7 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float, gives: se
             batch = batch_of(raw, forward, gives=gives)
             if not batch.n: break
             batches.append(kept_of(batch))
+            if before is not None and not found.n: found.changed = changed_by_reading(before, raw)
             if found.n < MOST_WHOLE and size_of(batch)*(found.n/batch.n + 1) < MOST_BYTES:
                 found.raws.append(raw)
             found.sizes.append(batch.n)
@@ -173,3 +216,18 @@ def put_together(found: DataSet, batches: list):
             found.target = columns
     found.n = min(found.n, MOST_SAMPLES)
     del found.hashes[MOST_SAMPLES:]
+
+# %% ../../../nbs/lib/stats/checking/data-sets.ipynb #b5313ff0
+@claims("Reading the training data changes nothing in it.",
+        Known("data changed by reading", rank=61, lesson="22-batch", page="data-sets",
+              symptom="Training goes well at first and gets worse with each epoch, but not with num_workers.",
+              look_first="operations in place where a sample is read, such as `-=`, `sub_` and `inplace=True`",
+              advice="Change a copy of the sample: x = x.clone(), or x.copy() in NumPy; or write x = x - mean in the "
+                     "place of x -= mean."),
+        price=SETS)
+def stays_as_it_is(flight: TestFlight) -> Check:
+    "Is the first batch what it was when it was read before?"
+    train = flight.sets.get("train")
+    if train is None: raise NotLookedAt("no train= was given")
+    if train.changed: yield Suspect("data changed by reading", "likely", train.changed)
+    return f"{train}"

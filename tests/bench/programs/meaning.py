@@ -33,7 +33,7 @@ CAUSES = {
     "the loss takes another form": {"loss takes another form", "activation before the loss"},
     # data and labels
     "constant inputs": {"constant inputs"},
-    "inputs not scaled": {"inputs not scaled"},
+    "inputs not scaled": {"inputs not scaled", "data changed by reading"},
     "targets not scaled": {"targets not scaled"},
     "constant targets": {"constant targets"},
     # shuffled apart, shifted, of others

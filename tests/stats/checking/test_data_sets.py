@@ -2,6 +2,7 @@
 import random
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from hooklab.stats.checking.checklist import PREFLIGHT_PAGES
 pytestmark = pytest.mark.usefixtures("one_thread")
 MINE = {"data not shuffled", "one class is most of the data", "validation differs from training", "labels look random",
         "validation repeats training", "samples repeat", "inputs of other rows", "target among the inputs",
-        "constant inputs", "loss does not fit the targets"}
+        "constant inputs", "loss does not fit the targets", "data changed by reading"}
 
 
 class Small(nn.Module):
@@ -73,7 +74,27 @@ def codes(y): return torch.tensor([.3, .1, .9, .7])[y]
 def brightened(x, y): return 255*x, y
 
 
+class Kept(Dataset):
+    "Samples in memory, which `change` makes ready when they are read."
+    def __init__(self, x, y, change): self.x, self.y, self.change = x, y, change
+    def __len__(self): return len(self.x)
+    def __getitem__(self, i): return self.change(self.x[i]), self.y[i]
+
+
+MEAN, DEVIATION = torch.tensor([.5, .4, .2])[:, None, None], torch.tensor([.2, .1, .3])[:, None, None]
+def of_channels(x): return x.sub_(MEAN).div_(DEVIATION)
+
+
+def constant_column(x, y): return torch.cat([x[:, :5], 0*x[:, :1] + .1], 1), y
+
+
 FAULTS = {
+    "normalized in place": ("data changed by reading", "likely", "Part 0 had a mean of",
+        lambda: (DataLoader(Kept(*pictures(), of_channels), 25, shuffle=True),)),
+    "a table in place": ("data changed by reading", "likely", "read twice",
+        lambda: (DataLoader(Kept(*constant_column(*table()), lambda x: x.sub_(torch.arange(6.)/3)), 25),)),
+    "an array in place": ("data changed by reading", "likely", "read twice",
+        lambda: (DataLoader(Kept(table()[0].numpy(), table()[1], lambda x: np.divide(x, 2, out=x)), 25),)),
     "a table in order": ("data not shuffled", "likely", "1 of 4 classes", lambda: (in_order(*table()),)),
     "pictures in the order of folders": ("data not shuffled", "likely", "in order",
         lambda: (in_order(*pictures()), pictures())),
@@ -126,6 +147,29 @@ def test_faults_of_data_are_named(name):
     found = said(train, *valid)
     assert what in found, found
     assert found[what][0] == sure and words in found[what][1], found[what]
+
+
+class GoesOn(IterableDataset):
+    "A stream, of which each reading gives what comes next."
+    def __init__(self): self.rows = zip(*table(2000))
+    def __iter__(self): return self.rows
+
+
+OWN = torch.Generator().manual_seed(0)  # of which no reading knows the state
+UNCHANGED = {
+    "a copy": lambda: DataLoader(Kept(*pictures(), lambda x: of_channels(x.clone())), 25, shuffle=True),
+    "noise of its own": lambda: DataLoader(Kept(*table(), lambda x: x + torch.randn(6, generator=OWN)), 25),
+    "a mirror of its own": lambda: DataLoader(
+        Kept(*pictures(), lambda x: x.flip(2) if torch.rand((), generator=OWN) < .5 else x), 25),
+    "a brightness of its own": lambda: DataLoader(
+        Kept(*pictures(), lambda x: x*torch.rand((), generator=OWN)), 25),
+    "a stream": lambda: DataLoader(GoesOn(), 25), "lists": lambda: batches(*table())}
+
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_data_that_reading_does_not_change(name):
+    torch.manual_seed(0)
+    assert "data changed by reading" not in said(UNCHANGED[name]())
 
 
 def test_every_finding_of_data_is_planted():
