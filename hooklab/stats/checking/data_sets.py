@@ -220,7 +220,8 @@ def put_together(found: DataSet, batches: list):
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #b5313ff0
 @claims("Reading the training data changes nothing in it.",
         Known("data changed by reading", rank=61, lesson="22-batch", page="data-sets",
-              symptom="Training goes well at first and gets worse with each epoch, but not with num_workers.",
+              symptom="Training goes well at first and gets worse with each epoch, but not where worker processes load "
+                      "the data.",
               look_first="operations in place where a sample is read, such as `-=`, `sub_` and `inplace=True`",
               advice="Change a copy of the sample: x = x.clone(), or x.copy() in NumPy; or write x = x - mean in the "
                      "place of x -= mean."),
