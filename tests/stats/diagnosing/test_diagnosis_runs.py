@@ -17,6 +17,7 @@ from support.runs import broken, full, usual
 from tests.bench.bench_diagnose import judge
 from tests.bench.diagnose_cases import faults, healthy
 from tests.stats.diagnosing.test_norms_in_float16 import by_squares, diagnosed
+from tests.stats.diagnosing.test_woken_norms import findings as norms_that_wake
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 judged = cache(judge)
@@ -199,24 +200,6 @@ def averaged_in_16_bits() -> list:
     return list(hl.diagnose(record))
 
 
-def norms_that_wake() -> list:
-    "Batch norms rest at first, and learn statistics from where the model was looked at in eval mode."
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
-    model[1].requires_grad_(False).eval()
-    optimizer = torch.optim.SGD(model.parameters(), lr=.05)
-    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
-        for i in range(60):
-            x = torch.randn(16, 6)
-            loss = F.cross_entropy(model(x), x[:, :3].argmax(1))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            stats.step(loss)
-            if i == 20: model.eval().train()
-    return [*hl.diagnose(stats)]
-
-
 def runs_of_their_own() -> list:
     "What no run of the bench shows."
     return [
@@ -225,7 +208,7 @@ def runs_of_their_own() -> list:
         *without_backward(torch.Tensor.clone),
         *without_backward(torch.Tensor.item),
         *averaged_in_16_bits(),
-        *norms_that_wake(),
+        *norms_that_wake(nn.Module.train),
         *diagnosed(by_squares, torch.float16),
         *trained([nn.Linear(10, 1), nn.Softmax(dim=1)], one_number),
         *trained(loss_of=root_of_zero()),

@@ -28,8 +28,8 @@ def sets_free(model):
     model.train().requires_grad_(True)
 
 
-def found(after, frozen=True, n=60):
-    "What is found where this is called on the model after a third of the steps, as behind a validation."
+def findings(after, frozen=True, n=60):
+    "All findings where this is called on the model after a third of the steps, as behind a validation."
     model = Net()
     if frozen: model.body.requires_grad_(False).eval()
     optimizer = torch.optim.SGD(model.parameters(), lr=.05)
@@ -44,7 +44,11 @@ def found(after, frozen=True, n=60):
             if i == n//3:
                 model.eval()
                 after(model)
-    return [f.layers for f in hl.diagnose(stats) if f.what == "batch norm" and "rested" in f.evidence]
+    return [*hl.diagnose(stats)]
+
+
+def found(*options):
+    return [f.layers for f in findings(*options) if f.what == "batch norm" and "rested" in f.evidence]
 
 
 @pytest.mark.parametrize("after, frozen, layers", [
