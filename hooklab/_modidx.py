@@ -5261,6 +5261,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                          'hooklab/stats/checking/batch.py'),
                                               'hooklab.stats.checking.batch.n_samples': ( 'lib/stats/checking/batch.html#n_samples',
                                                                                           'hooklab/stats/checking/batch.py'),
+                                              'hooklab.stats.checking.batch.named_place': ( 'lib/stats/checking/batch.html#named_place',
+                                                                                            'hooklab/stats/checking/batch.py'),
                                               'hooklab.stats.checking.batch.order_kept': ( 'lib/stats/checking/batch.html#order_kept',
                                                                                            'hooklab/stats/checking/batch.py'),
                                               'hooklab.stats.checking.batch.other_label': ( 'lib/stats/checking/batch.html#other_label',

@@ -171,6 +171,11 @@ class SampleBatch:
         return self.put(new)
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #2d9cb169
+def named_place(path: str) -> str:
+    "What a part of a batch is called that has no name of its own."
+    return f"part {path}" if path.isdigit() else path or "the input"
+
+
 def batch_of(raw: Any, forward: Callable, n: int | None = None, gives: set[int] | None = None) -> SampleBatch:
     "The parts of a batch. The model gets all but the last one, or those with the numbers `gives`."
     given = given_by(raw, forward)
@@ -179,11 +184,10 @@ def batch_of(raw: Any, forward: Callable, n: int | None = None, gives: set[int] 
     targets = {id(t) for t in tensors(given.target)}
     parts = []
     for i, (path, t) in enumerate(named_tensors(raw)):
-        place = f"part {path}" if path.isdigit() else path
         if gives is not None:
-            parts.append(BatchPart(i, place, t, i in gives, i not in gives))
+            parts.append(BatchPart(i, named_place(path), t, i in gives, i not in gives))
             continue
-        name = named.get(id(t), place) or "the input"
+        name = named.get(id(t)) or named_place(path)
         parts.append(BatchPart(i, name, t, id(t) in inputs, id(t) in targets))
     batch = SampleBatch(raw, given, parts, None)
     if n is None: n, batch.why_unknown = n_samples(batch)

@@ -19,7 +19,7 @@ from torch.utils.data import SequentialSampler
 from ...hooks.names import class_name, printable
 from ...hooks.tree import named_tensors
 from ...hooks.undisturbed import plain_parts
-from .batch import BatchPart, SampleBatch, batch_of, is_batch, is_plain, order_kept
+from .batch import BatchPart, SampleBatch, batch_of, is_batch, is_plain, named_place, order_kept
 from .checks import SETS, Check, Known, NotLookedAt, Suspect, claims
 from .trial import TestFlight
 from ..diagnosing.evidence import in_digits
@@ -57,7 +57,7 @@ class DataSet:
     hashes: list[int] = field(default_factory=list) # Of the inputs of each sample
     sizes: list[int] = field(default_factory=list) # Of the batches
     is_own_target: bool = False # Is an input the target?
-    changed: str = "" # What reading does to the data
+    changed: str | None = None # What reading has done to the first batch, empty for nothing; None if it is another one
     in_order: bool = False # Does a loader make batches of samples in the order of its data set?
     raws: list[Any] = field(default_factory=list) # Its first batches as they are, unless they are large
 
@@ -97,20 +97,24 @@ def scaled_alike(before: Tensor, now: Tensor) -> bool:
     return bool((y - factor*x).norm() <= 1e-3*y.norm() + rounding)
 
 
-def changed_by_reading(before: Any, now: Any) -> str: # Empty if it is as it was, or otherwise other
+def changed_by_reading(before: Any, now: Any) -> str | None: # Empty if it is as it was, None if it is another batch
     "How a batch has changed since it was read before, if it is scaled or moved as a whole."
-    both = dict(named_tensors(before)), dict(named_tensors(now))
-    for place in both[0].keys() & both[1].keys():
-        a, b = (one[place] for one in both)
-        readable = is_plain(a) and is_plain(b) and a.dim() > 0 and not a.is_complex()
-        if not readable or a.shape != b.shape or torch.equal(a.cpu(), b.cpu()): continue
+    known, is_same = dict(named_tensors(before)), True
+    for place, b in named_tensors(now):
+        a = known.get(place)
+        if a is None or a.shape != b.shape or not is_plain(a) or not is_plain(b):
+            is_same = False
+            continue
+        if torch.equal(a.cpu(), b.cpu()): continue
+        is_same = False
+        if not a.dim() or a.is_complex(): continue
         one, other = in_columns(a), in_columns(b)
         if not all(map(scaled_alike, one.T, other.T)): continue
-        name = f"part {place}" if place.isdigit() else place or "the input"
+        name = named_place(place)
         first, then = (f"{in_digits(t.mean())} and a standard deviation of {in_digits(t.std())}" for t in (one, other))
         return (f"The first batch was read twice. {name[0].upper()}{name[1:]} had a mean of {first}, and then of "
                 f"{then}: reading scales or moves all numbers once more.")
-    return ""
+    return "" if is_same else None
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #703f0621
 def batches_in(given: Any, name: str) -> Iterable:
@@ -230,5 +234,6 @@ def stays_as_it_is(flight: TestFlight) -> Check:
     "Is the first batch what it was when it was read before?"
     train = flight.sets.get("train")
     if train is None: raise NotLookedAt("no train= was given")
+    if train.changed is None: raise NotLookedAt("its first batch was another one when it was read again")
     if train.changed: yield Suspect("data changed by reading", "likely", train.changed)
-    return f"{train}"
+    return "its first batch was read twice"
