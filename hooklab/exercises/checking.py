@@ -112,7 +112,20 @@ def explained(
 class Planted(RuntimeError): "An error that a check plants in a model, to see whether the answer survives it."
 
 
-def _of_others(m, i, o): pass  # a hook that is on a model before the answer runs
+def fails(*given): raise Planted("this layer fails on purpose")
+def of_others(m, i, o): pass  # a hook that is on a model before the answer runs
+
+
+class Then(nn.Module):
+    "Runs its layers, if it has any, one after the other, and then `f`."
+    def __init__(self, f: Callable, **layers: nn.Module):
+        super().__init__()
+        self.f = f
+        for name, layer in layers.items(): self.add_module(name, layer)
+
+    def forward(self, x):
+        for layer in self.children(): x = layer(x)
+        return self.f(x)
 
 
 class Answer:
@@ -127,12 +140,11 @@ class Answer:
         models = {m for m in args if isinstance(m, nn.Module)}
         for m in models: self.hooks_before.setdefault(m, len(hooks_on(m)))
         with ExitStack() as others:
-            for m in models: others.enter_context(m.register_forward_hook(_of_others))
+            for m in models: others.enter_context(m.register_forward_hook(of_others))
             result = self.run(args)
-            require(all(_of_others in m._forward_hooks.values() for m in models),
+            require(all(of_others in m._forward_hooks.values() for m in models),
                     "A hook that is not yours is gone: somebody else's was on the model before. `clear()` removes "
-                    "every "
-                    "hook. Remove only your own: keep the handle, and call `handle.remove()`.")
+                    "every hook. Remove only your own: keep the handle, and call `handle.remove()`.")
         require(result is not None and result is not ..., "Your function returns nothing. Is the `return` missing?")
         self.result = result
         return result
@@ -319,7 +331,7 @@ def check(
         noted(id, False)
         TRIES[id] += 1
         if TRIES[id] < 3: raise
-        shows = f'`hooklab.solution("{id}")`'
+        shows = f'`hl.solution("{id}")`'
         raise NotYet(f"{error}\n\nTry {TRIES[id]}. If you want to see a solution: {shows}") from error
     del TRIES[id]
     print(f"ok: {id}, {right}{noted(id, True)}")

@@ -12,7 +12,7 @@ import warnings
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, exercise, one_number, require, what_it_is
+from .checking import NotYet, Planted, exercise, of_others, one_number, require, what_it_is
 from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
 
@@ -24,9 +24,6 @@ class _Reader(nn.Module):
         self.act, self.spare, self.head = nn.ReLU(), nn.Linear(2, 2), nn.Linear(256, 10)
 
     def forward(self, x): return self.head(self.act(self.act(self.stem(x)).flatten(1)))
-
-
-def _of_others(m, i, o): pass  # a hook that is on a model before the answer runs
 
 # %% ../../nbs/lib/exercises/lesson-01.ipynb #e9d2eba4
 @exercise("01a")
@@ -57,7 +54,7 @@ def _layer_shape(answer):
 @exercise("01b")
 def _count_calls(answer):
     model = _Reader()
-    model.head.register_forward_hook(_of_others)
+    model.head.register_forward_hook(of_others)
     right = {"stem.0": 1, "stem.1": 1, "act": 2, "spare": 0, "head": 1}
     try:
         with warnings.catch_warnings():
@@ -87,7 +84,7 @@ def _count_calls(answer):
     require(counts["act"] != 1, "`act` runs twice in one pass, and both runs count.")
     require(any(counts.values()), "Every count is 0. Does the model run while your hooks are on, and do they count?")
     require(counts == right, f"It should be {right}; your function returns { {n: int(c) for n, c in counts.items()} }.")
-    require(any(row.function == "_of_others" for row in hooks_on(model)),
+    require(any(row.function == "of_others" for row in hooks_on(model)),
             "The counts are right, but a hook that was on the model before is gone. Remove your own hooks only: keep "
             "the handles and call `handle.remove()`.")
     other = nn.Sequential(nn.Tanh(), nn.Sequential(nn.Linear(4, 4), nn.Tanh()))

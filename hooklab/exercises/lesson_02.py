@@ -61,7 +61,7 @@ class _Weighing(nn.Module):
         self.hooked = None  # names of the layers with hooks of the answer when the model ran
 
     def forward(self, x):
-        self.hooked = {row.layer for row in hooks_on(self) if row.function != "_of_others"}  # that of the check
+        self.hooked = {row.layer for row in hooks_on(self) if row.function != "of_others"}  # that of the check
         self.output = self.head(self.weigh(self.stem(x), **self.given))
         return self.output
 

@@ -11,7 +11,7 @@ import warnings
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, exercise, require, what_it_is
+from .checking import NotYet, Planted, exercise, of_others, require, what_it_is
 from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
 from ..hooks.hook import Hook
@@ -30,9 +30,6 @@ def _require_removed(answer, model, f, error, otherwise):
     require(len(hooks_on(model)) == 1, otherwise)
 
 # %% ../../nbs/lib/exercises/lesson-03.ipynb #c182d78f
-def _of_others(m, i, o): pass
-
-
 @exercise("03a")
 def _listen(answer):
     model, x, seen, runs = nn.Sequential(nn.Linear(4, 3), nn.Tanh()), torch.randn(5, 4), [], []
@@ -44,7 +41,7 @@ def _listen(answer):
         runs.append(1)
         return model(x)
 
-    model[0].register_forward_hook(_of_others)
+    model[0].register_forward_hook(of_others)
     plain, doubled = model(x), torch.tanh(2 * model[0](x))
     made = answer(model[0], double, run)
     require(runs, "`run` was never called: `run` is the function, and `run()` calls it. Return what the call returns.")
@@ -59,7 +56,7 @@ def _listen(answer):
             "hands it on to torch; our `Hook` and `hl.Hook` keep it.")
     require(torch.equal(made, doubled), "Your function should return what `run()` returns.")
     rows = hooks_on(model)
-    require(any(row.function == "_of_others" for row in rows),
+    require(any(row.function == "of_others" for row in rows),
             "A hook that is not yours is gone from the layer: remove your own handle instead of clearing all.")
     require(len(rows) == 1,
             "Nothing fails, and yet your hook is still on after `run()`. Keep the handle and remove it in `finally`: a "
@@ -194,15 +191,15 @@ def _to_be_leaked():
     "A model with hooks, a `run` that leaves more, how often it ran, and the handles of all the hooks."
     inner = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
     model = nn.Sequential(nn.Linear(2, 2), inner, nn.Linear(2, 2), nn.Tanh(), nn.Tanh(), nn.Tanh())
-    handles, runs = [model[at].register_forward_hook(_of_others) for at in (0, 2, 4, 5, 5)], []
+    handles, runs = [model[at].register_forward_hook(of_others) for at in (0, 2, 4, 5, 5)], []
 
     def run():
         runs.append(1)
-        handles.extend([model[1][0].register_forward_hook(_of_others), Hook(model[1][0], _of_others)])
-        model[1][1].register_forward_hook(_of_others).remove()
-        handles.append(model[2].register_full_backward_hook(_of_others))
-        handles.append(model[3].register_forward_pre_hook(_of_others))
-        handles.append(model[4].register_forward_hook(_of_others))  # its row equals that of the one before
+        handles.extend([model[1][0].register_forward_hook(of_others), Hook(model[1][0], of_others)])
+        model[1][1].register_forward_hook(of_others).remove()
+        handles.append(model[2].register_full_backward_hook(of_others))
+        handles.append(model[3].register_forward_pre_hook(of_others))
+        handles.append(model[4].register_forward_hook(of_others))  # its row equals that of the one before
         handles[3].remove()
         raise Planted("run fails on purpose")
 
@@ -220,7 +217,7 @@ def _leaks(answer):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)  # a hook that was never called
         for handle in handles[5:]: handle.remove()
-    if runs: model[5].register_forward_hook(_of_others)  # as before
+    if runs: model[5].register_forward_hook(of_others)  # as before
     require(runs, "`run` was never called.")
     require(len(runs) == 1, f"`run` was called {len(runs)} times: call it once.")
     require(left == 9, "Your function removes hooks. It should only look at them, and leave all as they are.")

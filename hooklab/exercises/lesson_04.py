@@ -12,7 +12,7 @@ import warnings
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, exercise, one_tensor, require, what_it_is
+from .checking import NotYet, Planted, exercise, of_others, one_tensor, require, what_it_is
 from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
 
@@ -148,9 +148,6 @@ class _Line(nn.Module):
     def forward(self, x): return self.rest(self.middle(self.middle(self.stem(x))))
 
 # %% ../../nbs/lib/exercises/lesson-04.ipynb #f4a967e5
-def _of_others(m, i, o): pass
-
-
 def _raised_by(answer, model, layer, x):
     "What the answer raises, or None."
     with warnings.catch_warnings():
@@ -163,7 +160,7 @@ def _raised_by(answer, model, layer, x):
 @exercise("04c")
 def _first_output(answer):
     model, x = _Line(), torch.randn(2, 3)
-    for layer in (model.middle, model.spare): layer.register_forward_hook(_of_others)
+    for layer in (model.middle, model.spare): layer.register_forward_hook(of_others)
     try: got = answer(model, model.middle, x)
     except NotYet as error:
         require(not isinstance(error.__cause__, UnboundLocalError),

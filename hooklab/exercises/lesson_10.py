@@ -12,42 +12,53 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, exercise, reading, require, what_it_is
-from ..hooks.attached import hooks_on
+from .checking import NotYet, Then, exercise, fails, reading, require, survives, what_it_is
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #32224fb8
-class _Log(nn.Module):
-    def forward(self, x): return x.log()
-
-
 class _Bad(nn.Module):
     def __init__(self, bias):
         super().__init__()
         self.last, self.middle, self.first = nn.Linear(4, 2), nn.Sequential(), nn.Linear(4, 4)
         self.middle.add_module("act", nn.ReLU())
-        self.middle.add_module("log", _Log())
+        self.middle.add_module("log", Then(torch.log))
         with torch.no_grad():
             self.first.weight.mul_(0.1).abs_()
             self.first.bias.fill_(1.)
             self.first.bias[:2] = bias  # half of the output: one bad number is enough
             self.last.weight.copy_(torch.tensor([[1., -1., 1., -1.]]).expand(2, 4))
-
-    def forward(self, x): return self.last(self.middle(self.first(x)))
-
-
-class _Two(nn.Module):
-    "Two tensors, of which the second is not finite."
-    def forward(self, x): return x, (x - 2).log()
-
-
-class _Pair(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.sum, self.halves = nn.Linear(4, 2), _Two()
+        self.runs = 0  # to the end
 
     def forward(self, x):
-        a, b = self.halves(x)
-        return self.sum(a + b)
+        out = self.last(self.middle(self.first(x)))
+        self.runs += 1
+        return out
+
+
+def _nan(x): return (x - 2).log()
+def _huge(x): return torch.tensor([3e38, 3e38, 3e38, -3e38]).expand_as(x)  # all are finite, and most sums are not
+
+
+def _own(f):
+    "Containers in a container, whose own `forward` makes what is not finite."
+    inner = Then(torch.sigmoid, lin=nn.Linear(4, 4), act=nn.Tanh())
+    return Then(torch.tanh, first=nn.Linear(4, 4), outer=Then(f, inner=inner), last=nn.Identity())
+
+
+_FOUND = [  # a model, its first layer that is not finite, and what a learner reads who names another one
+    (lambda: Then(torch.tanh, big=Then(_huge), tenfold=Then(lambda x: 10*x)), "tenfold",
+     "`big` returns numbers as large as 3e38, which are finite, though their sum is not, and `tenfold` makes Inf of "
+     "them. Ask for each number, `t.isfinite()`, before you combine them with `.all()`."),
+    (lambda: Then(torch.tanh, bad=Then(_nan), last=nn.Tanh()), "bad",
+     "`bad` makes a NaN, and no Inf. Look for everything that is not finite, with `isfinite`."),
+    *((lambda f=f: _own(f), "outer", "All layers inside of `outer` are fine, and what its own `forward` makes of them "
+       "is not. A container is a layer, too: hook all.") for f in (_nan, lambda x: x/0)),
+]
+
+
+def _is_found(answer):
+    for model, right, told in _FOUND:
+        name = _name(answer, model(), torch.rand(3, 4))
+        require(name == right, f"In another model it is {right!r}, and your function returns {name!r}. {told}")
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #61f62715
 _ADVICE = {
@@ -78,7 +89,8 @@ def _name(answer, *args):
 @exercise("10a")
 def _first_bad(answer):
     x = torch.rand(3, 4)
-    name = _name(answer, _Bad(-1.), x)
+    model = _Bad(-1.)
+    name = _name(answer, model, x)
     require(name != "last",
             "`last` runs after the bad layer. Look for everything that is not finite, with `isfinite`, not only for "
             "NaN; one bad number is enough, `not t.isfinite().all()`. And let the hooks append to one list, which "
@@ -91,9 +103,15 @@ def _first_bad(answer):
             "Your function finds nothing, or the model itself, whose name is empty. But the output of `middle.log` is "
             "-inf where its input is zero, and it is the first.")
     require(name == "middle.log", f"It is `middle.log`; your function returns {name!r}.")
+    require(model.runs, "The name is right, but the model stops there. Let it run to its end: a hook that raises an "
+                        "error also stops what comes later, such as a training. Note the name, and return it at the "
+                        "end.")
+    require(model.runs == 1, f"The name is right, but the model runs {model.runs} times. Once is enough: hooks on all "
+                             "layers can write into one list.")
     name = _name(answer, _Bad(1.), x)
     require(not name, f"In a model where everything is finite, your function accuses {name!r}.")
-    try: name = _name(answer, _Pair(), x)
+    _is_found(answer)
+    try: name = _name(answer, Then(lambda o: o[0] + o[1], sum=nn.Identity(), halves=Then(lambda x: (x, _nan(x)))), x)
     except NotYet as error:
         if "tuple" not in str(error): raise
         raise NotYet("A layer may return a tuple of tensors: look at each of them, `for t in o`.") from None
@@ -103,20 +121,12 @@ def _first_bad(answer):
     return "you can find the first bad output of any model"
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #d84a21dd
-class _Add(nn.Module):
-    def forward(self, a, b): return a + b
-
-
 class _Between(nn.Module):
     def __init__(self):
         super().__init__()
-        self.good, self.add = nn.Linear(4, 4), _Add()
+        self.good, self.add = nn.Linear(4, 4), nn.Bilinear(4, 4, 2)
 
-    def forward(self, x): return self.add(self.good(x), (x - 2).log())
-
-
-class _Raises(nn.Module):
-    def forward(self, x): raise Planted("out of memory")
+    def forward(self, x): return self.add(self.good(x), _nan(x))
 
 
 @exercise("10b")
@@ -132,52 +142,32 @@ def _maker(answer):
     require(name, "It is `middle.log`. An empty string is the answer if no layer is to blame, and the name of the "
                   "model itself, which finishes last: keep all names, and return the first.")
     require(name == "middle.log", f"It is `middle.log`; your function returns {name!r}.")
-    x[1, 2] = torch.inf
-    name = _name(answer, _Bad(1.), x)
-    require(not name,
-            f"Here an Inf was in the data, and {name!r} only passed it on: all of the inputs `i` must be finite.")
+    for bad, what in ((torch.inf, "an Inf"), (-torch.inf, "a negative Inf"), (torch.nan, "a NaN")):
+        x[1, 2] = bad
+        name = _name(answer, Then(torch.tanh, first=nn.Linear(4, 4), last=nn.Linear(4, 2)), x)
+        require(not name, f"Here {what} was in the data, and {name!r} only passed it on: all of the inputs `i` must be "
+                          "finite, and each number of them.")
     name = _name(answer, _Between(), torch.rand(3, 4))
     require(name != "add", "The second input of `add` is bad: look at all of `i`.")
     require(not name, f"Here something bad arose between the layers, but your function accuses {name!r}.")
-    model = nn.Sequential(nn.Linear(4, 4), _Raises())
-    try: answer(model, torch.rand(3, 4))
-    except Planted: swallowed = False
-    else: swallowed = True
-    require(not swallowed, "Right, but when the model raises an error, your function swallows it. Use `with`, or `try` "
-                           "and `finally` without `except`.")
-    require(not any(map(len, map(hooks_on, model.modules()))),
-            "Right, but when the model raises an error, your hooks stay on. Use `with`, or `try` and `finally`.")
+    _is_found(answer)
+    survives(answer, lambda: answer(Then(torch.tanh, first=nn.Linear(4, 4), bad=Then(fails)), torch.rand(3, 4)))
     return "makers are told from carriers"
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #9cf71bb6
-class _Root(nn.Module):
-    def forward(self, x): return x.sqrt()
+def _safe_root(x): return torch.where(x > 0, x.sqrt(), 0.)  # passes on 0 times infinity, NaN, and the root Inf
 
 
-class _SafeRoot(nn.Module):
-    "Passes on 0 times infinity, which is NaN, where the root passes on Inf."
-    def forward(self, x): return torch.where(x > 0, x.sqrt(), 0.)
+def _zero(bias=0.):
+    layer = nn.Linear(4, 4)
+    nn.init.zeros_(layer.weight)
+    nn.init.constant_(layer.bias, bias)
+    return layer
 
 
-class _Slope(nn.Module):
-    def __init__(self, bias):
-        super().__init__()
-        self.scale, self.zero = nn.Linear(4, 4), nn.Linear(4, 4)
-        self.root, self.head = nn.Sequential(_Root()), nn.Linear(4, 1)
-        nn.init.zeros_(self.zero.weight)
-        nn.init.constant_(self.zero.bias, bias)
-
-    def forward(self, x): return self.head(self.root(self.zero(self.scale(x))))
-
-
-class _Inside(nn.Module):
-    "A container that takes the square root itself."
-    def __init__(self):
-        super().__init__()
-        self.zero = nn.Linear(4, 4)
-        for p in self.zero.parameters(): nn.init.zeros_(p)
-
-    def forward(self, x): return self.zero(x).sqrt()
+def _slope(bias, root=torch.sqrt):
+    return nn.Sequential(OrderedDict(scale=nn.Linear(4, 4), zero=_zero(bias), root=nn.Sequential(Then(root)),
+                                     head=nn.Linear(4, 1)))
 
 
 def _spoiled(model, x):
@@ -200,7 +190,7 @@ def _blamed(answer, *args):
 @exercise("10c")
 def _gradient_maker(answer):
     x = torch.rand(3, 4)
-    for model, right in ((_Slope(0.), "root.0"), (_Slope(1.), "")):
+    for model, right in ((_slope(0.), "root.0"), (_slope(1.), "")):
         name = _blamed(answer, model, lambda model=model: model(x).sum())
         require(right or not name, f"In a model whose gradients are all finite, your function accuses {name!r}.")
         require(name not in dict(model.named_parameters()),
@@ -214,18 +204,17 @@ def _gradient_maker(answer):
                 "Your function finds nothing. The forward pass is fine: in one layer it is `gi`, the "
                 "gradient passed on, that is bad.")
         require(name == right, f"It should be {right!r}; your function returns {name!r}.")
-    model = _Slope(0.)
-    model.root = nn.Sequential(_SafeRoot())
+    model = _slope(0., _safe_root)
     name = _blamed(answer, model, lambda: model(x).sum())
     require(name == "root.0",
             f"In another model `root.0` makes a NaN, not an Inf; your function returns {name!r}. Look for everything "
             "that is not finite, with `isfinite`.")
-    model = _Slope(1.)
+    model = _slope(1.)
     name = _blamed(answer, model, lambda: _spoiled(model, x))
     require(not name,
             f"Here the loss itself spoils the gradient, but your function accuses {name!r}, which only passes it on: "
             "`go`, the gradient that it gets, must be finite.")
-    model = nn.Sequential(OrderedDict(scale=nn.Linear(4, 4), own=_Inside(), head=nn.Linear(4, 1)))
+    model = nn.Sequential(OrderedDict(scale=nn.Linear(4, 4), own=Then(torch.sqrt, zero=_zero()), head=nn.Linear(4, 1)))
     name = _blamed(answer, model, lambda: model(x).sum())
     require(name != "own",
             "`own` is a container whose `forward` spoils the gradient: only layers without layers inside count.")

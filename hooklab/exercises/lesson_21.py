@@ -25,7 +25,7 @@ def _moved(model, by):
     modes, hooked = [], []
     def step():
         modes.append(model.training)
-        hooked.extend(row.function for row in hooks_on(model) if row.function != "_of_others")
+        hooked.extend(row.function for row in hooks_on(model) if row.function != "of_others")
         with torch.no_grad():
             model(2*torch.randn(8, 4))
             for k, p in enumerate(model.parameters()): p += by*(k + 1)

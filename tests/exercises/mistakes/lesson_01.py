@@ -99,3 +99,8 @@ mistakes = {
         ("(o.std() / i[0].std())", "(o.std() - i[0].std())", "Those are differences"),
     ],
 }
+
+
+right = {
+    "01a": [("as hook: model(x)\n    return", "as hook:\n        model(x)\n        return")],  # what was stored is read in the `with`
+}

@@ -111,3 +111,8 @@ mistakes = {
         ("E", "whatever the gradients are"),
     ],
 }
+
+
+right = {
+    "07a": [("        return", "    return")],  # what was stored is read behind the `with`
+}

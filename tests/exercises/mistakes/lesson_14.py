@@ -125,3 +125,8 @@ mistakes = {
         ("/ (high - low)", "", "These are differences: divide by the whole way, `high -"),
     ],
 }
+
+
+right = {
+    "14b": [("        of_a = hook", "    of_a = hook")],  # what was stored is read behind the `with`
+}
