@@ -238,6 +238,25 @@ def unpacked(
     require(right and len(value) == n, f"The answer should be {what}, and yours is {what_it_is(value)}.")
     return list(value)
 
+# %% ../../nbs/lib/exercises/checking.ipynb #5d0c7a12
+def turning_point(
+    holds: Callable[[float], bool], # Has one answer up to some number, and the other one from there on
+    low: float = 1e-6,
+    high: float = 1e3,
+) -> float: # NaN if the answer at `low` is yes, or that at `high` is no
+    "The number from which on `holds`, to five digits."
+    if holds(low) or not holds(high): return math.nan
+    for _ in range(24):
+        middle = math.sqrt(low*high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def is_rounded(number: float, right: float) -> bool:
+    "Whether `number` is the right one without its last digits."
+    if math.isclose(number, right, rel_tol=1e-7, abs_tol=1e-6): return False
+    return any(math.isclose(number, round(right, n), rel_tol=1e-7) for n in range(1, 6))
+
 # %% ../../nbs/lib/exercises/checking.ipynb #4119b1d3
 CHECKS = {}  # by the id of an exercise; filled as the rooms of the lessons are imported
 TRIES = Counter()  # failed tries since the last right one, by id

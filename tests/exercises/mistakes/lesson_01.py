@@ -64,6 +64,13 @@ mistakes = {
     ],
     "01c": [
         ("(o.std() / i[0].std()).item()", "o.std() / i[0].std()", "keeps the graph of the whole pass in memory"),
+        ("o.std() / i[0].std()", "o.std(correction=0) / i[0].std(correction=0)", "as NumPy's do"),
+        ("(o.std() / i[0].std()).item()", "float(o.detach().numpy().std() / i[0].detach().numpy().std())",
+         "as NumPy's do"),
+        ("(o.std() / i[0].std()).item()", "round((o.std() / i[0].std()).item(), 2)", "but rounded"),
+        ("(o.std() / i[0].std()).item()", "round((o.std() / i[0].std()).item(), 4)", "but rounded"),
+        ("o.std() / i[0].std()", "(o.std() / i[0].std()).round(decimals=3)", "but rounded"),
+        ("o.std() / i[0].std()", "o.std() / (i[0].std() + 1e-4)", "It should be about"),
         ("o.std() / i[0].std()", "o.mean() / i[0].mean()", "ratios of means"),
         ("o.std() / i[0].std()", "o.norm() / i[0].norm()", "ratios of lengths"),
         ("o.std() / i[0].std()", "i[0].std() / o.std()", "Upside down"),
@@ -73,14 +80,14 @@ mistakes = {
         ("return found", "return found[:2]", "one number for each of the 4 calls"),
         ("def gains(model, x):\n    got = []\n"
          "    hs = [m.register_forward_hook(lambda m, i, o: got.append(float(o.std() / i[0].std()))) for m in "
-         "model.children()]\n    model(x)\n    for h in hs: h.remove()\n    return got", "But when the model fails"),
+         "model.children()]\n    model(x)\n    for h in hs: h.remove()\n    return got", "When the model raises, your hook stays"),
         ("def gains(model, x):\n    got = []\n"
          "    for m in model.children(): m.register_forward_hook(lambda m, i, o: got.append(float(o.std() / "
          "i[0].std())))\n    model(x)\n    return got", "a hook stays on the model when"),
         ("def gains(model, x):\n    got = []\n"
          "    with hl.Hooks(model.children(), lambda m, i, o: got.append((o.std() / i[0].std()).item())):\n"
          "        try: model(x)\n        except Exception: return []\n        return got",
-         "hides the error: do not catch it"),
+         "your function hides the error: let it pass"),
         ("return found", "return dict(enumerate(found))", "yours is a dict of 4"),
         ("o.std() / i[0].std()", "o.var() / i[0].var()", "ratios of variances"),
         ("def gains(model, x): return model(x).std() / x.std()", "a list with one number for each call"),
@@ -102,5 +109,10 @@ mistakes = {
 
 
 right = {
+    "01c": [
+        ("(o.std() / i[0].std()).item()", "float(o.detach().double().std() / i[0].detach().double().std())"),
+        ("(o.std() / i[0].std()).item()", "float(o.detach().numpy().std(ddof=1) / i[0].detach().numpy().std(ddof=1))"),
+        ("(o.std() / i[0].std()).item()", "(o.var() / i[0].var()).sqrt().item()"),
+    ],
     "01a": [("as hook: model(x)\n    return", "as hook:\n        model(x)\n        return")],  # what was stored is read in the `with`
 }
