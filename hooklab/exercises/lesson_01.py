@@ -158,7 +158,7 @@ def _require_gains(answer, model, x):
     require(not close([gain**2 for gain in right]), "Those are ratios of variances: the standard deviation is `std`.")
     require(close(right) or not close(ratios(lambda t: t.std(correction=0))),
             "Those standard deviations divide by n, as NumPy's do. torch's `std()` divides by n - 1, which makes a "
-            "difference where a layer takes and returns different numbers of numbers.")
+            "difference where a layer returns another number of elements than it takes.")
     by_layer = [(b.std() / a.std()).item() for layer in model.children() for m, a, b in calls if m is layer]
     require(close(right) or not close(by_layer),
             "The numbers are right, but sorted by layer: they should come in the order of the calls.")

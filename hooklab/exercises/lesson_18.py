@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .checking import Answer, exercise, one_number, reading, require, unpacked, what_it_is
+from .checking import (
+    Answer, exercise, is_rounded, one_number, reading, require, turning_point, unpacked, what_it_is)
 
 # %% ../../nbs/lib/exercises/lesson-18.ipynb #5f723386
 class _Pair(nn.Module):
@@ -40,6 +41,11 @@ def _steeper(slope):
     return change
 
 
+def _uneven(model):
+    model.last.weight.data[1] *= 1.7
+    model.last.bias.data[1] += .3
+
+
 class _Doubles(nn.Sequential):
     def forward(self, x): return 2*super().forward(x)
 
@@ -61,8 +67,7 @@ def _unchanged(model, before, what):
     require(same, f"{what} is not as it was: its parameters have changed, or their dtype. Work on a `copy.deepcopy`.")
     require([m.training for m in model.modules()] == modes,
             f"{what} is not as it was: it was in {'train' if modes[0] else 'eval'} mode. Leave the mode alone, or work "
-            "on "
-            "a `copy.deepcopy`.")
+            "on a `copy.deepcopy`.")
 
 
 def _state(model):
@@ -75,36 +80,68 @@ _PARTS = [  # what is changed, the limit, the right answer, what is special abou
     (_more("middle.0", 1.), 1e-5, "middle.0", "a port whose third layer is wrong"),
     (_steeper(0.5), 1e-5, "middle.1", "a port whose fourth layer is wrong"),
     (_doubled, 1e-5, "last", "a port in which `middle` itself is wrong, and all layers in it are right"),
-    (_both(_more("first", 1e-3), _more("last", 5.)), 1e-5, "first", "a port with a small mistake and a large one"),
-    (_both(_more("first", 1e-3), _more("last", 5.)), 0.05, "last", "a port whose first mistake is below the limit"),
-    (_more("last", 5.), 2., "last", "a port whose outputs are far larger than the original's"),
+    (_both(_more("first", 1e-3), _steeper(5.)), 1e-5, "first", "a port with a small mistake and a large one"),
+    (_both(_more("first", 1e-3), _steeper(5.)), 0.05, "middle.1", "a port whose first mistake is below the limit"),
 ]
+
+
+_LIKE_THIS = (
+    "Take the length of the difference, and divide by the length of the output of the original: "
+    "`(a - b).norm() / a.norm()`.")
+_MEASURES = {  # of the original's output `a` and the port's `b`, and what to say of them
+    lambda a, b: (a - b).norm()/b.norm(): "Divide by the length of the original's output, not the port's.",
+    lambda a, b: (a - b).norm(): "That is no fraction of anything, but the error is relative.",
+    lambda a, b: (a - b).abs().mean(): "That is no fraction of anything, but the error is relative.",
+    lambda a, b: (a - b).abs().max(): "That is no fraction of anything, but the error is relative.",
+    lambda a, b: ((a - b).norm()/a.norm())**2: "Those are squares of lengths.",
+    lambda a, b: (a - b).abs().mean()/a.abs().mean(): "Means of absolute values are another measure.",
+    lambda a, b: (a - b).abs().max()/a.abs().max(): "The largest numbers alone are another measure.",
+    lambda a, b: (a - b).std()/a.std(): "A standard deviation leaves out what all numbers share, and so may an error.",
+    lambda a, b: ((a - b)/a).abs().max(): "You divide number by number.",
+    lambda a, b: ((a - b)/a).abs().mean(): "You divide number by number.",
+}
+
+
+def _measured(number, a, b):
+    "Require that `number` is the relative error of `b`, which an answer has compared with a limit."
+    right = ((a - b).norm()/a.norm()).item()
+    if math.isclose(number, right, rel_tol=1e-3): return
+    why = next((why for f, why in _MEASURES.items() if math.isclose(number, f(a, b), rel_tol=1e-3)), "")
+    said = f"What you compare with the limit is {number:.3g} where the relative error is {right:.3g}."
+    require(False, f"{said} {why} {_LIKE_THIS}".replace("  ", " "))
 
 
 @exercise("18a")
 def _parting(answer):
+    def named(*args):
+        got = answer(*args)
+        require(isinstance(got, str), f"The answer should be a name, or `\"\"`; yours is {what_it_is(got)}.")
+        return got
+    model, port, x = _Pair(), _Pair(_uneven), torch.randn(7, 5)*torch.arange(1, 8).view(7, 1)
+    number = turning_point(lambda limit: named(model, port, x, limit) != "last")
+    if not math.isnan(number): _measured(number, model(x), port(x))
     for change, limit, right, what in _PARTS:
         model, port, x = _Pair(), _Pair(change), torch.randn(7, 5)
-        got = answer(model, port, x, limit)
-        require(isinstance(got, str), f"The answer should be a name, or `\"\"`; yours is {what_it_is(got)}.")
+        got = named(model, port, x, limit)
         said = f"For {what}, your answer is {got!r}"
         require(got in {"", *(name for name, _ in model.named_modules())}, f"{said}, which is no layer's name.")
         require(got != "middle", f"{said}: that has layers inside. Name the layer inside it.")
         require(right != "" or got == "", f"{said}, and it should be \"\".")
-        require(got != "" or right == "" or limit < 1,
-                f"{said}, and it should be {right!r}: divide by the length of the original's output, not the port's.")
         require(got != "" or right == "", f"{said}, and it should be {right!r}.")
         if right == "": continue
         order = ["first", "act", "middle.0", "middle.1", "last"]
         require((got, right) != ("middle.0", "middle.1"),
                 f"{said}, but `middle.1` is wrong. It works in place, and has overwritten what you kept of `middle.0`: "
                 "keep a `clone()`.")
-        require(order.index(got) >= order.index(right),
-                f"{said}, whose relative error is below {limit}: divide the length of the difference by that of the "
-                "original's output.")
+        require(order.index(got) >= order.index(right), f"{said}, whose relative error is below {limit}. {_LIKE_THIS}")
+        errors = {name: error for name, (_, error) in _errors_of_layers(model, port, x).items()}
+        require(order.index(got) <= order.index(right) or got == "last" or got != max(errors, key=errors.get),
+                f"{said}, whose error is the largest. The first one above the limit is asked for.")
         require(order.index(got) <= order.index(right),
-                f"{said}, and {right} runs earlier. The order is that of the run, not of `named_modules()`.")
+                f"{said}, and {right} runs earlier. Take the first above the limit, in the order of the run and not "
+                "of `named_modules()`.")
     _hides(answer)
+    require(not math.isnan(number), f"Where one output of three is wrong, your answer does not depend on the limit. {_LIKE_THIS}")
     return "the first in the order of the run"
 
 
@@ -116,34 +153,28 @@ def _hides(answer):
     require(answer(model, port, x, 1e-4) == "first",
             "The outputs of the first layer differ, but the next one works in place and overwrites what you kept: keep "
             "a `clone()`.")
-    grows = _Pair(_more("first", 0.01)), _Pair(_more("first", 0.01))
-    with torch.no_grad():
-        for m in grows: m.last.weight *= 1e6
-        grows[1].last.bias += 0.5
-    require(answer(*grows, x, 1e-4) == "",
-            "A difference of 0.5 between outputs of about 100,000 is less than a ten-thousandth: the error is "
-            "relative.")
 
 # %% ../../nbs/lib/exercises/lesson-18.ipynb #d3db4517
 class _Sum(nn.Module):
-    "Adds up in one order, or in the other; `off` makes a mistake of this size."
-    def __init__(self, backwards=False, off=0.):
+    "Adds up in one order, or in the other; `off` is a mistake in the first output, `nudge` in a weight."
+    def __init__(self, backwards=False, off=0., nudge=0.):
         super().__init__()
         torch.manual_seed(4)
         self.weight, self.backwards, self.off = nn.Parameter(torch.rand(40)), backwards, off
+        self.weight.data[0] *= 1 + nudge
 
     def forward(self, x):
         terms = F.linear(x, self.weight.diag())
         total = 0
         for term in (terms.flip(1) if self.backwards else terms).unbind(1): total = total + term
-        return total*(1 + self.off)
+        return torch.cat([total[:1]*(1 + self.off), total[1:]])
 
 
 _KINDS = [  # arguments of the port, the right answer, what is special
     ({}, "equal", "two models that compute the same in the same order"),
     ({"backwards": True}, "rounding", "a port that adds up in another order"),
-    ({"backwards": True, "off": 0.1}, "mistake", "a port whose outputs are too large by a tenth"),
-    ({"off": 1e-6}, "mistake", "a port whose outputs are too large by a millionth"),
+    ({"backwards": True, "off": 0.1}, "mistake", "a port whose first output is too large by a tenth"),
+    ({"nudge": 1e-4}, "mistake", "a port with one weight that is too large by a ten-thousandth"),
     ({"off": 3e-8}, "equal", "a port whose mistake is lost in float32, so that the outputs are equal"),
 ]
 
@@ -152,9 +183,10 @@ _KINDS = [  # arguments of the port, the right answer, what is special
 def _kind_of_difference(answer):
     for how, right, what in _KINDS:
         model, port, x = _Sum(), _Sum(**how), 1000*torch.rand(9, 40)
-        before, given = _state(model), x.clone()
+        before, given = (_state(model), _state(port)), x.clone()
         got = answer(model, port, x)
-        for m, name in (model, "The model"), (port, "The port"): _unchanged(m, before, name)
+        _unchanged(model, before[0], "The model")
+        _unchanged(port, before[1], "The port")
         require(x.dtype == torch.float32 and torch.equal(x, given), "The input `x` has changed: leave it as it is.")
         require(isinstance(got, str) and got in ("equal", "rounding", "mistake"),
                 f"The answer should be \"equal\", \"rounding\" or \"mistake\"; yours is {what_it_is(got)}.")
@@ -164,16 +196,24 @@ def _kind_of_difference(answer):
                "mistake": "The error is there in float64, too: it is above 1e-10."}
         require(got == right, f"For {what} the answer should be \"{right}\"; yours is \"{got}\". "
                 + ("Equal means to the last bit: `torch.equal`." if got == "equal" else why[right]))
-    _relative(answer)
+    _in_float64(answer)
     return "rounding goes away in float64, a mistake does not"
 
 
-def _relative(answer):
-    x = torch.rand(9, 40)
-    large = answer(_Sum(), _Sum(backwards=True), 1e9*x) == "rounding"
-    require(large and answer(_Sum(), _Sum(off=1e-4), 1e-9*x) == "mistake",
-            "For outputs of about a billion or a billionth, the same mistake is a larger or smaller difference: divide "
-            "by the length of the output.")
+def _in_float64(answer):
+    "The size of a mistake from which on it is called one."
+    model, x = _Sum().double(), .1*torch.rand(9, 40)
+    def says_mistake(off): return answer(_Sum(), _Sum(True, off), x) == "mistake"
+    off = turning_point(says_mistake, 1e-14, 1)
+    a = model(x.double())
+    b = torch.cat([a[:1]*(1 + off), a[1:]])
+    right = ((a - b).norm()/a.norm()).item()
+    if math.isclose(right, 1e-10, rel_tol=1e-2): return
+    why = next((why for f, why in _MEASURES.items() if math.isclose(f(a, b), 1e-10, rel_tol=1e-2)), "")
+    if right > 2e-9 and not why: why = "Are outputs converted back to float32 before you compare them? "
+    from_where = "of any size" if math.isnan(off) else f"from {right:.1e} on"
+    require(False, f"In float64, a relative error {from_where} is a mistake for you, and should be one from 1e-10 on. "
+                   f"{why} {_LIKE_THIS}".replace("  ", " "))
 
 # %% ../../nbs/lib/exercises/lesson-18.ipynb #042183b1
 def _error(a, b): return ((a - b).norm()/a.norm()).item()
@@ -245,7 +285,7 @@ def _best_fix(answer):
         _unchanged(port, before[1], "The port")
         said = f"For {what}, you say {name!r} and {value:.4g}"
 
-        def is_(number, value=value): return math.isclose(value, number, rel_tol=1e-3, abs_tol=1e-5)
+        def is_(number, value=value): return math.isclose(value, number, rel_tol=1e-5, abs_tol=1e-6)
         require(name in errors, f"{said}. Name one of the layers without layers inside: {', '.join(errors)}.")
         require(is_(errors[name]) or not is_(recorded[name]),
                 f"{said}: you put in what the original's layer returned in its own run, which hides every mistake "
@@ -270,6 +310,7 @@ def _best_fix(answer):
 
 def _other_number(said, value, right, plain, of_model, exchanged):
     def near(number): return math.isclose(value, number, rel_tol=1e-3)
+    if is_rounded(value, right): return f"{said}, which is rounded. Return the number as it is."
     if near(plain): return f"{said}, which is the error without any exchange."
     if near(plain - right): return f"{said}, which is how much the error falls: return the error that is left."
     length = of_model.norm().item()
