@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .checking import NotYet, exercise, one_number, one_tensor, require
+from .checking import NotYet, exercise, one_number, one_tensor, require, turning_point
 
 # %% ../../nbs/lib/exercises/lesson-22.ipynb #3a8aea49
 def _two_of_twelve() -> tuple[Tensor, Tensor]:
@@ -44,15 +44,22 @@ def _same_elsewhere(answer):
     stored = torch.randn(4, 8)
     require(one_number(answer(stored.clone(), stored)) == 0,
             "For two equal tensors of 4 samples × 8 numbers the fraction should be 0.")
-    for change, way in ((3e-4, "higher"), (-3e-4, "lower")):
-        batch = stored.clone()
-        batch[1, 0] += change
-        fraction = one_number(answer(batch, stored))
-        require(fraction < 1, "Right for images. Here samples have 8 numbers, one differs, and your result is 1: "
-                              "combine only the samples, once, with `any(0)`. What is left are the places.")
-        require(math.isclose(fraction, 1/8, rel_tol=1e-4),
-                f"Right for images. Here samples have 8 numbers, and one is {way} by 0.0003 in one sample: a fraction "
-                "of 0.125. Take `abs()` of the difference, whatever the shape of a sample; up to 0.0001 is rounding.")
+    for about, way, why in ((0, 1, "Take `abs()` of the difference, whatever the shape of a sample."),
+                            (0, -1, "Take `abs()` of the difference, whatever the shape of a sample."),
+                            (8, 1, "`isclose` and `allclose` also allow a part of the number itself: `rtol=0`.")):
+        def differs(change, about=about, way=way):
+            batch, stored = torch.full((2, 4, 8), float(about))
+            batch[1, 0] += way*change
+            fraction = one_number(answer(batch, stored))
+            require(fraction < 1, "Right for images. Here samples have 8 numbers, one differs, and your result is 1: "
+                                  "combine only the samples, once, with `any(0)`. What is left are the places.")
+            return math.isclose(fraction, 1/8, rel_tol=1e-4)
+        limit = turning_point(differs, 1e-6, 1)
+        yours = "never does" if math.isnan(limit) else f"does from {limit:.2g} on"
+        require(math.isclose(limit, 1e-4, rel_tol=.02),
+                f"Right for images. Here samples have 8 numbers, all of them {about}, but one that is "
+                f"{'higher' if way > 0 else 'lower'} in one sample. It should count from 0.0001 on, and for you it "
+                f"{yours}. {why}")
     require(one_number(answer(-stored, stored)) == 1,
             "Where each number has another sign, the fraction should be 1: compare the numbers, not their sizes.")
 
@@ -111,9 +118,9 @@ class _Looking(nn.Module):
         return self.head(self.drop(x).flatten(1))
 
 
-def _blank(x: Tensor, i: int, j: int, size: int, fill=0., channels=slice(None)) -> Tensor:
+def _blank(x: Tensor, i: int, j: int, size: int, channels=slice(None)) -> Tensor:
     x = x.clone()
-    x[:, channels, i*size:(i + 1)*size, j*size:(j + 1)*size] = fill
+    x[:, channels, i*size:(i + 1)*size, j*size:(j + 1)*size] = 0
     return x
 
 
@@ -194,17 +201,11 @@ def _overlapping(x, i, j, size):
     return x
 
 
-def _mean_of_place(x, i, j, size):
-    rows, columns = slice(i*size, (i + 1)*size), slice(j*size, (j + 1)*size)
-    return _blank(x, i, j, size, x.mean(0, keepdim=True)[:, :, rows, columns])
-
-
 _STAYS = ("Cells that were blanked once stay blank, so each entry is about all cells up to it. Make a new copy of `x` "
           "for each cell.")
 _CHANNEL = "You blank only one of the two channels: `blank[..., rows, columns]` takes all of them."
-_MEAN = "You fill the cell with a mean. That is a good control, but here a blank cell is 0."
 _OTHER_WAYS = {  # to blank cell i, j, and what to say of them
-    _all_up_to: _STAYS, _row_up_to: _STAYS, _mean_of_place: _MEAN,
+    _all_up_to: _STAYS, _row_up_to: _STAYS,
     lambda x, i, j, size: _blank(x, j, i, size):
         "Rows and columns are swapped: cell i, j has rows by `i` (dimension 2) and columns by `j` (dimension 3).",
     lambda x, *cell: x - _blank(x, *cell): "You blank everything but the cell: it is the other way round.",
@@ -213,9 +214,6 @@ _OTHER_WAYS = {  # to blank cell i, j, and what to say of them
         "`j * size` to `(j + 1) * size`.",
     _overlapping: "Your cells overlap: cell i, j begins at row `i * size` and column `j * size`.",
     lambda x, *cell: _blank(x, *cell, channels=0): _CHANNEL, lambda x, *cell: _blank(x, *cell, channels=1): _CHANNEL,
-    lambda x, *cell: _blank(x, *cell, fill=1.): "You set the cell to 1: a blank cell is 0.",
-    lambda x, *cell: _blank(x, *cell, fill=x.mean().item()): _MEAN,
-    lambda x, *cell: _blank(x, *cell, fill=x.mean((0, 2, 3), keepdim=True)): _MEAN,
     lambda x, *cell: torch.cat([_blank(x[:1], *cell), x[1:]]):
         "Only the first image has a blank cell: blank it in all images, `blank[..., rows, columns]`.",
 }
@@ -235,6 +233,10 @@ def _wrong_map(got, model, x, y):
     if close(torch.zeros_like(right)):
         return "The loss never rises in your map: the model gets the images as they are. Hand `blank` to it."
     if close(right.flip(0)) or close(right.flip(1)): return "Rows are counted from the top, and columns from the left."
+    filled = [number for given in model.given if given.shape == x.shape for number in given[given != x].unique()]
+    other = next((number.item() for number in filled if number), 0)
+    if other: return (f"You set numbers of a cell to something else than 0, such as {other:.3g}. A mean or noise is a "
+                      "good control, but here a blank cell is 0.")
     for blank, told in _OTHER_WAYS.items():
         if close(_rises(model, x, y, 2, blank)): return told
 
@@ -282,6 +284,14 @@ def _agreement(x: Tensor, y: Tensor) -> float:
     return (y[nearest] == y).double().mean().item()
 
 
+def _fours(spread: bool) -> tuple[Tensor, Tensor]:
+    "Groups of four whose nearest by Euclidean distance, 1, has the same label. Others are 1.05 away."
+    one, all_six = torch.eye(6)[0], torch.ones(6)/math.sqrt(6)
+    same, other = (all_six, 1.05*one) if spread else (one, 1.05*all_six)
+    group = torch.stack([0*same, same, other, other + same])
+    return torch.cat([group + 10*k for k in range(8)]).view(-1, 2, 3), torch.tensor([0, 0, 1, 1]).repeat(8)
+
+
 @exercise("22c")
 def _labels_fit(answer):
     def given(x, y, k):
@@ -301,6 +311,11 @@ def _labels_fit(answer):
             "Here each sample's nearest has the same label, if the distance is over all numbers of a sample; a single "
             f"number, or their mean, says nothing about the label. The result should be 1 / 200; yours is {result:.3g}."
             " `x.flatten(1)` keeps all numbers of a sample in a row.")
+    for spread, why in ((True, "the sum of all differences"), (False, "the largest of all differences")):
+        result = given(*_fours(spread), 99)
+        require(math.isclose(result, .01),
+                f"Here each sample's nearest by Euclidean distance has the same label, but not that by {why}. The "
+                f"result should be 1 / 100; yours is {result:.3g}. `torch.cdist(rows, rows)` is Euclidean.")
     _with_one_label(given)
     require(math.isclose(given(*_pairs(), 19), 1),
             "Here each sample's nearest has another label, so no shuffle agrees less often: the result should be 1. "

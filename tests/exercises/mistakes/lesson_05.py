@@ -41,6 +41,8 @@ mistakes = {
         ("histc(40, 0, 10)", "histc(40)", "a range of its own"),
         (".log1p()", "", "These are the counts"),
         (".log1p()", ".log()", "minus infinity"),
+        ("image.log1p()", "(1 + image).log2()", "1.443 times the natural ones"),
+        ("image.log1p()", "(1 + image).log10()", "0.434 times the natural ones"),
         ("image.log1p()", "image.log1p().T", "lies on its side"),
         ("image.log1p()", "image.log1p().flip(0)", "Upside down"),
         ("def colour_image(model, layer, batches):\n    columns = []\n    for x in batches:\n"
@@ -57,9 +59,9 @@ mistakes = {
         ("def colour_image(model, layer, batches):\n    columns = []\n"
          "    handle = layer.register_forward_hook(lambda m, i, o: "
          "columns.append(o.detach().histc(40, 0, 10)))\n    for x in batches: model(x)\n    handle.remove()\n"
-         "    return torch.stack(columns, 1).log1p()", "unless the model raises"),
+         "    return torch.stack(columns, 1).log1p()", "When the model raises, your hook stays"),
         ("            model(x)\n            image",
-         "            try: model(x)\n            except Exception: break\n            image", "hides it"),
+         "            try: model(x)\n            except Exception: break\n            image", "your function hides the error"),
         ("hook_output(layer)", "hook_output(model)", "hook `layer`"),
         ("hl.hook_output(layer)", "hl.Hook(layer, lambda m, i, o: i[0].clone())", "is the input of `layer`"),
         ("image.log1p()", "image[:10].log1p()", "40 bins and 3 batches"),
@@ -108,9 +110,6 @@ mistakes = {
          "    for x in stream: n, s, q = n + x.numel(), s + x.sum().item(), q + (x**2).sum().item()\n"
          "    mean = s/n\n    return mean, max(0, (q - n*mean**2)/(n - 1))**0.5",
          "until the numbers are far from zero"),
-        ("def mean_and_std(stream):\n    n, s, q = 0, 0., 0.\n    for x in stream:\n        x = x.double()\n"
-         "        n, s, q = n + x.numel(), s + x.sum().item(), q + (x**2).sum().item()\n    mean = s/n\n"
-         "    return mean, max(0, (q - n*mean**2)/(n - 1))**0.5", "only moves the limit"),
         ("def mean_and_std(stream):\n    xs = [(x.mean().item(), x.var().item(), x.numel()) for x in stream]\n"
          "    n = sum(k for *_, k in xs)\n"
          "    return sum(m*k for m, _, k in xs)/n, (sum(v*k for _, v, k in xs)/n)**0.5", "gap between the means"),
@@ -129,4 +128,20 @@ mistakes = {
         ("D", "each unit is positive somewhere in every image"),
         ("E", "about units, and about all training images"),
     ],
+}
+
+SQUARES = ("def mean_and_std(stream):\n    n, s, q = 0, 0., 0.\n    for x in stream:\n        x = x.double()\n"
+           "        n, s, q = n + x.numel(), s + x.sum().item(), q + (x**2).sum().item()\n    mean = s/n\n"
+           "    return mean, {}")
+
+right = {
+    "05a": [("<= 0", "== 0"), ("def dead_fraction(o):\n    alive = sum((t > 0).sum((0, 2, 3)) for t in o)\n"
+                              "    return sum(n == 0 for n in alive.tolist()) / len(alive)",)],
+    "05b": [("image.log1p()", "torch.log(1 + image)"), ("image.log1p()", "image.add(1).log2() * 0.6931471805599453")],
+    "05c": [(SQUARES.format("((q - n*mean**2)/(n - 1))**0.5"),),
+            (SQUARES.format("max(0, (q/n - mean**2)*n/(n - 1))**0.5"),),
+            ("x.var(correction=0).item() * k", "(x - x.mean()).square().sum().item()"),
+            ("def mean_and_std(stream):\n    n, mean, m2 = 0, 0., 0.\n    for x in stream:\n"
+             "        for v in x.flatten().tolist():\n            n += 1\n            gap = v - mean\n"
+             "            mean += gap / n\n            m2 += gap * (v - mean)\n    return mean, (m2 / (n - 1))**0.5",)],
 }
