@@ -98,20 +98,32 @@ def reset(folder: Path) -> Path: # Where the old one is now
 def tries(path: Path) -> list[dict[str, Any]]:
     "What a file has of each try, in order."
     found, broken = [], 0
-    for line in path.read_bytes().splitlines()[1:]:
+    for line in path.read_bytes().splitlines():
         try: row = json.loads(line)
         except ValueError: row = None
         if isinstance(row, dict) and isinstance(row.get("what"), str) and isinstance(row.get("at"), (int, float)):
             found.append(row)
-        elif line.strip(): broken += 1
-    if broken: warnings.warn(f"{broken} lines of {path} cannot be read and are left out.", stacklevel=2)
+        elif line.strip() and not (isinstance(row, dict) and "hooklab" in row): broken += 1  # but the header
+    left_out = "1 line of {} cannot be read and is" if broken == 1 else f"{broken} lines of {{}} cannot be read and are"
+    if broken: warnings.warn(f"{left_out.format(path)} left out.", stacklevel=2)
     return found
+
+
+@cache
+def is_no_file(path: Path): warnings.warn(f"Progress is not kept: {path} is no file.", stacklevel=3)
+
+
+def kept_in() -> Path | None: # None outside of a learner's folder
+    "The file in the working directory; what else has its name is told once."
+    path = Path(FILE).absolute()
+    if path.exists() and not path.is_file(): is_no_file(path)
+    return path if path.is_file() else None
 
 
 def note(what: str, right: bool, **more: Any) -> list[dict] | None: # All tries; None outside of a learner's folder
     "Note a try, if the working directory is a learner's folder."
-    path = Path(FILE).absolute()
-    if not path.is_file(): return None
+    path = kept_in()
+    if path is None: return None
     try:
         found = tries(path)
         before = [row for row in found if row["what"] == what]
@@ -251,7 +263,8 @@ class Map:
 # %% ../../nbs/lib/exercises/progress.ipynb #9216b0be
 def how_far() -> Map: # Printed, or drawn in a notebook
     "Your progress in the lessons of this folder, and what comes next."
-    return Map(Progress(tries(Path(FILE)) if Path(FILE).is_file() else [], course()))
+    path = kept_in()
+    return Map(Progress(tries(path) if path else [], course()))
 
 # %% ../../nbs/lib/exercises/progress.ipynb #9becd443
 def noted(
@@ -259,7 +272,7 @@ def noted(
     right: bool, # Whether the answer was right
 ) -> str: # What to say behind the ok; empty outside of a learner's folder
     "Note a try of an exercise, where progress is kept."
-    if not Path(FILE).is_file(): return ""
+    if kept_in() is None: return ""
     lessons = course()
     if id not in {each.id for lesson in lessons.values() for each in lesson.exercises}: return ""
     found = note(id, right)

@@ -4,11 +4,12 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 
 import pytest
 import yaml
 
-from hooklab.exercises import check, guess
+from hooklab.exercises import check, guess, how_far
 from hooklab.exercises.checking import TRIES, NotYet
 from hooklab.exercises.progress import FILE, TRACKS, Map, Progress, begin, course, note, reset, tries
 from support.checks import REPO
@@ -105,7 +106,7 @@ BROKEN = [b"", b"\xff\xfe\n", b"{", b"[1]\nnull\n{}\n", b'{"what": "01a"}\n{"wha
           b'x\n{"what": "01a", "at": "now"}']
 
 
-@pytest.mark.filterwarnings("ignore:.*cannot be read and are left out")
+@pytest.mark.filterwarnings("ignore:.*left out")
 @pytest.mark.parametrize("content", BROKEN)
 def test_broken_file_costs_no_answer(folder, content, capsys):
     (folder/FILE).write_bytes(content)
@@ -118,8 +119,39 @@ def test_broken_file_costs_no_answer(folder, content, capsys):
 
 def test_broken_line_is_told(folder):
     with (folder/FILE).open("a") as file: file.write("{half")
-    with pytest.warns(UserWarning, match="1 lines of .* cannot be read"): note("01a", True)
+    with pytest.warns(UserWarning, match="1 line of .* cannot be read and is left out"): note("01a", True)
     with pytest.warns(UserWarning): assert [row["what"] for row in tries(folder/FILE)] == ["01a"]
+
+
+@pytest.mark.parametrize(("content", "told"), [
+    (b"[1,2,3]", "1 line of"), (b"[1,2,3]\n[4]\n", "2 lines of"), (b"null\n", "1 line of"), (b"3", "1 line of"),
+    (b'{"other": 1}\n', "1 line of"), (b'"hooklab"\n', "1 line of"), (b"\n\n", None), (b"", None)])
+def test_file_without_the_header_is_told(folder, content, told):
+    "Its first line is no header, so it is not passed over."
+    (folder/FILE).write_bytes(content)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert "0 of 3" in str(how_far())
+    assert [told in str(each.message) for each in caught] == [True]*(told is not None)
+
+
+def test_first_try_counts_where_the_header_is_lost(folder):
+    note("01a", True)
+    (folder/FILE).write_bytes((folder/FILE).read_bytes().split(b"\n", 1)[1])
+    assert [row["what"] for row in tries(folder/FILE)] == ["01a"]
+
+
+def test_folder_in_its_place_is_told_once(folder, capsys):
+    (folder/FILE).unlink()
+    (folder/FILE).mkdir()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check("01a", right)
+        with pytest.raises(NotYet): check("01a", wrong)
+        guess("05.1", "about a third")
+        assert "0 of 3" in str(how_far())
+    assert capsys.readouterr().out.startswith("ok: 01a, ")
+    assert [str(each.message) for each in caught] == [f"Progress is not kept: {folder/FILE} is no file."]
 
 
 def test_file_that_cannot_be_written_costs_a_warning(folder, monkeypatch, capsys):
