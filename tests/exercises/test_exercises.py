@@ -1,12 +1,15 @@
 """Each exercise of each lesson: its solution passes, its stub and the typical mistakes are told what is wrong."""
+import ast
 import contextlib
 import importlib
+import inspect
 import io
 import json
 import linecache
 import pkgutil
 import re
 import runpy
+import sys
 
 import nbformat
 import pytest
@@ -100,7 +103,7 @@ def test_tries_of_a_letter_are_counted(capsys):
     wrong = [letter for letter in asked.letters if letter != asked.right]
     for n, letter in enumerate(wrong, 1):
         with pytest.raises(NotYet) as raised: check(id, letter)
-        assert ("hooklab.solution" in str(raised.value)) == (n >= 3)
+        assert ("hl.solution" in str(raised.value)) == (n >= 3)
     check(id, asked.right)
     assert capsys.readouterr().out.endswith(f" · try {len(wrong) + 1}\n")
     check(id, asked.right)
@@ -169,12 +172,59 @@ def test_after_three_tries_the_solution_is_offered(capsys):
     for _ in range(4):
         with pytest.raises(NotYet) as raised: check("01a", lambda *args: "no")
         said.append(str(raised.value))
-    assert ["hooklab.solution(\"01a\")" in each for each in said] == [False, False, True, True]
+    assert ["hl.solution(\"01a\")" in each for each in said] == [False, False, True, True]
     hooklab.solution("01a")
     assert capsys.readouterr().out.strip() in source("01a", "solution")
     check("01a", answer(source("01a", "solution"), exercises["01a"]))
     with pytest.raises(NotYet) as raised: check("01a", lambda *args: "no")
     assert "solution" not in str(raised.value).partition("\n")[2]
+
+
+def imported(name):
+    "What is in scope in a lesson as a learner gets it: what its cells import."
+    scope = {}
+    for cell in learner_notebook(lessons[name])["cells"]:
+        if cell["cell_type"] != "code": continue
+        for node in ast.parse(re.sub(r"^%.*", "", "".join(cell["source"]), flags=re.M)).body:
+            if not isinstance(node, (ast.Import, ast.ImportFrom)): continue
+            with contextlib.suppress(ImportError): exec(ast.unparse(node), scope)  # lesson 16 needs transformers
+    return scope
+
+
+@pytest.mark.parametrize("id", [*exercises, *readings])
+def test_call_that_is_printed_runs_in_the_lesson(id, capsys):
+    TRIES.clear()
+    TRIES[id] = 2
+    wrong = (lambda *args: "no") if id in exercises else next(iter(CHECKS[id].against))
+    with pytest.raises(NotYet) as raised: check(id, wrong)
+    exec(re.search(r"solution: `(.+)`$", str(raised.value))[1], imported(next(name for name in lessons if id.startswith(name[:2]))))
+    assert capsys.readouterr().out.strip()
+
+
+MODULES = {*sys.stdlib_module_names, "hl", "hooklab", "torch", "nn", "F", "np", "plt", "numpy", "matplotlib", "sklearn"}
+
+
+def texts(name):
+    "Everything a learner may read in a lesson: its prose and hints, and the messages of its checks."
+    yield from ("".join(cell["source"]) for cell in lessons[name]["cells"] if cell["cell_type"] == "markdown")
+    room = importlib.import_module(f"hooklab.exercises.lesson_{name[:2]}")
+    for node in ast.walk(ast.parse(inspect.getsource(room))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str): yield node.value
+
+
+@pytest.mark.parametrize("name", lessons)
+def test_names_in_what_a_learner_reads_are_in_scope(name):
+    scope, found = imported(name), 0
+    for text in texts(name):
+        for code in re.findall(r"```python\n(.+?)```|`([^`\n]+)`", text, re.S):
+            try: nodes = [*ast.walk(ast.parse("".join(code).strip()))]
+            except SyntaxError: continue
+            for chain in (ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)):
+                root = re.fullmatch(r"(\w+)(\.\w+)+", chain)
+                if not root or root[1] not in MODULES or f"import {root[1]}" in text: continue
+                eval(chain, scope)
+                found += 1
+    assert found >= 3, "or this test looks at nothing"
 
 
 @pytest.mark.parametrize("id", exercises)
