@@ -26,6 +26,7 @@ from .folder import lesson_files, read_lesson
 from .notebooks import lesson_exercises, lesson_readings
 from .progress import noted
 from ..hooks.attached import hooks_on
+from ..hooks.hook import hook_output
 from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/exercises/checking.ipynb #72e1a513
@@ -162,6 +163,26 @@ class Answer:
     def leaves_hooks(self): return any(len(hooks_on(m)) != before for m, before in self.hooks_before.items())
 
 # %% ../../nbs/lib/exercises/checking.ipynb #c07bde90
+def worded(
+    meanings: dict[str, str], # By pattern: what an error that fits it means in a lesson
+    answer: Answer,
+    *args: Any,
+) -> Any: # What the answer returns
+    "Ask for an answer, and put its errors into the words of a lesson."
+    try: return answer(*args)
+    except NotYet as error:
+        means = [text for pattern, text in meanings.items() if re.search(pattern, str(error))]
+        if not means: raise
+        raise NotYet(means[0]) from error.__cause__
+
+
+def output_of(model: nn.Module, layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    "What a layer returns when the model runs."
+    with hook_output(layer) as hook:
+        model(*args, **kwargs)
+        return hook.stored
+
+
 def survives(
     answer: Answer, # The learner's function, after an answer that is right
     again: Callable, # Calls the answer once more, with something that raises a `Planted` error

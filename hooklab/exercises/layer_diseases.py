@@ -146,11 +146,10 @@ def nan_in(p, rng):
 # %% ../../nbs/lib/exercises/layer-diseases.ipynb #5b1e07d3
 @disease("no activation", 2, NOT, "relu tanh cnn", FORWARD,
          "what goes into each activation and what comes out of it: does it change any number?",
-         "missing activation, activation missing, activations missing, missing relu, relu missing, no relu, "
-         "missing nonlinearity, no nonlinearity, no non-linearity, missing non-linearity, linear network, "
-         "network is linear, model is linear, two linear layers without activation, "
-         "linear layers without activation, identity, identity activation, activation is identity, "
-         "activation is the identity, forgot activation, forgot relu",
+         "missing activation, activation missing, activations missing, missing relu, relu missing, no relu, missing "
+         "nonlinearity, no nonlinearity, no non-linearity, missing non-linearity, linear network, network is linear, "
+         "model is linear, two linear layers without activation, linear layers without activation, identity, identity "
+         "activation, activation is identity, activation is the identity, forgot activation, forgot relu",
          happened="nutonomy/nuscenes-devkit#728, 2022: a network that predicts the path of a car had no activation "
                   "between its two last linear layers, so both could do no more than one")
 def no_activation_in(p, rng):

@@ -12,7 +12,7 @@ import warnings
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, exercise, of_others, one_tensor, require, what_it_is
+from .checking import NotYet, Planted, Then, exercise, of_others, one_tensor, require, what_it_is
 from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
 
@@ -59,15 +59,11 @@ def _names_of(answer):
     return "found at every depth, subclasses included, frozen ones left out"
 
 # %% ../../nbs/lib/exercises/lesson-04.ipynb #201e0bfc
-class _Doubles(nn.Module):
-    def forward(self, x): return x.mul_(2)
-
-
 class _Thrice(nn.Module):
     "Notes what it gives the layer `act` in each call, and what comes back."
     def __init__(self):
         super().__init__()
-        self.lin, self.act, self.head, self.given, self.made = nn.Linear(4, 4), _Doubles(), nn.Linear(4, 2), [], []
+        self.lin, self.act, self.head, self.given, self.made = nn.Linear(4, 4), Then(lambda x: x.mul_(2)), nn.Linear(4, 2), [], []
 
     def forward(self, x):
         self.given.clear()

@@ -237,8 +237,7 @@ def _mean_and_std(answer):
             "`x.var()` has divided by n - 1 already, and you multiply by n: use `x.var(correction=0)`.")
     require(not near(my_std, _late_gap(xs)),
             "You take the gap after `mean` has moved, and then it is smaller. First the gap, `x.mean() - mean`, with "
-            "the "
-            "mean of what came before; then update `mean`.")
+            "the mean of what came before; then update `mean`.")
     require(not near(my_std, _linear_gap(xs)),
             "The gap between the means counts squared: `gap**2 * n_old * n_new / n`.")
     require(math.isclose(my_std, std, rel_tol=1e-5),

@@ -169,13 +169,11 @@ def _asked_for_stds(answer, learn, name):
     except NotYet as error:
         require("looked up in its learner" not in str(error) or False in learn.writes.modes,
                 f"Your function stopped with {type(error.__cause__).__name__}: {error.__cause__}. So far there were "
-                f"only "
-                "training batches, so `before_validate` has not been called. Leave these batches out: `if not "
+                "only training batches, so `before_validate` has not been called. Leave these batches out: `if not "
                 "self.training:`.")
         require("division by zero" not in str(error),
                 f"{error} A validation has ended, and nothing was appended in its batches: `after_batch` is called "
-                f"after "
-                "each of them, `after_step` only in training.")
+                "after each of them, `after_step` only in training.")
         raise
 
 
@@ -205,13 +203,11 @@ def _require_stds(got, passes):
                   "`before_validate`."),
         (validated[::3], "That is one batch of each validation. Take the mean over all of its batches."),
         (validated[2::3], "That is one batch of each validation. Take the mean over all of its batches."),
-        (joined, "That is the standard deviation of all batches of a validation together. Take it for each batch, "
-                 "then the "
-                 "mean of these numbers."),
+        (joined, "That is the standard deviation of all batches of a validation together. Take it for each batch, then "
+                 "the mean of these numbers."),
         (right[-1:], "That is the last epoch only: append to a list in `after_validate`."),
-        (late, "In `before_batch`, the hook has not run for this batch, and you append the number of the batch "
-               "before: use "
-               "`after_batch`."),
+        (late, "In `before_batch`, the hook has not run for this batch, and you append the number of the batch before: "
+               "use `after_batch`."),
         ([3*std for std in right], "These are sums over the batches of a validation: divide by how many there are."),
         ([3/11*std for std in right], "You divide by the number of training batches: divide by that of validation."),
         (others(lambda i, o: i.std()), "These are standard deviations of the layer's input: a hook gets the output "
@@ -230,8 +226,7 @@ def _require_stds(got, passes):
     require(len(got) == 3, f"One number for each of the 3 epochs was asked for; you return {len(got)}.")
     require(close(right),
             f"They should be about {[round(v, 3) for v in right]}; yours are {[round(v, 3) for v in got]}. Compare "
-            f"with "
-            "one epoch by hand: three numbers `o.std()`, and their mean.")
+            "with one epoch by hand: three numbers `o.std()`, and their mean.")
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #b3e40a7a
 @exercise("06b")
@@ -252,9 +247,8 @@ def _validation_stds(answer):
     learn, passes, handle = _watched("last")
     got, right = _numbers_of_epochs(answer(learn, "last")), _means([o.std().item() for _, o in passes[False]], 3)
     handle.remove()
-    require(len(got) == 3, "In the second call the list still has the numbers of the first: begin with an empty one "
-                           "in each "
-                           "call.")
+    require(len(got) == 3, "In the second call the list still has the numbers of the first: begin with an empty one in "
+                           "each call.")
     require(all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, right)),
             f"For another layer, `last`, they should be about {[round(v, 3) for v in right]}; yours are "
             f"{[round(v, 3) for v in got]}. Does the callback hook the layer `name`, and only that, `PerEpoch(name)`?")

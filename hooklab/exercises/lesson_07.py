@@ -7,12 +7,11 @@ __all__ = []
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #21a5adb1
 import math
-import re
 
 import torch
 from torch import nn
 
-from .checking import NotYet, exercise, one_number, reading, require, what_it_is
+from .checking import Then, exercise, one_number, reading, require, what_it_is, worded
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #98474487
 def _deep(act=nn.Tanh, biases=(.0,)*4, head_bias=True):
@@ -76,11 +75,6 @@ def _saturated(answer):
     return "you can see which layers are saturated"
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #c6707659
-class _Triples(nn.Module):
-    "An activation whose gain is below 1."
-    def forward(self, z): return 3*z
-
-
 def _size(act, z, g=1.): return act(g*z).square().mean().sqrt().item()
 
 
@@ -91,20 +85,17 @@ def _require_gain_of_relu(act, z, g):
     require(not is_(size), "That is the size of the output. The gain makes up for it: 1 divided by that size.")
     require(not is_(size**2),
             f"That is the mean of the squares of `act(z)`, {size**2:.3g}: what comes out without a gain. The gain is "
-            f"the "
-            "factor of `z` that makes it 1. For ReLU that is 1 divided by its root; for others, search.")
+            "the factor of `z` that makes it 1. For ReLU that is 1 divided by its root; for others, search.")
     require(not is_(1/size**2), "That is 1 divided by the mean of the squares: the size is its square root.")
     require(not is_(1/act(z).std().item()),
             "You made the standard deviation 1. But the next layer's sums depend on `square().mean()`, since "
             "after a ReLU the mean is not 0.")
     require(not math.isclose(g, 1, rel_tol=.02),
             f"With a gain of 1, the output of ReLU has size {size:.3g}. Do you return the size that the search has "
-            f"reached, "
-            "not the gain, `middle`? Or does it compare with another number than 1?")
+            "reached, not the gain, `middle`? Or does it compare with another number than 1?")
     require(not is_(5.05),
-            "5.05 is the first middle, (0.1 + 10) / 2, so your interval was never halved. Is `return` inside the "
-            "loop, or "
-            "`else` outside it?")
+            "5.05 is the first middle, (0.1 + 10) / 2, so your interval was never halved. Is `return` inside the loop, "
+            "or `else` outside it?")
     require(not is_(1/act(z).abs().mean().item()),
             "You made the mean 1, or that of the absolute values. The size is the root of the mean of the squares.")
 
@@ -115,15 +106,14 @@ def _gain_of(answer):
     z = z/z.square().mean().sqrt()
     relu = nn.ReLU()
     for act in (relu, nn.GELU(), nn.SiLU(), nn.LeakyReLU(.5), nn.Hardtanh(0, 1.6), nn.ELU(4.), nn.Identity(),
-                _Triples()):
+                Then(lambda z: 3*z)):
         g, name = answer(act, z), type(act).__name__
         require(not isinstance(g, torch.Tensor) or g.numel() == 1,
                 "You return the output of the activation. The answer is one number, the gain `g`.")
         g = one_number(g, "The answer, the gain `g`,")
         require(math.isfinite(g), f"For {name} your function returns {g}.")
         require(g > 0, f"For {name} your function returns {g:.3g}, and a gain is positive, from 0.1 to 10. The middle "
-                       f"of an "
-                       "interval is `(low + high) / 2`.")
+                       "of an interval is `(low + high) / 2`.")
         if act is relu: _require_gain_of_relu(act, z, g)
         require(name != "GELU" or not math.isclose(g, 1/_size(act, z), rel_tol=.005),
                 "Right for ReLU, where `act(2*z)` is `2*act(z)`. For GELU that does not hold: search for the `g` for "
@@ -135,15 +125,12 @@ def _gain_of(answer):
                 f"For {name} your search ends at {g:.3g}, an end of the interval. While the output is too small, keep "
                 "the upper half, `low = middle`. And do you compare the size, or the mean of the squares?")
         require(.1 < g < 10, f"For {name} your function returns {g:.3g}, and a gain is between 0.1 and 10: return the "
-                             f"last "
-                             "middle.")
+                             "last middle.")
         size = _size(act, z, g)
         require(math.isclose(size, 1, rel_tol=.02),
                 f"With your gain of {g:.3g}, {name} turns numbers of size 1 into numbers of size {size:.3g}, so the "
-                f"gain is "
-                f"too {'small' if size < 1 else 'large'}. Does your search begin with 0.1 to 10, and is it fine "
-                f"enough? "
-                "Print gain and size in each of its steps.")
+                f"gain is too {'small' if size < 1 else 'large'}. Does your search begin with 0.1 to 10, and is it "
+                "fine enough? Print gain and size in each of its steps.")
     return "that is the gain of ReLU, of GELU, and of any other"
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #354f2942
@@ -175,14 +162,6 @@ _MEANINGS = {
         "everything under `torch.no_grad()`.",
 }
 
-
-def _answered(answer, *args):
-    try: return answer(*args)
-    except NotYet as error:
-        means = [text for pattern, text in _MEANINGS.items() if re.search(pattern, str(error))]
-        if not means: raise
-        raise NotYet(means[0]) from error
-
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #d7fe0a28
 @exercise("07c")
 def _set_stds(answer):
@@ -191,7 +170,7 @@ def _set_stds(answer):
     before = {m: m.weight.detach().clone() for m in linears}
     biases = {m: m.bias.detach().clone() for m in linears[:-1]}
     parameters = list(model.parameters())
-    result = _answered(answer, model, nn.Linear, x)
+    result = worded(_MEANINGS, answer, model, nn.Linear, x)
     require(isinstance(result, nn.Module), f"The answer should be the model, not {type(result).__name__}.")
     require(result is model, "You return another model: change the one that you are given.")
     require(not answer.leaves_hooks(),
@@ -231,11 +210,9 @@ def _set_stds(answer):
             "The parameters are now frozen, or have gradients, unlike before.")
     return "each unit's output has a standard deviation of 1, and the parameters are still the same objects"
 
-
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #4f6fc1f1
 reading(
-    "07r", "B", "each unit returns the same for every image; the spread is between the units, which large biases "
-                "make",
+    "07r", "B", "each unit returns the same for every image; the spread is between the units, which large biases make",
     A="Its units are saturated: nearly all outputs are −1 or 1. But follow a row from left to right: it changes "
       "with the image, so the images can still be told apart.",
     C="That is the healthy one. Follow a row from left to right: it changes with the image. A standard deviation "

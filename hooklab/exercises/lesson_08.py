@@ -7,14 +7,14 @@ __all__ = []
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #8e0ebc03
 import math
-import re
 from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .checking import NotYet, exercise, has, one_number, one_tensor, reading, require, what_it_is
+from .checking import (
+    NotYet, exercise, has, one_number, one_tensor, reading, require, what_it_is, worded)
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #ad3e541e
 def _loss(model, x, y): return F.cross_entropy(model(x), y)
@@ -45,14 +45,6 @@ _MEANINGS = {
         "stays `None`, unless `o.retain_grad()` was called.",
 }
 
-
-def _answered(answer, *args):
-    try: return answer(*args)
-    except NotYet as error:
-        means = [text for pattern, text in _MEANINGS.items() if re.search(pattern, str(error))]
-        if not means: raise
-        raise NotYet(means[0]) from error.__cause__
-
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #926cab4f
 @exercise("08a")
 def _output_gradient(answer):
@@ -61,7 +53,7 @@ def _output_gradient(answer):
     layer, before = model[1], model[0](x)
     made = layer(before)
     right, going_in = torch.autograd.grad(F.cross_entropy(model[2](made), y), (made, before))
-    got = _answered(answer, layer, partial(_loss, model, x, y))
+    got = worded(_MEANINGS, answer, layer, partial(_loss, model, x, y))
     require(not isinstance(got, tuple),
             "You return a tuple, since hooks get gradients in tuples. Return the tensor in it, `[0]`.")
     require(not isinstance(got, list), f"You return {what_it_is(got)}. Return the gradient itself, one tensor.")
@@ -116,7 +108,7 @@ def _gradient_norms(answer):
               "means of the absolute values": [g.abs().mean().item() for g in gradients[:3]],
               "largest values": [g.abs().max().item() for g in gradients[:3]]}
     right = dict(zip(("block.linear", "block.act", "head"), norms))
-    got = _answered(answer, model, partial(_loss, model, x, y))
+    got = worded(_MEANINGS, answer, model, partial(_loss, model, x, y))
     require(isinstance(got, dict), f"The answer should be a dict from name to number, not {type(got).__name__}.")
     require(all(isinstance(name, str) for name in got), "The keys should be the names of layers.")
     require(not {"", "block"} & got.keys(),

@@ -12,7 +12,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from .checking import NotYet, Then, exercise, fails, reading, require, survives, what_it_is
+from .checking import NotYet, Then, exercise, fails, reading, require, survives, what_it_is, worded
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #32224fb8
 class _Bad(nn.Module):
@@ -76,11 +76,7 @@ _ADVICE = {
 
 def _name(answer, *args):
     "The answer, which should be a name. Typical errors are put into the words of this lesson."
-    try: name = answer(*args)
-    except NotYet as error:
-        for sign, advice in _ADVICE.items():
-            if sign in str(error): raise NotYet(advice) from None
-        raise
+    name = worded(_ADVICE, answer, *args)
     require(isinstance(name, str),
             f"The answer should be a name, or the empty string if there is none; yours is {what_it_is(name)}.")
     return name

@@ -11,7 +11,7 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
-from .checking import NotYet, exercise, require
+from .checking import NotYet, exercise, require, worded
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #bab88f1e
 class _Mean(nn.Module):
@@ -35,15 +35,6 @@ _ADVICE = {
         "There is no gradient path from the score to the maps that you keep. Keep them with `detach=False`, "
         "and not under `torch.no_grad()`."}
 _ADVICE["requires_grad=False"] = _ADVICE["have been used in the graph"] = _ADVICE["does not require grad"]
-
-
-def _made(answer, *args):
-    "What the answer returns. Typical errors are explained in the words of this lesson."
-    try: return answer(*args)
-    except NotYet as error:
-        for sign, advice in _ADVICE.items():
-            if sign in str(error): raise NotYet(advice) from None
-        raise
 
 
 def _is_map(got, x):
@@ -103,7 +94,7 @@ def _classes(c):
 def _class_map(answer):
     for c in (torch.tensor([0, 3, 4, 1]), torch.tensor([2, 2, 0, 4])):
         right, model, x, mistakes = _drawn(lambda c=c: _classes(c))
-        _require_map(_is_map(_made(answer, model, x, c), x), right, mistakes,
+        _require_map(_is_map(worded(_ADVICE, answer, model, x, c), x), right, mistakes,
                      "That is not the sum of the maps of `body`, each times its weight for class `c`.")
     return "each pixel has its part of the logit"
 
@@ -149,7 +140,7 @@ def _positive_map(answer):
     c = 2
     right, model, x, mistakes = _drawn(_positive_case)
     model[0].weight.grad = before = torch.ones_like(model[0].weight)
-    try: got = _made(answer, model, model[1], x, c)
+    try: got = worded(_ADVICE, answer, model, model[1], x, c)
     except NotYet as error:
         if "'NoneType'" in str(error):
             raise NotYet("`backward()` gives tensors in the middle no gradient, unless you name them: "
@@ -232,6 +223,6 @@ def _ablation_case(c=1):
 @exercise("12c")
 def _ablation_map(answer):
     right, model, x, mistakes = _drawn(_ablation_case)
-    _require_map(_is_map(_made(answer, model, model[1], x, 1), x), right, mistakes,
+    _require_map(_is_map(worded(_ADVICE, answer, model, model[1], x, 1), x), right, mistakes,
                  "That is not the sum of the maps, each times how much the score of `c` drops without it.")
     return "each map is weighted by what happens without it"

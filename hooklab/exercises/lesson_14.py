@@ -11,8 +11,8 @@ from torch import nn
 
 from ..edit.changes import patch
 from ..edit.edits import edit_output
-from .checking import NotYet, Planted, exercise, one_number, one_tensor, require, survives, unpacked
-from ..hooks.hook import hook_output
+from .checking import (
+    NotYet, Planted, exercise, one_number, one_tensor, output_of, require, survives, unpacked)
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #760ab0ad
 class _Looks(nn.Module):
@@ -34,12 +34,6 @@ class _Looks(nn.Module):
         return self.head(self.drop(heads.transpose(1, 2).flatten(2) + x).tanh()[:, 0])
 
 
-def _run_of(model, layer, x):
-    with hook_output(layer) as hook:
-        model(x)
-        return hook.stored
-
-
 def _survives(answer, model, x, *args, twice=False):
     "Hooks are off even when the model raises in its run on `x` or, with `twice`, in its second run on `x`."
     model.fails_for, model.seen, model.twice = x, 0, twice
@@ -59,7 +53,7 @@ def _class_attention(answer):
 
 
 def _one_map(answer, model, x, n):
-    whole = _run_of(model, model.pattern, x)
+    whole = output_of(model, model.pattern, x)
     w, mean = whole[:, :, 0, 1:], whole.mean(0)
     right = (w / w.sum(-1, keepdim=True)).mean(0).unflatten(1, (3, 3))
     try: got = answer(model, model.pattern, x)
@@ -102,8 +96,7 @@ def _which_map(got, right, whole, mean):
     require(not is_(square((w / w.sum(1, keepdim=True)).mean(0))),
             "You divide by a sum over heads: the sum of each sample and head is over squares, `sum(-1, keepdim=True)`.")
     require(not is_(square(shares(whole[:, :, 1:, 0]).mean(0))) and not is_(square(mean[:, 1:, 0])),
-            "That is how much each square takes from the class token: positions that look come first, "
-            "`[:, :, 0, 1:]`.")
+            "That is how much each square takes from the class token: positions that look come first, `[:, :, 0, 1:]`.")
     require(not is_(square(shares(whole[:, :, 0, :-1]).mean(0))) and not is_(square(mean[:, 0, :-1])),
             "The class token itself is in your map: it is position 0, and the image begins at 1.")
     require(not is_(right.mT), "The map is transposed: the image is stored row by row.")
@@ -149,7 +142,7 @@ def _does_not_fit(error):
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #c29cc5bb
 def _which_patch(got, model, layer, a, b, p):
     "Require the right patch; if it is another one, say which."
-    of_a, of_b = _run_of(model, layer, a), _run_of(model, layer, b)
+    of_a, of_b = output_of(model, layer, a), output_of(model, layer, b)
     value = of_a[:, p].mean(0)
     def run(change, x=b, layer=layer):
         with edit_output(layer, change): return model(x)
@@ -177,7 +170,7 @@ def _which_patch(got, model, layer, a, b, p):
     if p < len(b):
         require(not is_(run(patch(of_a.mean(0), at=p))) and not is_(run(patch(of_a[p], at=p))),
                 "You patched sample `p` of the batch: positions are the second dimension, `[:, p]`.")
-    of_mean, mixed = _run_of(model, layer, a.mean(0, keepdim=True)), b.clone()
+    of_mean, mixed = output_of(model, layer, a.mean(0, keepdim=True)), b.clone()
     mixed[:, p] = a[:, p].mean(0)
     require(not is_(run(patch(of_mean[0, p], at=at))) and not is_(model(mixed)),
             "You take the mean of the inputs in `a`. Run all of `a`, take the mean of what `layer` returns, and put it "
@@ -195,10 +188,10 @@ def _head_shares(answer):
     model, (a, b) = _Looks().requires_grad_(False), torch.randn(2, 6, 10, 3)
     def score(out): return out[:, 0].mean() - out[:, 1].mean()
     model.eval()
-    of_a, high, low = _run_of(model, model.heads, a), score(model(a)), score(model(b))
+    of_a, high, low = output_of(model, model.heads, a), score(model(a)), score(model(b))
 
     def patched(what, x, *heads):
-        new = _run_of(model, model.heads, x).index_copy(1, torch.tensor(heads), what[:, list(heads)])
+        new = output_of(model, model.heads, x).index_copy(1, torch.tensor(heads), what[:, list(heads)])
         with edit_output(model.heads, patch(new)): return score(model(x))
 
     right = [((patched(of_a, b, h) - low) / (high - low)).item() for h in range(2)]
@@ -215,7 +208,7 @@ def _head_shares(answer):
     require(not is_([1 - share for share in right]), "Upside down: 0 is the score of `b`, and 1 that of `a`.")
     require(not is_([right[0], (patched(of_a, b, 0, 1) - low) / (high - low)]),
             "The patches add up: remove the patch of one head before you patch the next.")
-    of_b = _run_of(model, model.heads, b)
+    of_b = output_of(model, model.heads, b)
     require(not is_([(patched(of_b, a, h) - low) / (high - low) for h in range(2)]),
             "You patch `b` into `a`: run `b`, with a head from `a`.")
     require(not is_([1, 1]), "Everything comes from `a`: run `b`, with one head of `a`.")

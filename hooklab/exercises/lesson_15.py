@@ -74,8 +74,7 @@ def _which_bytes(got, right, model, x):
             "A slice holds the whole memory behind it: count `t.untyped_storage().nbytes()`, not `t.nbytes`.")
     require(got not in (right + of_x, right + x.nbytes),
             "You also count `x`, which is in memory anyway. It may be a part of a larger tensor: recognise its memory "
-            "by "
-            "`x.untyped_storage().data_ptr()`.")
+            "by `x.untyped_storage().data_ptr()`.")
     require(got != right + of_parameters, "You also count parameters, which are in memory anyway.")
     require(got != right + of_x + of_parameters, "You also count `x` and the parameters, which are in memory anyway.")
     size = x.element_size()
@@ -167,8 +166,7 @@ def _which_gradients(got, model, x, loss, dtype):
             "they are: recognise their storage, `t.untyped_storage().data_ptr()`.")
     require(not is_(rounding(lambda t: whole_number(t) or is_given(t) and not is_x(t))),
             "`x` is rounded as well. It is in memory anyway, so leave it as it is, like the parameters. It may be a "
-            "part of "
-            "a larger tensor: remember the address of its storage, `x.untyped_storage().data_ptr()`.")
+            "part of a larger tensor: remember the address of its storage, `x.untyped_storage().data_ptr()`.")
     require(not is_(rounding(lambda t: whole_number(t) or is_x(t))),
             "The parameters are rounded as well. They are in memory anyway: leave them as they are, like `x`. "
             "Autograd may save a view of a parameter, another tensor object with the same storage.")

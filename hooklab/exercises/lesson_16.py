@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from ..edit.changes import patch
 from ..edit.edits import edit_output
-from .checking import NotYet, Planted, exercise, one_number, one_tensor, require, survives, what_it_is
-from ..hooks.hook import hook_output
+from .checking import (
+    NotYet, Planted, exercise, one_number, one_tensor, output_of, require, survives, what_it_is)
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #b1183ccd
 class _Inputs(dict):
@@ -58,11 +58,6 @@ def _sentences(*lengths):
 
 def _model(): return _Text().eval().requires_grad_(False)
 
-def _returned(model, layer, inputs):
-    with hook_output(layer) as hook:
-        model(**inputs)
-        return hook.stored
-
 def _first(output): return output[0] if isinstance(output, tuple) else output
 
 def _survives(answer, model, inputs, *args):
@@ -91,8 +86,8 @@ def _sentence_vectors(answer):
     before = _Inputs({key: t.flip(1) for key, t in after.items()})  # some tokenizers put the padding first
     for layer, inputs in ((model.mlp, after), (model.norm, before), (model.attention, after)):
         mask = inputs["attention_mask"][..., None]
-        found = _first(_returned(model, layer, inputs))
-        unmasked = _first(_returned(model, layer, {"input_ids": inputs["input_ids"]}))
+        found = _first(output_of(model, layer, **inputs))
+        unmasked = _first(output_of(model, layer, input_ids=inputs["input_ids"]))
         right = (found * mask).sum(1) / mask.sum(1)
         got = _answered(answer, model, layer, inputs)
         require(not isinstance(got, tuple),
@@ -155,7 +150,7 @@ def _explained(told):
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #df2c1874
 def _which_heads(got, model, attention, inputs):
     "Require the right numbers; if they are others, say which."
-    mask, weights = inputs["attention_mask"][:, None], _returned(model, attention, inputs)[1]
+    mask, weights = inputs["attention_mask"][:, None], output_of(model, attention, **inputs)[1]
 
     def mean(weights, diagonal=-1, mask=mask[..., 1:]):
         return (weights.diagonal(diagonal, 2, 3) * mask).sum((0, 2)) / mask.sum()
@@ -197,10 +192,10 @@ def _which_heads(got, model, attention, inputs):
     require(not is_(one_by_one.mean(0)),
             "You take the mean of the sentence means: short sentences get too much weight. Take all tokens together.")
     require(not is_(one_by_one[0]) and not is_(every[0].mean(1)), "That is the first sentence alone: use all of them.")
-    require(not is_(mean(_returned(model, attention, {"input_ids": inputs["input_ids"]})[1])),
+    require(not is_(mean(output_of(model, attention, input_ids=inputs["input_ids"])[1])),
             "The model did not get the mask, so it looks at the padding: `model(**inputs)` passes on everything.")
     other = model.last if attention is model.attention else model.attention
-    require(not is_(mean(_returned(model, other, inputs)[1])), "Those are the weights of another layer.")
+    require(not is_(mean(output_of(model, other, **inputs)[1])), "Those are the weights of another layer.")
     require(is_(right),
             f"It should be {[round(n, 3) for n in right.tolist()]}; yours is {[round(n, 3) for n in got.tolist()]}. "
             "Are these the weights, `[1]`, and all real tokens but the first of each sentence?")
@@ -212,11 +207,11 @@ def _carried(answer):
 
     def end(given, layer=None, value=None, at=None):
         if layer is None: return model(**given).last_hidden_state
-        part = 0 if isinstance(_returned(model, layer, given), tuple) else None
+        part = 0 if isinstance(output_of(model, layer, **given), tuple) else None
         with edit_output(layer, patch(value, part=part, at=at)): return model(**given).last_hidden_state
 
     for layer in (model.mlp, model.tap, model.attention):
-        of_a, of_b, word = _first(_returned(model, layer, a)), _first(_returned(model, layer, b)), (slice(None), q)
+        of_a, of_b, word = _first(output_of(model, layer, **a)), _first(output_of(model, layer, **b)), (slice(None), q)
         right, plain = end(b, layer, of_a[:, p], word)[:, q], end(b)
         got = _answered(answer, model, layer, a, b, p, q)
         require(not isinstance(got, tuple),

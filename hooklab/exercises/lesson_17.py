@@ -113,8 +113,7 @@ def _values(answer):
     twice = [name for name, always in (("b", True), ("a", False), ("c", False)) if calls.names().count(name) > 1]
     require(twice != ["b"],
             "`forward` raised nothing, and the hook with `always` was called twice. `finally` runs after a success, "
-            "too: "
-            "call these hooks in `except`, and all hooks after it.")
+            "too: call these hooks in `except`, and all hooks after it.")
     require(not twice, f"Each hook is called once; yours are {calls.names()}.")
     require(len(calls.log) == 7,
             f"The calls should be three pre hooks, `forward` and three hooks; yours are {calls.names()}.")
@@ -215,8 +214,7 @@ def _pass_stopped(error, case):
             "gradient: call `hook` in it, and return nothing.")
     require("modified inplace" not in said and "BackwardHookFunction" not in said,
             "A layer that works in place must not be given a view, and `register_full_backward_hook` gives it one: "
-            "pass on "
-            "a `clone()`, and listen to it with `register_hook`, without a backward hook on the layer.")
+            "pass on a `clone()`, and listen to it with `register_hook`, without a backward hook on the layer.")
     require("not have been used in the graph" not in said and "does not require grad" not in said,
             f"In a model with {case}, the gradient does not get past your hooks: `detach()` and `.data` cut the graph. "
             "`clone()` alone stays in it.")
@@ -249,8 +247,7 @@ def _gradients(answer, case):
     remove = answer(model.layer, hook)
 
     require(hooks_on(model.layer), "When your function is done, nothing of yours is on the layer. Register hooks, and "
-                                   "remove "
-                                   "them only in the function that you return.")
+                                   "remove them only in the function that you return.")
     def step(): return torch.autograd.grad(model(x).pow(2).sum(), [*model.parameters()])
     try: after = _later(answer, step, f"In a model with {case}, the pass stopped")
     except NotYet as error: _pass_stopped(error, case)
@@ -273,8 +270,7 @@ def _gradients(answer, case):
     _later(answer, remove, "When your function was called to remove the hooks, it stopped")
     left = [row.kind for row in hooks_on(model.layer)]
     require(not left, f"Your function was called to remove the hooks, and left on the layer: {', '.join(left)}. Remove "
-                      "both, "
-                      "the one before the layer and the one after it.")
+                      "both, the one before the layer and the one after it.")
     step()
     require(len(seen) == times, "After the hooks were removed, `hook` was called again.")
 

@@ -325,8 +325,7 @@ reading(
                 "nothing about the number of mistakes",
     B="Its error at the end is small, but count the dots above the dashed line: two layers are wrong by themselves."
       " The size of an error does not say how many mistakes made it.",
-    C="All of its rings and dots are below the dashed line: it differs by rounding, and is right without any "
-      "repair.",
+    C="All of its rings and dots are below the dashed line: it differs by rounding, and is right without any repair.",
     D="In the run it looks like A. But count the dots above the dashed line, up to the right end of the chart: two "
       "layers are wrong by themselves.",
     E="That is true of rings. But a dot is the error of a layer with the input of its partner, so nothing is hidden"

@@ -8,12 +8,14 @@ __all__ = []
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #fd193458
 import math
 from contextlib import suppress
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .checking import NotYet, Planted, exercise, one_number, one_tensor, require, what_it_is
+from .checking import (
+    NotYet, Planted, Then, exercise, fails, one_number, one_tensor, require, what_it_is)
 from ..features.heads.attending import attention
 from ..hooks.attached import hooks_on
 
@@ -44,8 +46,7 @@ def _require_shape(got):
     said = {
         (4, 5): "These are numbers for each query: take the mean over them as well, `.mean((0, 2))`.",
         (4, 6): "These are numbers for each query, or for each key. Add up over keys first, `.sum(-1)`; then take the "
-                "mean "
-                "over texts and queries, `.mean((0, 2))`.",
+                "mean over texts and queries, `.mean((0, 2))`.",
         (3, 4): "These are numbers for each text: take the mean over texts, too, `.mean((0, 2))`.",
         (3,): "That is a number for each text: take the mean over texts and queries, and keep the heads, `.mean((0, "
               "2))`.",
@@ -62,12 +63,10 @@ def _require_finite(got, answer, positive):
     again = _heads(answer(positive), 4)
     require(got.isnan().any() or not again.isfinite().all(),
             "There is infinity in your numbers, and only where weights are 0: you divide by the entropy, which is 0 "
-            "when one "
-            "key has all the weight. Divide the entropy by ln(i + 1).")
+            "when one key has all the weight. Divide the entropy by ln(i + 1).")
     require(got.isnan().any(),
             "There is infinity in your numbers: you divide a row by ln 1, which is 0. Query i sees i + 1 keys, so the "
-            "second "
-            "query is divided by ln 2: it is ln(i + 1), not ln(i).")
+            "second query is divided by ln 2: it is ln(i + 1), not ln(i).")
     first = "Leave out the first query: it sees one key, its entropy and ln 1 are both 0, and 0 / 0 is NaN."
     zeros = "Where a weight is 0, `w * w.log()` is NaN: use `torch.special.entr`."
     reasons = zeros if again.isfinite().all() else first if not again.isnan().any() else f"{zeros} {first}"
@@ -134,8 +133,7 @@ def _causal_entropy(answer):
     ratio = got/right
     require((ratio - 1).abs().max() < 1e-3 or (ratio - ratio.mean()).abs().max() > 1e-3,
             f"Each of your numbers is {ratio.mean():.3g} times what it should be. The mean is over 15 rows of each "
-            f"head: 3 "
-            "texts, and 5 queries in each.")
+            "head: 3 texts, and 5 queries in each.")
     require(torch.allclose(got, right, atol=1e-4), f"It should be {_shown(right)}; yours is {_shown(got)}.")
     even = torch.ones(2, 1, 9, 9).tril()/torch.arange(1, 10)[:, None]
     nine = "There are nine positions here, and six before: take their number from `weights.shape[-1]`."
@@ -157,10 +155,6 @@ class _Looks(nn.Module):
             q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (2*self.qkv(x)).chunk(3, -1))
             x = x + F.scaled_dot_product_attention(q, k, v, is_causal=self.causal).transpose(1, 2).flatten(2)
         return x
-
-
-class _Fails(nn.Identity):
-    def forward(self, x): raise Planted("this layer fails on purpose")
 
 
 def _model(last=nn.Identity):
@@ -237,8 +231,7 @@ def _computed_again(got, model, name, h, x):
             "`q[h]` is text number h, with all its heads: head `h` of all texts is `q[:, h]`.")
     require(not is_(of_head, False) and not is_(lambda q: None, False, h),
             "All heads of this layer see later positions in yours. When you call the function yourself, pass on what "
-            "it was "
-            "called with: `**call.kwargs` has `is_causal=True`.")
+            "it was called with: `**call.kwargs` has `is_causal=True`.")
 
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #dec1d13b
 @exercise("19c")
@@ -291,7 +284,7 @@ def _evenly(answer):
         require(same, f"That is not the output if only head {h} of {name!r} attends evenly: it returns a mean of the "
                       "values, `call.inputs[2]`, and all other heads what they returned, as in `call.output.clone()`.")
         require(torch.equal(model(x), plain), "Afterwards the model's output is not as before: an edit is still on.")
-    model, before = _model(_Fails), F.scaled_dot_product_attention
+    model, before = _model(partial(Then, fails)), F.scaled_dot_product_attention
     with suppress(Planted): answer(model, "0", 1, x)
     require(not hooks_on(model) and F.scaled_dot_product_attention is before,
             "When the model raises an error, your edit stays on: use `with`, or remove it in a `finally`.")

@@ -13,7 +13,7 @@ from torch import nn
 
 from ..edit.changes import Change, patch
 from ..edit.edits import edit_output
-from .checking import Planted, exercise, one_number, one_tensor, require, unpacked
+from .checking import Planted, exercise, one_number, one_tensor, output_of, require, unpacked
 from ..hooks.attached import hooks_on
 from ..hooks.hook import hook_output
 
@@ -128,8 +128,7 @@ def _wrong_lenses(model, found, names, target):
     def logits(x): return model.out(x[:, -1])
     in_order = [name for name in found if name in names]
     too_early = ("You take the mean over texts before the softmax. Each text has its own target: first its "
-                 "probability, "
-                 "then the mean.")
+                 "probability, then the mean.")
     return [
         (each(lambda x: picked(logits(x))), "These are logits: `.softmax(-1)` turns them into probabilities."),
         (each(lambda x: picked(logits(x).log_softmax(-1))), "These are log-probabilities: use `.softmax(-1)`."),
@@ -214,7 +213,7 @@ def _cut(model, source, reader, x, change=_mean):
 
 
 def _wrong_cuts(model, source, reader, x):
-    undisturbed = _run_of(model, reader, x)
+    undisturbed = output_of(model, reader, x)
     with edit_output(source, Change(_mean)): everywhere = model(x)
     with edit_output(reader, Change(_mean)): of_reader = model(x)
     with edit_output(source, Change(_mean)), edit_output(reader, patch(undisturbed)): reverse = model(x)
@@ -232,12 +231,6 @@ def _wrong_cuts(model, source, reader, x):
          "itself: it is over the first one, `o.mean(0, keepdim=True)`."),
         (made(lambda o: 0*o + o[:1]), "You put in the output of the first sample: take the mean over all of them."),
     ]
-
-
-def _run_of(model, layer, x):
-    with hook_output(layer) as hook:
-        model(x)
-        return hook.stored
 
 # %% ../../nbs/lib/exercises/lesson-20.ipynb #aef18ecb
 def _survives(answer, fails_in):

@@ -33,8 +33,7 @@ def _moved(model, by):
 
 
 _HOOKED = ("Your hook was on during `step()`, which runs the model, too, so you kept an output of training. Keep what "
-           "you "
-           "measured before the step, and remove the hook before you call `step()`.")
+           "you measured before the step, and remove the hook before you call `step()`.")
 
 
 def _measured(answer, hooked, *args):
@@ -110,14 +109,12 @@ def _rates(groups, model):
             require(not isinstance(p, (str, tuple)), "`\"params\"` holds names: the optimizer needs the parameters "
                                                      "themselves.")
             require(p is not None, "There is `None` in your groups: a layer without a bias has `bias=None`. Leave it "
-                                   "out, or "
-                                   "take the parameters from `model.named_parameters()`.")
+                                   "out, or take the parameters from `model.named_parameters()`.")
             require(id(p) in names, "There is a tensor in your groups that is not a parameter of `model`: is it one of "
                                     "`base`, or a copy?")
             require(names[id(p)] not in rates or names[id(p)] != "up.weight",
                     "`up.weight` is in your groups twice: two layers share it. Go through `model.named_parameters()`, "
-                    "which "
-                    "has each parameter once, not through the layers.")
+                    "which has each parameter once, not through the layers.")
             require(names[id(p)] not in rates, f"`{names[id(p)]}` is in two groups; the optimizer takes each "
                                                "parameter once.")
             rates[names[id(p)]] = one_number(group["lr"], "Each rate")
@@ -143,8 +140,7 @@ def _mup_groups(answer):
                 f"`p.dim() == 2`: it gets lr={lr}.")
         require(is_("embed.weight", lr),
                 f"`embed.weight` has rate {rates['embed.weight']:.4g} for lr={lr}: only its outputs have grown. The "
-                "inputs are "
-                "`shape[1]`.")
+                "inputs are `shape[1]`.")
         require(is_("table", lr), f"`table` has not grown, and has rate {rates['table']:.4g} for lr={lr}.")
         for name, inputs in (("up.weight", 2*width), ("out.weight", 3*width)):
             said = (f"`{name}` has {inputs} inputs, {4*inputs//width} in `base`; "
@@ -207,23 +203,20 @@ def _exponents(answer):
                 "each seed.")
         require(not {"", "inside"} & got.keys(), "Leave out layers with layers inside: `\"\"` and `inside`.")
         require(got, "Your dict is empty: no layer changes in your numbers. Measure before and after `train()`, and "
-                     "keep a "
-                     "`clone()`.")
+                     "keep a `clone()`.")
         require(got.keys() >= {"a", "inside.1"}, f"The names should be {['a', 'inside.1']}; yours are "
                                                  f"{sorted(map(str, got))}. (`inside.0` does not change. If "
                                                  "`a` does not in your numbers: the next layer works in place, so "
                                                  "keep a `clone()`.)")
         _exponent(one_number(got["a"], "Each exponent"), widths, power)
         require("inside.0" not in got, "The output of `inside.0` does not change, so there is no exponent: log 0 is "
-                                       "minus "
-                                       "infinity, and a slope through that is NaN. Leave out layers that do not "
+                                       "minus infinity, and a slope through that is NaN. Leave out layers that do not "
                                        "change.")
         require(len(got) == 2, f"The names should be {['a', 'inside.1']}; yours are {sorted(map(str, got))}.")
         ends = _slope(widths, [math.log(s/w**power) for s, w in zip(_irregular(widths, power), widths)])
         require(math.isclose(one_number(got["inside.1"], "Each exponent"), ends, abs_tol=1e-3),
                 f"The exponent of `inside.1` should be about {ends:.3f}; yours is {float(got['inside.1']):.3f}. Are "
-                "the "
-                "numbers of each layer kept apart?")
+                "the numbers of each layer kept apart?")
     return "each layer's growth, over widths and seeds"
 
 # %% ../../nbs/lib/exercises/lesson-21.ipynb #430d71b8
@@ -233,12 +226,10 @@ def _exponent(got, widths, power):
     right = _slope(widths, [math.log(s) for s in sizes])
     def is_(number): return math.isclose(got, number, abs_tol=2e-3)
     require(not is_(0) and not math.isnan(got) and not math.isinf(got),
-            "The change of layer `a` is zero in your numbers. The next layer works in place: keep a "
-            "`clone()`; "
-            "and measure before and after `train()`.")
+            "The change of layer `a` is zero in your numbers. The next layer works in place: keep a `clone()`; and "
+            "measure before and after `train()`.")
     ends = math.log(sizes[-1]/sizes[0])/math.log(widths[-1]/widths[0])
-    require(not is_(ends), "You use only the narrowest and the widest: fit the line to all widths, by least "
-                           "squares.")
+    require(not is_(ends), "You use only the narrowest and the widest: fit the line to all widths, by least squares.")
     means = [math.log(s*(64.5 if k == 2 else 1.5)/(4 if k == 2 else 1)) for k, s in enumerate(sizes)]
     require(not is_(_slope(widths, means)), "You take the mean of the sizes over seeds: take the mean of their "
                                             "logarithms.")
@@ -251,5 +242,4 @@ def _exponent(got, widths, power):
     require(not is_(1/right), "Upside down: the width is on the x axis.")
     require(not is_(2*right), "That is the exponent of the squares: take the root of their mean.")
     require(is_(right), f"The exponent of `a` should be about {right:.3f}; yours is {got:.3f}. Is it the change, not "
-                        "the "
-                        "output, and the mean of logarithms over seeds?")
+                        "the output, and the mean of logarithms over seeds?")

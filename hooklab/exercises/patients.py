@@ -146,10 +146,9 @@ class Patient(Training):
 
     def __repr__(self):
         two = " with two losses" if self._plan.disease.losses == 2 else ""
-        return (f"{self._known_as}, difficulty {self.difficulty} of 3: {NETWORKS[self.kind].about}, trained{two} "
-                f"for {N_STEPS} steps on batches of {BATCH} patterns of 8 classes.\n{self.complaint}.\n"
-                "Examine it with hooks while train() runs, name it with check(disease, layer), and treat it with "
-                "treat(f).")
+        return (f"{self._known_as}, difficulty {self.difficulty} of 3: {NETWORKS[self.kind].about}, trained{two} for "
+                f"{N_STEPS} steps on batches of {BATCH} patterns of 8 classes.\n{self.complaint}.\nExamine it with "
+                "hooks while train() runs, name it with check(disease, layer), and treat it with treat(f).")
 
     def check(
         self,

@@ -58,9 +58,8 @@ def checked(
     if not claim.holds(table): raise NotYet(
         f"That does not hold: {claim.what} of {claim.row} is {in_digits(claim.value(table))}."
         f"{' It is the other way round.' if turned else ''}")
-    raise NotYet(f"That holds, but it shows nothing, as it holds for a healthy training too: two have "
-                 f"{claim.of_twins(twins)}. "
-                 "What is different here?")
+    raise NotYet("That holds, but it shows nothing, as it holds for a healthy training too: two have "
+                 f"{claim.of_twins(twins)}. What is different here?")
 
 # %% ../../nbs/lib/exercises/reports.ipynb #b1a7c0e5
 def asserted(row: str, what: str, sign: str, number: float) -> Claim:

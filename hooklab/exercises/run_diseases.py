@@ -271,11 +271,10 @@ def scheduled(p, scheduler):
 @disease("scheduler each batch", 2, SLOW, "relu tanh cnn rnn", STEPS_OF,
          "the learning rate, `patient.optimizer.param_groups[0]['lr']`, step after step",
          "scheduler every batch, scheduler, scheduler too fast, learning rate decays too fast, schedule too short, "
-         "scheduler kills the rate, rate falls too fast, learning rate falls too fast, learning rate falls, "
-         "learning rate decay, learning rate decays, rate decays, learning rate schedule, "
-         "learning rate goes to zero, scheduler decays too fast, scheduler decays, schedule decays too fast, "
-         "schedule too fast, scheduler steps each batch, scheduler steps every batch, scheduler called each batch, "
-         "learning rate decays each batch")
+         "scheduler kills the rate, rate falls too fast, learning rate falls too fast, learning rate falls, learning "
+         "rate decay, learning rate decays, rate decays, learning rate schedule, learning rate goes to zero, scheduler "
+         "decays too fast, scheduler decays, schedule decays too fast, schedule too fast, scheduler steps each batch, "
+         "scheduler steps every batch, scheduler called each batch, learning rate decays each batch")
 def scheduler_each_batch_in(p, rng):
     scheduled(p, torch.optim.lr_scheduler.ExponentialLR(p.optimizer, .8))
     return []
