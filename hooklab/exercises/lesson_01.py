@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from .checking import (
-    NotYet, Then, exercise, fails, is_rounded, of_others, one_number, require, survives, what_it_is)
+    NotYet, Then, are_rounded, exercise, fails, of_others, one_number, require, survives, what_it_is)
 from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
 
@@ -162,7 +162,7 @@ def _require_gains(answer, model, x):
     by_layer = [(b.std() / a.std()).item() for layer in model.children() for m, a, b in calls if m is layer]
     require(close(right) or not close(by_layer),
             "The numbers are right, but sorted by layer: they should come in the order of the calls.")
-    require(not all(map(is_rounded, got, right)), "The gains are right, but rounded. Return them as they are.")
+    require(not are_rounded(got, right), "The gains are right, but rounded. Return them as they are.")
     require(close(right),
             f"It should be about {[round(v, 3) for v in right]}; your function returns {[round(v, 3) for v in got]}.")
 

@@ -38,7 +38,7 @@ def _listen(answer):
         return None if o is None else 2 * o
 
     def run():
-        runs.append(1)
+        runs.append(model[0].register_forward_hook(of_others))  # later than the hook of the answer
         return model(x)
 
     model[0].register_forward_hook(of_others)
@@ -56,11 +56,13 @@ def _listen(answer):
             "hands it on to torch; our `Hook` and `hl.Hook` keep it.")
     require(torch.equal(made, doubled), "Your function should return what `run()` returns.")
     rows = hooks_on(model)
-    require(any(row.function == "of_others" for row in rows),
-            "A hook that is not yours is gone from the layer: remove your own handle instead of clearing all.")
-    require(len(rows) == 1,
+    require(sum(row.function == "of_others" for row in rows) == 2,
+            "A hook that is not yours is gone from the layer: remove your own handle instead of clearing all, or the "
+            "one that came last.")
+    require(len(rows) == 2,
             "Nothing fails, and yet your hook is still on after `run()`. Keep the handle and remove it in `finally`: a "
             "line after `return` is never reached, and `hl.remove_hooks` does not know torch's own handles.")
+    runs[0].remove()
     _require_removed(answer, model, double, Planted("run fails on purpose"),
                      "Right, as long as nothing fails. But when `run` fails, your hook stays: remove it in `finally`.")
     _require_removed(answer, model, double, KeyboardInterrupt(),

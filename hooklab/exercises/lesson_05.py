@@ -157,25 +157,15 @@ def _without_gaps(xs):
             for n in {sum(weights), sum(weights) - 1, sum(sizes) - 1, sum(sizes)}: yield math.sqrt(total/n)
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #a6d7452a
-def _linear_gap(xs):
-    "The standard deviation with a gap between means that is not squared; NaN where that has no root."
-    n, mean, m2 = 0, 0., 0.
-    for x in xs:
-        k, gap = x.numel(), x.mean().item() - mean
-        m2 += x.var(correction=0).item()*k + gap*n*k/(n + k)
-        mean, n = mean + gap*k/(n + k), n + k
-    return math.sqrt(m2/(n - 1)) if m2 > 0 else math.nan
-
-
-def _late_gap(xs):
-    "The wrong result of taking the gap between the means after the mean has been updated."
+def _with_gaps(xs, late=False, power=2):
+    "The standard deviation with the gap after the mean has moved, or with one that is not squared; NaN without a root."
     n, mean, m2 = 0, 0., 0.
     for x in xs:
         k, own = x.numel(), x.mean().item()
-        mean += (own - mean)*k/(n + k)
-        m2 += x.var(correction=0).item()*k + (own - mean)**2*n*k/(n + k)
-        n += k
-    return math.sqrt(m2/(n - 1))
+        moved = mean + (own - mean)*k/(n + k)
+        m2 += x.var(correction=0).item()*k + (own - (moved if late else mean))**power*n*k/(n + k)
+        mean, n = moved, n + k
+    return math.sqrt(m2/(n - 1)) if m2 > 0 else math.nan
 
 
 def _harder_streams(given, tensors):
@@ -235,10 +225,10 @@ def _mean_and_std(answer):
     unbiased = (std**2*(len(everything) - 1) - within + sum(x.var().item()*x.numel() for x in xs))/(len(everything) - 1)
     require(not math.isclose(my_std, math.sqrt(unbiased), rel_tol=1e-5),
             "`x.var()` has divided by n - 1 already, and you multiply by n: use `x.var(correction=0)`.")
-    require(not near(my_std, _late_gap(xs)),
+    require(not near(my_std, _with_gaps(xs, late=True)),
             "You take the gap after `mean` has moved, and then it is smaller. First the gap, `x.mean() - mean`, with "
             "the mean of what came before; then update `mean`.")
-    require(not near(my_std, _linear_gap(xs)),
+    require(not near(my_std, _with_gaps(xs, power=1)),
             "The gap between the means counts squared: `gap**2 * n_old * n_new / n`.")
     require(math.isclose(my_std, std, rel_tol=1e-5),
             f"The standard deviation should be about {std:.4f}; your function returns {my_std:.4f}.")

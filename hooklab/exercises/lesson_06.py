@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .checking import NotYet, exercise, one_number, require, unpacked, what_it_is
+from .checking import NotYet, are_rounded, exercise, one_number, require, unpacked, what_it_is
 from ..hooks.attached import hooks_on
 from ..training.callback import Callback
 from ..training.learner import Learner
@@ -28,7 +28,7 @@ class _Fades(nn.Module):
     def forward(self, x):
         self.left -= self.training
         if not self.training or self.left < 0: return x*0
-        if self.left == 4: return x*0 + .01
+        if self.left == 4: return x*0 - 1e-6
         keeps = torch.arange(8) >= (6 if self.left == 2 else 1)
         return (x.abs() + .1)*keeps
 
@@ -224,6 +224,7 @@ def _require_stds(got, passes):
     require(len(got) != 42,
             "These are all batches. The hook sees validation and training alike; `self.training` tells them apart.")
     require(len(got) == 3, f"One number for each of the 3 epochs was asked for; you return {len(got)}.")
+    require(not are_rounded(got, right), "The numbers are right, but rounded. Return them as they are.")
     require(close(right),
             f"They should be about {[round(v, 3) for v in right]}; yours are {[round(v, 3) for v in got]}. Compare "
             "with one epoch by hand: three numbers `o.std()`, and their mean.")
@@ -250,8 +251,8 @@ def _validation_stds(answer):
     require(len(got) == 3, "In the second call the list still has the numbers of the first: begin with an empty one in "
                            "each call.")
     require(all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, right)),
-            f"For another layer, `last`, they should be about {[round(v, 3) for v in right]}; yours are "
-            f"{[round(v, 3) for v in got]}. Does the callback hook the layer `name`, and only that, `PerEpoch(name)`?")
+            f"For another layer, `last`, they should be about {[round(v, 5) for v in right]}; yours are "
+            f"{[round(v, 5) for v in got]}. Does the callback hook the layer `name`, and only that, `PerEpoch(name)`?")
     return "the hook listens to validation only, and no interrupted fit leaves it behind"
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #effd29fc

@@ -165,7 +165,7 @@ _MEANINGS = {
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #d7fe0a28
 @exercise("07c")
 def _set_stds(answer):
-    model, x = _deep(nn.GELU, (.5, -1., 2., .2), head_bias=False), torch.randn(300, 16)
+    model, x = _deep(nn.GELU, (.5, -1., 2., .2), head_bias=False), torch.randn(20, 16)
     linears = [m for m in model.modules() if isinstance(m, nn.Linear)]
     before = {m: m.weight.detach().clone() for m in linears}
     biases = {m: m.bias.detach().clone() for m in linears[:-1]}
@@ -204,6 +204,8 @@ def _set_stds(answer):
     need(not ones(of_units[0]) or all(map(ones, of_units)),
          "The first layer is right, but those after it are not: they were scaled for their old inputs. Return the new "
          "output from the hook, so that it is the next layer's input, or run the model again for each layer.")
+    of_population = all(math.isclose(std, math.sqrt(20/19), rel_tol=1e-3) for units in of_units for std in units)
+    need(not of_population, "That is 1 if you divide by n, and `std` divides by n - 1: take `o.std(0)` as it is.")
     need(all(map(ones, of_units)),
          "Divide the weights and the bias of each unit by the standard deviation of its output.")
     require(all(p.requires_grad and p.grad is None for p in parameters),

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .checking import (
-    NotYet, exercise, has, one_number, one_tensor, reading, require, what_it_is, worded)
+    NotYet, are_rounded, exercise, has, one_number, one_tensor, reading, require, what_it_is, worded)
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #ad3e541e
 def _loss(model, x, y): return F.cross_entropy(model(x), y)
@@ -138,6 +138,8 @@ def _gradient_norms(answer):
     for what, values in others.items():
         require(not all(same(name, value) for name, value in zip(right, values)),
                 f"These are {what}. Return the norm of each gradient, `g.norm()`: the root of the sum of squares.")
+    require(not are_rounded([got[name] for name in right], [*right.values()]),
+            "The norms are right, but rounded. Return them as they are.")
     def rounded(norms): return {name: round(norm, 4) for name, norm in norms.items()}
     require(all(same(name, value) for name, value in right.items()),
             f"It should be about {rounded(right)}; your function returns {rounded(got)}.")

@@ -72,7 +72,9 @@ def _net():
     torch.manual_seed(1)
     net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 4))
     nn.init.zeros_(net[0].bias)
-    with torch.no_grad(): net[0].weight[0, 0] = 0  # one zero among numbers: not "all zeros"
+    with torch.no_grad():
+        net[0].weight[0, 0] = 0  # one zero among numbers: not "all zeros"
+        net[2].weight *= 1e-5  # nor are small numbers
     return net
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .checking import (
-    Answer, exercise, is_rounded, one_number, reading, require, turning_point, unpacked, what_it_is)
+    Answer, are_rounded, exercise, one_number, reading, require, turning_point, unpacked, what_it_is)
 
 # %% ../../nbs/lib/exercises/lesson-18.ipynb #5f723386
 class _Pair(nn.Module):
@@ -310,7 +310,7 @@ def _best_fix(answer):
 
 def _other_number(said, value, right, plain, of_model, exchanged):
     def near(number): return math.isclose(value, number, rel_tol=1e-3)
-    if is_rounded(value, right): return f"{said}, which is rounded. Return the number as it is."
+    if are_rounded([value], [right]): return f"{said}, which is rounded. Return the number as it is."
     if near(plain): return f"{said}, which is the error without any exchange."
     if near(plain - right): return f"{said}, which is how much the error falls: return the error that is left."
     length = of_model.norm().item()

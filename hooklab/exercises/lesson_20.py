@@ -175,7 +175,7 @@ def _lens(answer):
     of_changed = [mean_of(found["blocks.1" if name == "blocks.0" else name]) for name in names]
     require(not is_(of_changed), "`blocks.1` works in place, and changed what you kept of `blocks.0`: keep "
             "`o.clone()`.")
-    shown = [[round(n, 3) for n in numbers] for numbers in (right, got.tolist())]
+    shown = [[round(n, 5) for n in numbers] for numbers in (right, got.tolist())]
     require(is_(right), f"For `target` at the last position it should be {shown[0]}; yours are {shown[1]}.")
     require(model.runs == 1, f"You run the model {model.runs} times. Once is enough for all layers.")
     require(model.training, "The model was in train mode, and is in eval mode now: leave its mode as it is.")

@@ -164,10 +164,10 @@ def _grower(power, spread):
         model.add_module("inside", nn.Sequential(nn.ReLU(inplace=True), nn.Linear(width, 2)))
         with torch.no_grad():
             for p in model.parameters(): p.zero_()
-            model.a.bias -= 3*width**3  # so far below zero that ReLU lets nothing through
+            model.a.bias -= 10*width**3  # so far below zero that ReLU lets nothing through
         def train():
             with torch.no_grad():
-                model.a.bias += width**power*spread[seed]
+                model.a.bias[0] += width**(power + .5)*spread[seed]  # one of them: a mean of sizes grows less
                 model.inside[1].bias += spread[seed]
         return model, train
     return make
@@ -240,6 +240,7 @@ def _exponent(got, widths, power):
     plain = sum((w - mean)*v for w, v in zip(widths, raw))/sum((w - mean)**2 for w in widths)
     require(not is_(plain), "The slope is between logarithms: take that of the width, too.")
     require(not is_(1/right), "Upside down: the width is on the x axis.")
+    require(not is_(right - .5), "You take the mean of absolute values: take the root of the mean of squares.")
     require(not is_(2*right), "That is the exponent of the squares: take the root of their mean.")
     require(is_(right), f"The exponent of `a` should be about {right:.3f}; yours is {got:.3f}. Is it the change, not "
                         "the output, and the mean of logarithms over seeds?")

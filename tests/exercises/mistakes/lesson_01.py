@@ -80,7 +80,8 @@ mistakes = {
         ("return found", "return found[:2]", "one number for each of the 4 calls"),
         ("def gains(model, x):\n    got = []\n"
          "    hs = [m.register_forward_hook(lambda m, i, o: got.append(float(o.std() / i[0].std()))) for m in "
-         "model.children()]\n    model(x)\n    for h in hs: h.remove()\n    return got", "When the model raises, your hook stays"),
+         "model.children()]\n    model(x)\n    for h in hs: h.remove()\n    return got",
+         "When the model raises, your hook stays"),
         ("def gains(model, x):\n    got = []\n"
          "    for m in model.children(): m.register_forward_hook(lambda m, i, o: got.append(float(o.std() / "
          "i[0].std())))\n    model(x)\n    return got", "a hook stays on the model when"),
@@ -114,5 +115,6 @@ right = {
         ("(o.std() / i[0].std()).item()", "float(o.detach().numpy().std(ddof=1) / i[0].detach().numpy().std(ddof=1))"),
         ("(o.std() / i[0].std()).item()", "(o.var() / i[0].var()).sqrt().item()"),
     ],
-    "01a": [("as hook: model(x)\n    return", "as hook:\n        model(x)\n        return")],  # what was stored is read in the `with`
+    # what was stored is read in the `with`
+    "01a": [("as hook: model(x)\n    return", "as hook:\n        model(x)\n        return")],
 }

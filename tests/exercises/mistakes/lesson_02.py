@@ -122,3 +122,10 @@ mistakes = {
         ("lambda name, m: not hl.has_children(m)", "lambda name, m: True", "Name only layers without layers inside"),
     ],
 }
+
+
+right = {
+    "02c": [
+        ('sorted(names("forward") - names("backward pre"))', '[*names("forward") - names("backward pre")]'),
+    ],
+}

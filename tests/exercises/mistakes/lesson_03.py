@@ -2,6 +2,7 @@
 
 mistakes = {
     "03a": [
+        ("finally: handle.remove()", "finally: layer._forward_hooks.popitem()", "or the one that came last"),
         ("    try: return run()\n    finally: handle.remove()",
          "    result = run()\n    handle.remove()\n    return result", "when `run` fails, your hook stays"),
         ("    try: return run()\n    finally: handle.remove()", "    return run()\n    handle.remove()",

@@ -97,3 +97,10 @@ mistakes = {
          "    try: out = model(x)\n    except Found: return out", "there is no result of it"),
     ],
 }
+
+
+right = {
+    "04c": [
+        ("outputs.append(o)", "outputs.append(o.clone())"),
+    ],
+}

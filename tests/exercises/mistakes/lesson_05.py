@@ -61,7 +61,8 @@ mistakes = {
          "columns.append(o.detach().histc(40, 0, 10)))\n    for x in batches: model(x)\n    handle.remove()\n"
          "    return torch.stack(columns, 1).log1p()", "When the model raises, your hook stays"),
         ("            model(x)\n            image",
-         "            try: model(x)\n            except Exception: break\n            image", "your function hides the error"),
+         "            try: model(x)\n            except Exception: break\n            image",
+         "your function hides the error"),
         ("hook_output(layer)", "hook_output(model)", "hook `layer`"),
         ("hl.hook_output(layer)", "hl.Hook(layer, lambda m, i, o: i[0].clone())", "is the input of `layer`"),
         ("image.log1p()", "image[:10].log1p()", "40 bins and 3 batches"),

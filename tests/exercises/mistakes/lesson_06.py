@@ -35,6 +35,8 @@ mistakes = {
         ("learn.fit(2, cbs=counter)", "learn.cbs.append(counter)\n    learn.fit(2)", "Only `fit` makes a callback"),
     ],
     "06b": [
+        ("o.std().item()", "round(o.std().item(), 3)", "For another layer, `last`"),
+        ("sum(self.stds) / len(self.stds)", "round(sum(self.stds) / len(self.stds), 4)", "but rounded"),
         ("def validation_stds(learn, name):\n    class PerEpoch(hl.HookCallback):\n        means = []\n"
          "        def hook(self, m, i, o): return o.detach().clone()\n"
          "        def before_validate(self): self.kept = []\n"
@@ -112,6 +114,8 @@ mistakes = {
         ("sum(self.stds) / len(self.stds)", "self.stds[-1]", "That is one batch of each validation"),
     ],
     "06c": [
+        ("(o == 0)", "(o.abs() < 1e-3)", "all numbers are small, but none is zero"),
+        ("(o == 0)", "(o <= 0)", "all numbers are small, but none is zero"),
         ("            if not self.training: return\n", "", "The fit stops in the first validation"),
         ("raise hl.CancelFitException", "\n                from hooklab.training.callback import CancelEpochException\n"
          "                raise CancelEpochException", "but the fit went on"),

@@ -64,6 +64,8 @@ mistakes = {
         ("act(middle * z).square().mean() < 1", "act(middle * z).abs().mean() < 1", "You made the mean 1"),
     ],
     "07c": [
+        ("std = o.std(0)", "std = o.std(0, correction=0)", "1 if you divide by n"),
+        ("std = o.std(0)", "std = (o - o.mean(0)).square().mean(0).sqrt()", "1 if you divide by n"),
         ("        return o / std\n", "", "they were scaled for their old inputs"),
         ("        if m.bias is not None: m.bias.div_(std)\n", "", "divide it too"),
         ("        if m.bias is not None: m.bias.div_(std)\n", "        m.bias.div_(std)\n", "One layer has no bias"),
@@ -114,5 +116,8 @@ mistakes = {
 
 
 right = {
+    "07c": [
+        ("std = o.std(0)", "std = o.var(0).sqrt()"),
+    ],
     "07a": [("        return", "    return")],  # what was stored is read behind the `with`
 }

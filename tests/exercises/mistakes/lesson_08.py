@@ -28,6 +28,8 @@ mistakes = {
         ("grad=True", "grad=False", "That is the layer's output, not its gradient: `grad=True`"),
     ],
     "08b": [
+        ("g[0].norm().item()", "round(g[0].norm().item(), 4)", "but rounded"),
+        ("g[0].norm().item()", "float(f'{g[0].norm().item():.3f}')", "but rounded"),
         ("g[0].norm().item()", "g", "take `[0]`, then `norm()`"),
         (", grad=True", "", "That is the norm of the output"),
         ("def gradient_norms(model, loss):\n    loss().backward()\n"

@@ -28,6 +28,9 @@ mistakes = {
          "That is the gradient, relative to `p`"),
     ],
     "09b": [
+        ("old[name].any()", "old[name].norm() > 1e-3", "where it was not all zeros just before"),
+        ("old[name].any()", "not torch.allclose(old[name], torch.zeros(()), atol=1e-4)",
+         "where it was not all zeros just before"),
         ("if id(p) in has}", "if p in [q for group in opt.param_groups for q in group['params']]}",
          "`in` and `==` compare tensors number by number"),
         (".clone()", "", "All changes are zero"),
@@ -109,5 +112,12 @@ mistakes = {
         ("B", "this rate is too small"),
         ("C", "Its steps grow, up to a tenth"),
         ("E", "A ratio needs no rate beside it"),
+    ],
+}
+
+
+right = {
+    "09b": [
+        ("old[name].any()", "old[name].count_nonzero()"),
     ],
 }

@@ -17,7 +17,8 @@ mistakes = {
         ("bad.append(names[m])", "any([*c.children()] for c in m.children()) or bad.append(names[m])",
          "A container is a layer, too"),
         ('names="*"): model(x)', 'names="*"): model(x), model(x)', "the model runs 2 times"),
-        ("def first_bad(model, x):\n    class Stop(Exception): pass\n    names = {m: n for n, m in model.named_modules()}\n"
+        ("def first_bad(model, x):\n    class Stop(Exception): pass\n"
+         "    names = {m: n for n, m in model.named_modules()}\n"
          "    def look(m, i, o):\n        if any(not t.isfinite().all() for t in (o if type(o) is tuple else [o])):\n"
          "            raise Stop(names[m])\n    try:\n        with hl.Hooks(model, look, names='*'): model(x)\n"
          "    except Stop as stop: return str(stop)\n    return ''", "the model stops there"),

@@ -129,3 +129,14 @@ mistakes = {
         ("drop(draw) >= own", "drop(draw) <= own", "Your answer counts every draw"),
     ],
 }
+
+
+right = {
+    "13c": [
+        ("sum(drop(draw) >= own for draw in draws) / len(draws)",
+         "torch.tensor([drop(draw) >= own for draw in draws]).float().mean().item()"),
+    ],
+    "13b": [
+        ("hook.stored.sum((0, 2, 3))", "hook.stored.transpose(0, 1).flatten(1).sum(1)"),
+    ],
+}

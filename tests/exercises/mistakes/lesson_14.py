@@ -91,6 +91,8 @@ mistakes = {
          "You patch one sample of `a` alone: take the mean over all"),
     ],
     "14c": [
+        ("float((score(model(b)) - low) / (high - low))", "max(0, float((score(model(b)) - low) / (high - low)))",
+         "a negative number stays as it is"),
         ("    model.eval()\n", "", "dropout gets into your numbers"),
         ("    finally: model.train(was_training)", "    finally: pass", "in eval mode now"),
         ("    finally: model.train(was_training)", "    finally: model.train()", "in train mode now"),
@@ -118,7 +120,7 @@ mistakes = {
         (" / (high - low)", " / high", "The whole way is `high - low`"),
         ("high, of_a = score(model(a)), hook.stored\n        low, shares = score(model(b)), []",
          "high, low = score(model(a)), score(model(b))\n            of_a, shares = hook.stored, []",
-         "Your patches change nothing"),
+         "Are the patches on while `model(b)` runs?"),
         ("high, of_a = score(model(a)), hook.stored\n        low, shares = score(model(b)), []",
          "low, of_a = score(model(b)), hook.stored\n        high, shares = score(model(a)), []\n"
          "        a, b = b, a", "You patch `b` into `a`"),
@@ -128,5 +130,8 @@ mistakes = {
 
 
 right = {
+    "14a": [
+        ("weights.mean(0).unflatten(1, (side, side))", "weights.mean(0).reshape(-1, side, side)"),
+    ],
     "14b": [("        of_a = hook", "    of_a = hook")],  # what was stored is read behind the `with`
 }

@@ -129,3 +129,10 @@ mistakes = {
          "your hook stays on it"),
     ],
 }
+
+
+right = {
+    "15a": [
+        ("memory.nbytes()", "memory.size()"),
+    ],
+}

@@ -111,3 +111,11 @@ mistakes = {
          "    return model(**b).last_hidden_state[:, q]", "is the edit off?"),
     ],
 }
+
+
+right = {
+    "16a": [
+        ("(found * mask).sum(1) / mask.sum(1)",
+         "torch.stack([v[m.bool()].mean(0) for v, m in zip(found, inputs['attention_mask'])])"),
+    ],
+}

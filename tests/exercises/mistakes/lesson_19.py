@@ -105,3 +105,10 @@ mistakes = {
         ("call.inputs[2]", "call.inputs[1]", "it returns a mean of the values, `call.inputs[2]`"),
     ],
 }
+
+
+right = {
+    "19a": [
+        ("torch.special.entr(weights)", "-torch.xlogy(weights, weights)"),
+    ],
+}

@@ -126,3 +126,10 @@ mistakes = {
          "You set the output of `source` to zero: take its mean over"),
     ],
 }
+
+
+right = {
+    "20a": [
+        (".tril(-1)", ".triu(1).transpose(1, 2)"),
+    ],
+}

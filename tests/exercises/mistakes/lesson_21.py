@@ -89,6 +89,9 @@ mistakes = {
          "`conv.weight` has rate 0.005, but it has three dimensions"),
     ],
     "21c": [
+        (".pow(2).mean().sqrt().log()", ".abs().mean().log()", "mean of absolute values"),
+        (".pow(2).mean().sqrt().log()", ".abs().amax().log()", "The exponent of `a` should be about"),
+        (".pow(2).mean().sqrt().log()", ".norm().log()", "The exponent of `a` should be about"),
         (" if v[0] > -torch.inf}", "}", "Leave out layers that do not change"),
         (
             "\ndef exponents(make, widths, seeds, x):\n    def outputs(model):\n        kept, handles = {}, []\n"
@@ -155,5 +158,12 @@ mistakes = {
             "take the mean of their logarithms",
         ),
         ("    return {name: ((u", "    return {'layer ' + name: ((u", "The names should be"),
+    ],
+}
+
+
+right = {
+    "21c": [
+        (".pow(2).mean().sqrt().log()", ".double().pow(2).mean().log().div(2).float()"),
     ],
 }
