@@ -110,7 +110,7 @@ def _measured(number, a, b):
     said = f"What you compare with the limit is {number:.3g} where the relative error is {right:.3g}."
     require(False, f"{said} {why} {_LIKE_THIS}".replace("  ", " "))
 
-
+# %% ../../nbs/lib/exercises/lesson-18.ipynb #9947a1ec
 @exercise("18a")
 def _parting(answer):
     def named(*args):
@@ -178,7 +178,7 @@ _KINDS = [  # arguments of the port, the right answer, what is special
     ({"off": 3e-8}, "equal", "a port whose mistake is lost in float32, so that the outputs are equal"),
 ]
 
-
+# %% ../../nbs/lib/exercises/lesson-18.ipynb #d3db4518
 @exercise("18b")
 def _kind_of_difference(answer):
     for how, right, what in _KINDS:

@@ -42,11 +42,10 @@ def _same_as_stored(answer):
 def _same_elsewhere(answer):
     "Other shapes, samples that are equal, and the limit of rounding, up and down."
     stored = torch.randn(4, 8)
-    require(one_number(answer(stored.clone(), stored)) == 0,
-            "For two equal tensors of 4 samples × 8 numbers the fraction should be 0.")
-    for about, way, why in ((0, 1, "Take `abs()` of the difference, whatever the shape of a sample."),
-                            (0, -1, "Take `abs()` of the difference, whatever the shape of a sample."),
-                            (8, 1, "`isclose` and `allclose` also allow a part of the number itself: `rtol=0`.")):
+    require(one_number(answer(stored.clone(), stored)) == 0, "For two equal tensors the fraction should be 0.")
+    signed = "Take `abs()` of the difference, whatever the shape of a sample."
+    sized = "`isclose` and `allclose` also allow a part of the number itself: `rtol=0`."
+    for about, way, why in ((0, 1, signed), (0, -1, signed), (8, 1, sized)):
         def differs(change, about=about, way=way):
             batch, stored = torch.full((2, 4, 8), float(about))
             batch[1, 0] += way*change
@@ -163,8 +162,7 @@ def _as_map(given, shape) -> Tensor:
     require(tuple(got.shape) != shape[::-1] or shape == shape[::-1],
             f"Your map lies on its side: it should have the shape {shape}, rows × columns. Dimension 2 of `x` is the "
             "height, dimension 3 the width.")
-    require(got.dim() == 2, f"The map has two dimensions, rows × columns of cells; yours has the shape "
-                            f"{tuple(got.shape)}.")
+    require(got.dim() == 2, f"The map has two dimensions, rows × columns of cells; yours has {tuple(got.shape)}.")
     require(tuple(got.shape) == shape,
             f"Images of {'4 × 6' if shape == (2, 3) else '6 × 3'} pixels have {shape[0]} × {shape[1]} cells of this "
             f"`size`; your map has {' × '.join(map(str, got.shape))}. It has an entry for each cell, not for each "
@@ -233,10 +231,9 @@ def _wrong_map(got, model, x, y):
     if close(torch.zeros_like(right)):
         return "The loss never rises in your map: the model gets the images as they are. Hand `blank` to it."
     if close(right.flip(0)) or close(right.flip(1)): return "Rows are counted from the top, and columns from the left."
-    filled = [number for given in model.given if given.shape == x.shape for number in given[given != x].unique()]
-    other = next((number.item() for number in filled if number), 0)
-    if other: return (f"You set numbers of a cell to something else than 0, such as {other:.3g}. A mean or noise is a "
-                      "good control, but here a blank cell is 0.")
+    filled = torch.cat([given[given != x] for given in model.given if given.shape == x.shape])
+    other = filled[filled != 0][:1].sum()
+    if other: return f"You set numbers of a cell to others than 0, such as {other:.3g}: here a blank cell is 0."
     for blank, told in _OTHER_WAYS.items():
         if close(_rises(model, x, y, 2, blank)): return told
 
@@ -291,7 +288,7 @@ def _fours(spread: bool) -> tuple[Tensor, Tensor]:
     group = torch.stack([0*same, same, other, other + same])
     return torch.cat([group + 10*k for k in range(8)]).view(-1, 2, 3), torch.tensor([0, 0, 1, 1]).repeat(8)
 
-
+# %% ../../nbs/lib/exercises/lesson-22.ipynb #3ace401c
 @exercise("22c")
 def _labels_fit(answer):
     def given(x, y, k):
@@ -314,8 +311,8 @@ def _labels_fit(answer):
     for spread, why in ((True, "the sum of all differences"), (False, "the largest of all differences")):
         result = given(*_fours(spread), 99)
         require(math.isclose(result, .01),
-                f"Here each sample's nearest by Euclidean distance has the same label, but not that by {why}. The "
-                f"result should be 1 / 100; yours is {result:.3g}. `torch.cdist(rows, rows)` is Euclidean.")
+                f"Here each sample's nearest has the same label, and not that by {why}: `torch.cdist(rows, rows)` is "
+                f"Euclidean. The result should be 1 / 100; yours is {result:.3g}.")
     _with_one_label(given)
     require(math.isclose(given(*_pairs(), 19), 1),
             "Here each sample's nearest has another label, so no shuffle agrees less often: the result should be 1. "
