@@ -141,7 +141,8 @@ def _parting(answer):
                 f"{said}, and {right} runs earlier. Take the first above the limit, in the order of the run and not "
                 "of `named_modules()`.")
     _hides(answer)
-    require(not math.isnan(number), f"Where one output of three is wrong, your answer does not depend on the limit. {_LIKE_THIS}")
+    require(not math.isnan(number),
+            f"Where one output of three is wrong, your answer does not depend on the limit. {_LIKE_THIS}")
     return "the first in the order of the run"
 
 

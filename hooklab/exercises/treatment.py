@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
     def ratio(self) -> float: return self.loss/self.twin
 
     def limit(self, untreated: float) -> float: # Of this loss
-        "What counts as cured: 1.2 times the twin's loss, or up to 1.5 times, as far as nine tenths of the harm are undone."
+        "1.2 times the twin's loss, or up to 1.5 times where nine tenths of the harm are undone."
         harm = min(untreated, GUESS) - self.twin
         return self.twin + min(max((CURED - 1)*self.twin, harm/10), (NEARLY - 1)*self.twin)
 
