@@ -63,7 +63,8 @@ class _Thrice(nn.Module):
     "Notes what it gives the layer `act` in each call, and what comes back."
     def __init__(self):
         super().__init__()
-        self.lin, self.act, self.head, self.given, self.made = nn.Linear(4, 4), Then(lambda x: x.mul_(2)), nn.Linear(4, 2), [], []
+        self.lin, self.act, self.head = nn.Linear(4, 4), Then(lambda x: x.mul_(2)), nn.Linear(4, 2)
+        self.given, self.made = [], []
 
     def forward(self, x):
         self.given.clear()

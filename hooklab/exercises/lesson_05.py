@@ -118,7 +118,7 @@ def _colour_image(answer):
     require(not close(counts.flip(0).log1p()),
             "Upside down: row 0 is the bin of the smallest numbers. (`origin=\"lower\"` draws it at the bottom.)")
     require(not close(with_bins(-10, 10)), "Your bins go from -10 to 10, not from 0 to 10: `histc(40, 0, 10)`.")
-    base = image[counts > 0]/counts.log1p()[counts > 0]
+    base = (image/counts.log1p())[counts > 0]
     require(base.std() > 1e-3 or abs(base.mean() - 1) < 1e-3,
             f"Your logarithms have another base: they are {base.mean():.3f} times the natural ones. Take `.log1p()`.")
     require(close(counts.log1p()),
@@ -126,8 +126,7 @@ def _colour_image(answer):
             "and one column for each batch.")
     require(theirs.id in layer._forward_hooks,
             "A hook was on the layer before your function ran, and now it is gone. Remove only your own.")
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), Then(fails))
-    survives(answer, lambda: answer(model, model[1], [torch.randn(9, 6)]))
+    survives(answer, lambda: answer(model.append(Then(fails)), layer, batches))
     return "that is the colourful dimension"
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #05af8767
@@ -180,8 +179,8 @@ def _harder_streams(given, tensors):
     far = tensors(10_000., (2000, 3000), (1, 1))
     _, _, my_std = given(far)
     require(math.isclose(my_std, torch.cat(far).double().std().item(), rel_tol=.01),
-            "Right, until the numbers are far from zero: here they are around 10,000, and the difference of two huge sums "
-            "loses all digits that float32 has. Add up squared distances from the mean instead of squares.")
+            "Right, until the numbers are far from zero: here they are around 10,000, and the difference of two huge "
+            "sums loses all digits that float32 has. Add up squared distances from the mean instead of squares.")
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #680c982a
 @exercise("05c")

@@ -219,7 +219,8 @@ def _head_shares(answer):
     in_batch = [of_b.index_copy(0, torch.tensor([h]), of_a[h:h + 1]) for h in range(2)]
     require(not is_([(patched(new, b, 0, 1) - low) / (high - low) for new in in_batch]),
             "You patched sample `h` of the batch: heads are the second dimension, `[:, h]`.")
-    require(not is_([0, 0]), "Your numbers are 0. Are the patches on while `model(b)` runs? And a negative number stays as it is.")
+    require(not is_([0, 0]), "Your numbers are 0. Are the patches on while `model(b)` runs? And a negative number "
+                             "stays as it is.")
     require(is_(right),
             f"It should be {[round(share, 3) for share in right]}; your function returns "
             f"{[round(share, 3) for share in got]}.")

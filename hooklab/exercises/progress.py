@@ -108,7 +108,7 @@ def tries(path: Path) -> list[dict[str, Any]]:
     if broken: warnings.warn(f"{left_out.format(path)} left out.", stacklevel=2)
     return found
 
-
+# %% ../../nbs/lib/exercises/progress.ipynb #72224758
 @cache
 def is_no_file(path: Path): warnings.warn(f"Progress is not kept: {path} is no file.", stacklevel=3)
 
