@@ -43,7 +43,7 @@ def _same(a: list, b: list) -> np.ndarray:
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #e83e6a40
 def fits(a: Features, b: Features) -> np.ndarray:
-    "A number for each two calls: the more speaks for it that they are the same, the greater; -inf if they cannot be."
+    "A number for each two calls: the more speaks for it that they are the same, the greater; -inf where nothing can."
     spread = max(a.spread, b.spread)
     same_kind = _same(a.kind, b.kind)
     same_name = _same(a.name, b.name)
@@ -140,7 +140,10 @@ def _surroundings(a: Features, b: Features, left: tuple[list, list], pairs: list
         inside[np.ix_(rows, columns)] += 1
     most = np.maximum.outer([a.n_inside[call] for call in left_a], [b.n_inside[call] for call in left_b])
     partner_of_b = {other: other for other in partner.values()}
-    def innermost(call, known): return next((known[outer] for outer in call.around() if outer in known), None), call.kind
+    def innermost(call, of):
+        "The innermost call around that has a partner, and the class."
+        return next((of[outer] for outer in call.around() if outer in of), None), call.kind
+
     around = _same([innermost(call, partner) for call in left_a], [innermost(call, partner_of_b) for call in left_b])
     return AROUND*around + INSIDE*inside/np.maximum(most, 1)
 
@@ -197,8 +200,10 @@ def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
         score[i, j] = value
     pairs = best_alignment(score)
     pairs += _out_of_order(score, pairs)
-    pairs = _one_partner_each(a, b, fit, pairs)
-    while more := _by_surroundings(a, b, fit, pairs): pairs = more
+    more = _one_partner_each(a, b, fit, pairs)
+    while more:
+        pairs = more
+        more = _by_surroundings(a, b, fit, pairs)
     return pairs
 
 
