@@ -110,8 +110,9 @@ def test_a_model_that_runs_itself_from_a_layer(net, x, tool):
         inner.append(2)
 
     with TOOLS[tool](net, lambda call: names.append(call.name) if len(inner) == 2 else None):
-        net.second.register_forward_pre_hook(again)
+        handle = net.second.register_forward_pre_hook(again)
         net(x)
+        handle.remove()
     assert names == [name for name in expected if name in names] and names[-1] == expected[-1]
     assert nothing_on(net)
 
