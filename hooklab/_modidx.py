@@ -3908,6 +3908,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
             'hooklab.hooks.files': { 'hooklab.hooks.files._begin': ('lib/hooks/files.html#_begin', 'hooklab/hooks/files.py'),
                                      'hooklab.hooks.files._lock': ('lib/hooks/files.html#_lock', 'hooklab/hooks/files.py'),
                                      'hooklab.hooks.files._refuse': ('lib/hooks/files.html#_refuse', 'hooklab/hooks/files.py'),
+                                     'hooklab.hooks.files._remove': ('lib/hooks/files.html#_remove', 'hooklab/hooks/files.py'),
                                      'hooklab.hooks.files._short': ('lib/hooks/files.html#_short', 'hooklab/hooks/files.py'),
                                      'hooklab.hooks.files.remove_unfinished': ( 'lib/hooks/files.html#remove_unfinished',
                                                                                 'hooklab/hooks/files.py'),
