@@ -52,7 +52,7 @@ def _begin(target: Path, begun: list[Path]) -> BinaryIO:
     "A new file beside `target`, which is locked; its name is the last one in `begun`, before it is there."
     while True:
         begun.append(target.with_name(f".{_short(target.name)}.{os.getpid()}-{next(_numbers)}.unfinished"))
-        try: f = open(begun[-1], "xb")
+        try: f = begun[-1].open("xb")
         except FileExistsError:  # of a process with the same number, on another machine
             begun.pop()
             continue

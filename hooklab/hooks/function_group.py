@@ -64,7 +64,7 @@ class FunctionGroup(Group):
         if self.now.running and runs_already(self.root):
             self.now.set_aside()
             take_off(self.mode)
-        elif self.can_leave(): return super().close(*self.leaving)
+        elif can_leave(self): return super().close(*self.leaving)
         else: self.stop()  # Ctrl-C leaves the last pass unfinished
         if self.leaving: return
         super().begin_pass()
@@ -89,12 +89,7 @@ class FunctionGroup(Group):
         if self.now.running: return
         if self.now.around: return have_on(self.now.back())
         self.pass_ends()
-        if self.can_leave() and sys.exc_info()[0] is None: super().close(*self.leaving)
-
-    def can_leave(self) -> bool:
-        "Was it asked to close, and are the layers around that at an end? Only their own thread can switch its mode off."
-        here = self.asked_in is vars(self.now)
-        return self.leaving is not None and (here or not self.asked_in["running"])
+        if can_leave(self) and sys.exc_info()[0] is None: super().close(*self.leaving)
 
     def compiled_begins(self):
         self.now.compiled.append(len(self.now.running))
@@ -160,6 +155,12 @@ class FunctionGroup(Group):
         self.stop()
         self.compiled, self.fast, self.to_attach = {}, {}, []
         super().let_go()
+
+# %% ../../nbs/lib/hooks/function-group.ipynb #62ebb735
+def can_leave(group: FunctionGroup) -> bool:
+    "Was it asked to close, and have the layers around that ended? Only their own thread can switch its mode off."
+    here = group.asked_in is vars(group.now)
+    return group.leaving is not None and (here or not group.asked_in["running"])
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #65e6c72f
 def layers_within(model: nn.Module, names: Any) -> set[str] | None:

@@ -48,7 +48,7 @@ def nothing_on(m):
     "off again", "again off", "again", "off again off", "off new", "new off", "off new again", "off again again",
     "again new off again", "part off", "off part", "off thread", "thread off"])
 def test_whatever_is_done_inside_a_call(net, x, tool, steps):
-    """In the first call: the hook goes off, the model or a part of it runs again, here or in a thread, a new hook comes."""
+    "In the first call: the hook goes off, a new one comes, the model or a part of it runs again, here or in a thread."
     plain, put_on, others, seen = net(x), TOOLS[tool], [], []
 
     def inside(call):
@@ -157,7 +157,8 @@ def test_two_hooks_that_take_each_other_off(net, x):
     first, second = looks(net, one), looks(net, two)
     assert torch.equal(net(x), plain)
     assert first.removed or second.removed
-    first.remove(), second.remove()
+    first.remove()
+    second.remove()
     assert nothing_on(net)
 
 

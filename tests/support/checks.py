@@ -117,12 +117,14 @@ def outdated_outputs(saved: Path, fresh: Path, notebook: Path) -> list[str]:
 
 
 # What a shell, Python and the loader of programs say when a command fails; 0 and 1 are answers of a command that ran.
-FAILED = re.compile(r"command not found|: not found$|No such file or directory|Permission denied|cannot access|can't open file|"
-                    r"No module named|ModuleNotFoundError|unrecognized arguments|(?i:exit (?:code|status)):? *(?!0\b|1\b)-?\d+|"
-                    r"^Traceback \(most recent call last\)|^\w*: error: |Segmentation fault|^Killed$|core dumped", re.M)
+FAILED = re.compile(r"command not found|: not found$|No such file or directory|Permission denied|cannot access|"
+                    r"can't open file|No module named|ModuleNotFoundError|unrecognized arguments|"
+                    r"(?i:exit (?:code|status)):? *(?!0\b|1\b)-?\d+|^Traceback \(most recent call last\)|"
+                    r"^\w*: error: |Segmentation fault|^Killed$|core dumped", re.M)
 SPOKEN = re.compile(r"^Traceback \(most recent call last\)|command not found", re.M)
 ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", re.M)
-COMMAND = re.compile(r"^\s*(?:[\w, ]+= *)?!|^%%(?:bash|sh|script|cmd|system)\b|^\s*%(?:run|sx|system)\b|\bsubprocess\.|\bos\.system\b", re.M)
+COMMAND = re.compile(r"^\s*(?:[\w, ]+= *)?!|^%%(?:bash|sh|script|cmd|system)\b|^\s*%(?:run|sx|system)\b|"
+                     r"\bsubprocess\.|\bos\.system\b", re.M)
 COLORS = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -140,7 +142,8 @@ def failed_commands(path: Path) -> list[str]:
             text = text.replace("\r\n", "\n")
             if output["output_type"] == "error": said = f"{output['ename']}: {output['evalue']}"
             else:
-                patterns = [FAILED if is_command else SPOKEN] + [ERROR]*(output.get("name") == "stderr")
+                patterns = [FAILED if is_command else SPOKEN]
+                if output.get("name") == "stderr": patterns.append(ERROR)
                 hit = next(filter(None, (pattern.search(text) for pattern in patterns)), None)
                 if not hit: continue
                 said = text[text.rfind("\n", 0, hit.start()) + 1:].splitlines()[0]

@@ -144,8 +144,9 @@ def _surroundings(a: Features, b: Features, left: tuple[list, list], pairs: list
         "The innermost call around that has a partner, and the class."
         return next((of[outer] for outer in call.around() if outer in of), None), call.kind
 
-    around = _same([innermost(call, partner) for call in left_a], [innermost(call, partner_of_b) for call in left_b])
-    return AROUND*around + INSIDE*inside/np.maximum(most, 1)
+    of_a = [innermost(call, partner) for call in left_a]
+    of_b = [innermost(call, partner_of_b) for call in left_b]
+    return AROUND*_same(of_a, of_b) + INSIDE*inside/np.maximum(most, 1)
 
 
 def _by_surroundings(a: Features, b: Features, fit: np.ndarray, pairs: list) -> list[tuple[int, int]]:
@@ -283,7 +284,7 @@ def _check_few(a: ModelPass, b: ModelPass):
     n, m = len(a.calls), len(b.calls)
     if n*m <= MOST_FITS: return
     raise ValueError(f"the reference has {n:,} calls of layers and the candidate {m:,}, in another order or of other "
-                     "shapes: too many to find out which is which (compare fewer layers with names=, or shorter inputs)")
+                     "shapes: too many to pair (compare fewer layers with names=, or shorter inputs)")
 
 
 def paired(a: ModelPass, b: ModelPass, pairs: Pairs = None) -> list[Pair]:
