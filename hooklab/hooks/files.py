@@ -48,16 +48,22 @@ def remove_unfinished(folder: Path, name: str | None = None):
                 os.unlink(entry.path)
 
 
-def _begin(target: Path) -> tuple[Path, BinaryIO]:
-    "A new file beside `target`, which is locked."
-    new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+def _begin(target: Path, begun: list[Path]) -> BinaryIO:
+    "A new file beside `target`, which is locked; its name is the last one in `begun`, before it is there."
     while True:
-        unfinished = target.with_name(f".{_short(target.name)}.{os.getpid()}-{next(_numbers)}.unfinished")
-        try: f = os.fdopen(os.open(unfinished, new, 0o666), "wb")
-        except FileExistsError: continue  # of a process with the same number, on another machine
+        begun.append(target.with_name(f".{_short(target.name)}.{os.getpid()}-{next(_numbers)}.unfinished"))
+        try: f = begun[-1].open("xb")
+        except FileExistsError:  # of a process with the same number, on another machine
+            begun.pop()
+            continue
         with suppress(OSError): _lock(f, wait=True)  # some disks have no locks; what is left there stays
-        if unfinished.exists(): return unfinished, f
+        if begun[-1].exists(): return f
         f.close()  # another writer took it for a leftover before it was locked
+
+
+def _remove(begun: list[Path]):
+    for unfinished in begun:
+        with suppress(OSError): unfinished.unlink()
 
 # %% ../../nbs/lib/hooks/files.ipynb #5c1e7a90
 WHAT_TO_DO = {
@@ -75,7 +81,7 @@ def whole_file(
     then: str = "", # What to do after an error, for its text; by default what suits the kind of error
 ) -> Iterator[BinaryIO]: # The file, open for writing
     "A file to write to. It has its name only after the `with` has ended without an error."
-    path, unfinished = Path(path), None
+    path, begun = Path(path), []
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device, such as /dev/stdout
             with open(path, "wb") as f: yield f
@@ -83,20 +89,21 @@ def whole_file(
         target = Path(os.path.realpath(path))
         _refuse(target)
         remove_unfinished(target.parent, target.name)
-        unfinished, f = _begin(target)
-        with f:
+        with _begin(target, begun) as f:
             yield f
             f.flush()
-            with suppress(OSError): os.chmod(unfinished, stat.S_IMODE(target.stat().st_mode))  # if there is an old file
+            with suppress(OSError): os.chmod(begun[-1], stat.S_IMODE(target.stat().st_mode))  # if there is an old file
             os.fsync(f.fileno())  # on the disk, before it has its name
             if not fcntl: f.close()
-            os.replace(unfinished, target)
+            os.replace(begun[-1], target)
     except OSError as e:
         advice = f". {advice}" if (advice := then or WHAT_TO_DO.get(e.errno)) else ""
         raise OSError(e.errno, printable(f"could not write {path} ({e.strerror or e}){advice}")) from e
     finally:
-        if unfinished:
-            with suppress(OSError): unfinished.unlink()
+        try: _remove(begun)
+        except BaseException:  # Ctrl-C
+            _remove(begun)
+            raise
 
 
 def _refuse(target: Path):

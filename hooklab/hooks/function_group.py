@@ -15,11 +15,11 @@ from torch import nn
 from torch.overrides import _push_mode
 
 from .copies import HookWarning
-from .function_mode import FunctionMode, call_name, in_a_call_of, take_off, wanted_functions
+from .function_mode import FunctionMode, call_name, have_on, in_a_call_of, take_off, wanted_functions
 from .group import Group
 from .layer_hook import check_layers
 from .names import printable
-from .running import CompiledLayer, Now, RunningLayer
+from .running import CompiledLayer, Now, RunningLayer, runs_already
 from .select import compiled_parts, first_few, layers, layers_that_fit, nearest, runs, unwrap
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #62ebb734
@@ -29,6 +29,7 @@ class FunctionGroup(Group):
     sees_reruns = False  # whether it also looks at layers that checkpointing runs again
     warned = False  # whether the warning about a call that cannot be looked at has been given
     leaving = None  # how it was asked to close inside a call: it then closes when the layers around that have ended
+    asked_in = None  # what ran in the thread in which it was asked
 
     def __init__(
         self,
@@ -60,8 +61,12 @@ class FunctionGroup(Group):
     def part_begins(self, name: str): "Called when a layer begins that was called, and not by the model."
 
     def begin_pass(self):
-        if self.leaving: return super().close(*self.leaving)
-        self.stop()  # Ctrl-C leaves the last pass unfinished
+        if self.now.running and runs_already(self.root):
+            self.now.set_aside()
+            take_off(self.mode)
+        elif can_leave(self): return super().close(*self.leaving)
+        else: self.stop()  # Ctrl-C leaves the last pass unfinished
+        if self.leaving: return
         super().begin_pass()
         self.pass_begins()
 
@@ -82,8 +87,9 @@ class FunctionGroup(Group):
         self.now.ends()
         self.switch()
         if self.now.running: return
+        if self.now.around: return have_on(self.now.back())
         self.pass_ends()
-        if self.leaving and sys.exc_info()[0] is None: super().close(*self.leaving)
+        if can_leave(self) and sys.exc_info()[0] is None: super().close(*self.leaving)
 
     def compiled_begins(self):
         self.now.compiled.append(len(self.now.running))
@@ -95,7 +101,7 @@ class FunctionGroup(Group):
 
     def switch(self):
         "Have torch ask the mode in this thread while a layer runs that can be looked into."
-        on = self.now.can_look and not self.trial
+        on = self.now.can_look and not self.trial and not self.leaving
         if on == self.now.on: return
         self.now.on = on
         if on: _push_mode(self.mode)
@@ -115,9 +121,12 @@ class FunctionGroup(Group):
         elsewhere = self.within is not None and layer not in self.within
         if self.leaving or elsewhere or function in now.inside or not now.running: return run()  # Ctrl-C: none runs
         self.reached.add(function)
-        now.inside.append(function)
+        inside = now.inside
+        inside.append(function)
         try: return self.called((layer, function, now.next_number(layer, function)), args, kwargs, run)
-        finally: now.inside.pop()
+        finally:
+            inside.pop()
+            while now.inside is not inside and now.around: now.back()  # Ctrl-C has ended a pass inside the call
 
     def left_alone(self, where: tuple[str, str, int], error: Exception):
         "Warn, once, about a call that cannot be looked at. It does not stop the model."
@@ -132,7 +141,9 @@ class FunctionGroup(Group):
     def close(self, report, in_context=False):
         """Take everything off. Inside a call that the mode has passed on it is done later, because torch puts the mode
         back after that call: when the layers have ended or, after an error in one, before the next pass."""
-        if (self.now.inside or self.now.bodies) and in_a_call_of(self.mode): self.leaving = report, in_context
+        now = self.now
+        if (now.inside or now.bodies or now.around) and in_a_call_of(self.mode):
+            self.leaving, self.asked_in = (report, in_context), vars(now)
         else: super().close(report, in_context)
 
     def stop(self):
@@ -144,6 +155,12 @@ class FunctionGroup(Group):
         self.stop()
         self.compiled, self.fast, self.to_attach = {}, {}, []
         super().let_go()
+
+# %% ../../nbs/lib/hooks/function-group.ipynb #62ebb735
+def can_leave(group: FunctionGroup) -> bool:
+    "Was it asked to close, and have the layers around that ended? Only their own thread can switch its mode off."
+    here = group.asked_in is vars(group.now)
+    return group.leaving is not None and (here or not group.asked_in["running"])
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #65e6c72f
 def layers_within(model: nn.Module, names: Any) -> set[str] | None:

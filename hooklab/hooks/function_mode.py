@@ -123,7 +123,7 @@ class FunctionMode(TorchFunctionMode):
         self.group, self.plans = group, {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if torch.compiler.is_compiling(): return func(*args, **(kwargs or {}))
+        if torch.compiler.is_compiling() or self.group.closed: return func(*args, **(kwargs or {}))
         kwargs = kwargs or {}
         wanted, function, body = self.plans.get(func) or self._plan(func)
         if not wanted and body is None: return func(*args, **kwargs)
@@ -200,8 +200,9 @@ def take_off(mode: TorchFunctionMode):
 
 
 def have_on(wanted: list[TorchFunctionMode]):
-    "Switch on these modes, and off all others. Repeating it is harmless: a mode that is on stays on."
+    "Switch on these modes, but for ours that are closed, and off all others. Repeating it is harmless."
     now = _get_current_function_mode_stack()
+    wanted = [mode for mode in wanted if not (isinstance(mode, FunctionMode) and mode.group.closed)]
     same = next((i for i, (a, b) in enumerate(zip(now, wanted)) if a is not b), min(len(now), len(wanted)))
     for _ in range(len(now) - same): _pop_mode()
     for mode in wanted[same:]: _push_mode(mode)
@@ -218,9 +219,11 @@ def in_a_call_of(mode: TorchFunctionMode) -> bool:
 # %% ../../nbs/lib/hooks/function-mode.ipynb #4f6bfed8
 def stale_modes_off():
     """Switch off those of our modes that are on although no layer of their model runs in this thread: if Ctrl-C comes
-    inside torch's own code, torch may put a mode back much later, when Python frees the interrupted frames."""
+    inside torch's own code, torch may put a mode back much later, when Python frees the interrupted frames. A mode
+    that another thread has closed goes, too."""
     for mode in _get_current_function_mode_stack():
-        if isinstance(mode, FunctionMode) and not mode.group.now.running: take_off(mode)
+        if not isinstance(mode, FunctionMode): continue
+        if mode.group.closed or not mode.group.now.running: take_off(mode)
 
 # %% ../../nbs/lib/hooks/function-mode.ipynb #8a3cc377
 # What Python calls its operators, without underscores; what is not here has torch's name already.

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable
 from typing import Any
 
 # %% ../../nbs/lib/hooks/names.ipynb #5d0e7a16
-_COMMANDS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_COMMANDS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def _as_repr(found: re.Match) -> str: return repr(found[0])[1:-1]

@@ -6,11 +6,13 @@
 __all__ = []
 
 # %% ../../nbs/lib/hooks/running.ipynb #c253a045
+import sys
 import threading
 from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.overrides import _get_current_function_mode_stack
 
 from .group import Group
 from .layer_hook import LayerHook
@@ -32,6 +34,19 @@ class Now(threading.local):
         self.compiled = []  # for each compiled layer that runs, how many layers were running when it began
         self.on = False  # whether the mode is on
         self.rerun = None  # while checkpointing runs layers again: how many ran around them, and the count before
+        self.around = None  # in a pass inside a pass: all this of the one around it, and the modes that were on
+
+    def set_aside(self):
+        "A pass begins inside this one, as where a hook calls the model."
+        around = dict(vars(self)), _get_current_function_mode_stack()
+        self.__init__()
+        self.around = around
+
+    def back(self) -> list:
+        "The pass inside has ended. What was set aside goes on; the modes that were on then are returned."
+        around, modes = self.around
+        vars(self).update(around)
+        return modes
 
     @property
     def layer(self) -> str:
@@ -104,6 +119,15 @@ def may_be_fast(m: nn.Module) -> bool:
     if m.training or not torch.backends.mha.get_fastpath_enabled(): return False
     if isinstance(m, nn.MultiheadAttention) and not m.batch_first: return False
     return not (torch.is_grad_enabled() and any(p.requires_grad for p in m.parameters()))
+
+
+def runs_already(root: nn.Module) -> bool:
+    "True if the call of this model that begins is inside another one."
+    frame, n = sys._getframe(1), 0
+    while frame and n < 2:
+        n += frame.f_code is nn.Module._call_impl.__code__ and frame.f_locals.get("self") is root
+        frame = frame.f_back
+    return n == 2
 
 
 class QuietCall:

@@ -14,7 +14,7 @@ from hooklab.debug.comparing.comparing import compare
 from hooklab.features.dataset import load_features
 from hooklab.hooks.opening import OneOf, in_folder, misfit, read_json
 from hooklab.hooks.tensor_files import open_tensors
-from support.hostile import KINDS, MOST_SECONDS, WAYS, Case, Originals, bomb, outcomes
+from support.hostile import KINDS, MOST_SECONDS, WAYS, Case, Originals, bomb, facts_of, outcomes, written
 from support.portions import sample, sweep
 
 CASES = [Case(number) for number in range(500)]
@@ -129,6 +129,25 @@ def test_one_number_that_stands_for_many_takes_no_memory(tmp_path, originals):
     content = bomb("record", originals.content("record"), Huge())
     found = [*outcomes(Bomb(KINDS.index("record"), content), originals, tmp_path)]
     assert len(found) == 4 and not any(of.much or of.problem for of in found), found
+
+
+def test_more_calls_than_can_be_paired_are_refused_before_they_take_memory(tmp_path, originals, capsys):
+    "Each call of one record against each of the other would be a table of 64 million numbers."
+    from hooklab import cli
+    paths = []
+    for name, n in ("record", 8_000), ("other", 8_001):
+        file = facts_of("record", originals.content(name))
+        first, *rest = file["says"]["calls"]
+        for call in rest:
+            if call["parent"] is not None: call["parent"] += n - 1
+        said = {**first, "parent": first["parent"] + n - 1}
+        file["says"]["calls"] = [*({**said, "number": i} for i in range(n)), *rest]
+        paths.append(tmp_path/f"{name}.safetensors")
+        paths[-1].write_bytes(written("record", file))
+    with pytest.raises(SystemExit) as ended: cli.main(["compare", *map(str, paths)])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.count("\n") == 1
+    assert re.search(r"the reference has 8,\d+ calls of layers and the candidate 8,\d+, .* too many", said)
 
 
 class Bomb(Case):

@@ -4,7 +4,7 @@
 returned, at each jump backwards, when a function written in C has returned, and at each line. All places of all tools:
 `python -m tests.bench interrupts`."""
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ from torch import nn
 from torch.overrides import _get_current_function_mode_stack, _push_mode
 
 import hooklab as hl
-from support.interrupts import Signals, expected_of, interrupted, places_of
+from hooklab.hooks.files import write_file
+from support.interrupts import Interrupts, Signals, expected_of, interrupted, places_of
 from support.portions import sample, sweep
 from support.worlds import TOOLS
 
@@ -47,6 +48,19 @@ def test_an_interrupt_leaves_nothing(tool, tmp_path): check(tool, tmp_path, a_fe
 @pytest.mark.parametrize("tool", TOOLS)
 def test_an_interrupt_at_any_place_leaves_nothing(tool, tmp_path):
     check(tool, tmp_path, lambda places: sample(40, places, kind=lambda place: place.kind))
+
+
+def test_an_interrupt_while_a_file_is_written(tmp_path):
+    "At each place of it: the file is the old one or the new one, and nothing unfinished is beside it."
+    path = tmp_path/"file"
+    with Interrupts() as found: write_file(path, b"old")
+    places = [place for place in found.seen if place.file == "hooks/files.py"]
+    for place in places:
+        with Interrupts(place) as at, suppress(KeyboardInterrupt): write_file(path, b"new")
+        assert at.raised, place
+        assert path.read_bytes() in (b"old", b"new") and [*tmp_path.iterdir()] == [path], place
+        write_file(path, b"old")
+    assert len(places) > 30
 
 
 class RunsOf:

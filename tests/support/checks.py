@@ -116,6 +116,41 @@ def outdated_outputs(saved: Path, fresh: Path, notebook: Path) -> list[str]:
     return [f"{notebook}: the saved outputs of cell {', '.join(map(str, cells))} are not those of its code: run `make refresh`"] if cells else []
 
 
+# What a shell, Python and the loader of programs say when a command fails; 0 and 1 are answers of a command that ran.
+FAILED = re.compile(r"command not found|: not found$|No such file or directory|Permission denied|cannot access|"
+                    r"can't open file|No module named|ModuleNotFoundError|unrecognized arguments|"
+                    r"(?i:exit (?:code|status)):? *(?!0\b|1\b)-?\d+|^Traceback \(most recent call last\)|"
+                    r"^\w*: error: |Segmentation fault|^Killed$|core dumped", re.M)
+SPOKEN = re.compile(r"^Traceback \(most recent call last\)|command not found", re.M)
+ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", re.M)
+COMMAND = re.compile(r"^\s*(?:[\w, ]+= *)?!|^%%(?:bash|sh|script|cmd|system)\b|^\s*%(?:run|sx|system)\b|"
+                     r"\bsubprocess\.|\bos\.system\b", re.M)
+COLORS = re.compile(r"\x1b\[[\d;]*m")
+
+
+def failed_commands(path: Path) -> list[str]:
+    """Cells whose saved outputs show a command that failed, or an error that nobody meant to show.
+
+    A page that means to show an error catches it and prints it, or tags the cell `raises-exception`."""
+    found = []
+    for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"], 1):
+        tags = cell["metadata"].get("tags", [])
+        if cell["cell_type"] != "code" or "raises-exception" in tags: continue
+        is_command = COMMAND.search("".join(cell["source"]))
+        for output in cell["outputs"]:
+            text = COLORS.sub("", "".join(output.get("text", output.get("data", {}).get("text/plain", ""))))
+            text = text.replace("\r\n", "\n")
+            if output["output_type"] == "error": said = f"{output['ename']}: {output['evalue']}"
+            else:
+                patterns = [FAILED if is_command else SPOKEN]
+                if output.get("name") == "stderr": patterns.append(ERROR)
+                hit = next(filter(None, (pattern.search(text) for pattern in patterns)), None)
+                if not hit: continue
+                said = text[text.rfind("\n", 0, hit.start()) + 1:].splitlines()[0]
+            found.append(f"{path.name}, cell {number}, shows {said!r:.200}: mend the cell, then run `make refresh`")
+    return found
+
+
 def kinds(path):
     "{cell number: what it shows}; what it writes to stderr is left out, for warnings come and go with versions."
     def kind(output): return output.get("name") or sorted(output["data"])

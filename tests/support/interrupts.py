@@ -187,6 +187,7 @@ def state(world: World) -> dict[str, Any]:
             found[f"{number} {name}: gradient"] = None if p.grad is None else p.grad.tolist()
         for name, t in model.named_buffers() if world.undisturbed else ():
             found[f"{number} {name}: numbers"] = t.tolist()
+    found["unfinished files"] = [path.name for folder in world.folders for path in folder.rglob("*.unfinished")]
     if world.keeps_random: found["random numbers"] = torch.get_rng_state().tolist()
     return found
 

@@ -106,6 +106,8 @@ def work(tree, notebook, said, is_imported):
         os.chdir(tree)
         if not is_imported: forget_hooklab()
         os.environ["PYTHONPATH"] = tree
+        commands = str(Path(sys.executable).parent)  # those of this environment come first, as where it is active
+        os.environ["PATH"] = f"{commands}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         sys.path[:] = [tree, *(path for path in sys.path if path != str(Path(__file__).parent))]
         sys.argv[:] = ["nbdev-test", notebook, "--save"]
         from nbdev.test import nbdev_test

@@ -66,7 +66,7 @@ class World:
     def __init__(self, build: Callable[[], nn.Module], tmp: Path):
         torch.set_grad_enabled(True)  # a tool that failed before may have left them off
         torch.manual_seed(0)
-        self.model, self.tmp = build(), tmp
+        self.model, self.tmp, self.folders = build(), tmp, []
         self.other = copy.deepcopy(self.model)
         with torch.no_grad(): next(reversed(list(self.other.parameters()))).add_(1)
         self.models = [self.model, self.other]
@@ -83,7 +83,10 @@ class World:
             for p in m.parameters(): p.grad = None
         torch.manual_seed(1)
 
-    def folder(self) -> Path: return Path(tempfile.mkdtemp(dir=self.tmp))
+    def folder(self) -> Path:
+        self.folders.append(Path(tempfile.mkdtemp(dir=self.tmp)))
+        return self.folders[-1]
+
     def loss(self, out): return F.cross_entropy(out, self.y) if out.ndim == 2 else out.pow(2).mean()
 
     def step(self):

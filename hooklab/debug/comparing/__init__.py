@@ -5,6 +5,7 @@
     recording         `record`: one run of a model in a file, to compare later or elsewhere
     passes            run a model once, and record every call with its inputs and outputs
     spill             copies of many tensors: in memory within a budget, beyond it in a temporary file
+    properties        what is known of a call, by which its partner is found
     pairing           which call of one model is which call of another
     places            where the numbers of two models can be compared, and in which layout
     forcing           run a model with another's numbers at every place that both have

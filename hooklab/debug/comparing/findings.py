@@ -32,14 +32,6 @@ def root_of(trial: Trial) -> Stop | None:
     return next((stop for stop in trial.stops if stop.pair.is_root), None)
 
 
-def _within(call: LayerCall, other: LayerCall) -> bool:
-    "Did a call happen in the other one?"
-    around = call.parent
-    while around is not None and around is not other:
-        around = around.parent
-    return around is not None
-
-
 def _other_shapes_given(stop: Stop) -> bool:
     "Was one of the calls given a tensor of another shape than the other one?"
     theirs = {v.path: v.shape for v in stop.pair.b.inputs}
@@ -159,8 +151,8 @@ class Verdict:
     def _outermost_given_others(self, stop: Stop) -> Stop:
         "The outermost call around one of other shapes that is itself not given other shapes, as far as there is one."
         while stop.parent is None and not stop.pair.is_root and _other_shapes_given(stop):
-            call = stop.pair.b
-            outer = [other for other in self.trial.other_shapes if _within(call, other.pair.b)]
+            around = set(stop.pair.b.around())
+            outer = [other for other in self.trial.other_shapes if other.pair.b in around]
             if not outer: return stop
             stop = outer[0]
         return stop

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from .few_bits import EPS, Size, difference, eps, in_dtype, size_of
 from .forcing import run_forced
-from .pairing import Pair, kept_places
+from .pairing import Pair
 from .passes import LayerCall, ModelPass, Value
 from .places import (
     Overflow, Part, Stop, TensorPlace, exceeds, overflow, stops_of, with_containers)
+from .properties import kept_places
 from ...hooks.float64 import widened
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #ef4a1b14

@@ -11,11 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from .few_bits import numbers_at
-from .passes import LayerCall, ModelPass, Value, parameter_norms
+from .passes import LayerCall, ModelPass
+from .properties import Features, agreement, main_shape
 from ...hooks.names import printable
 from ...hooks.select import nearest
 
@@ -30,104 +28,6 @@ class Pair:
     @property
     def is_root(self) -> bool: return self.a is not None and self.a.place == ("", 0)
 
-# %% ../../../nbs/lib/debug/comparing/pairing.ipynb #165a0f94
-SAMPLE = 64
-SPREAD = {torch.float16: .05, torch.bfloat16: .05}  # by how much outputs of equal models differ; else a thousandth
-
-
-def sampled(t: Tensor) -> np.ndarray:
-    "Up to 64 numbers of `t` from places spread over it, and the root of its mean square."
-    n = t.numel()
-    if not n: return np.zeros(SAMPLE + 1)
-    places = np.linspace(0, n - 1, min(n, SAMPLE))
-    some = numbers_at(t, places.astype(int))
-    if some.is_complex(): some = some.abs()
-    found = np.zeros(SAMPLE + 1)
-    found[:len(some)] = some.double().cpu().numpy()
-    precise = t.float() if t.dtype.itemsize < 4 else t
-    norm = torch.linalg.vector_norm(precise).item()
-    found[-1] = norm/n**.5
-    return np.nan_to_num(found, posinf=1e30, neginf=-1e30)
-
-
-def kept_places(n: int, k: int) -> Tensor:
-    "Where the `k` numbers are that are kept of `n`, evenly spread."
-    return torch.arange(k)*(n - 1)//(k - 1)
-
-
-def main_value(values: list[Value]) -> Value | None:
-    "The first tensor of floating point numbers."
-    return next((v for v in values if v.is_float), None)
-
-# %% ../../../nbs/lib/debug/comparing/pairing.ipynb #fe39706f
-class Features:
-    "The properties of the calls of a pass, an array for each."
-    def __init__(self, seen: ModelPass):
-        calls = seen.calls
-        known = {}  # samples, by key
-        def sample(values):
-            v = main_value(values)
-            if v is None: return np.full(SAMPLE + 1, np.nan)
-            if v.key not in known:
-                is_known = v.sample is not None
-                known[v.key] = v.sample if is_known else sampled(seen.shelf.get(v.key))
-            return known[v.key]
-
-        self.calls = calls
-        self.output = np.stack([sample(c.output) for c in calls])
-        self.input = np.stack([sample(c.inputs) for c in calls])
-        self.shape = [_shape(c.output) for c in calls]
-        self.size = np.array([_size(shape) for shape in self.shape])
-        self.input_shape = [_shape(c.inputs) for c in calls]
-        self.kind = [c.kind for c in calls]
-        self.name = [c.name for c in calls]
-        self.end = [name.rpartition(".")[2] for name in self.name]
-        self.digits = [_numbered(name) for name in self.name]
-        self.is_leaf = np.array([not c.inner for c in calls])
-        self.weights = [parameter_norms(c) for c in calls]
-        self.norm = np.array([_whole_norm(norms) for norms in self.weights])
-        self.sizes = [_parameter_sizes(norms) for norms in self.weights]
-        self.has_weights = np.array([bool(norms) for norms in self.weights])
-        self.spread = _spread(calls)
-
-# %% ../../../nbs/lib/debug/comparing/pairing.ipynb #78dba7ef
-def _shape(values: list[Value]) -> tuple | None:
-    "The shape of the first tensor of floating point numbers."
-    v = main_value(values)
-    if v is None: return None
-    return v.shape
-
-
-def _size(shape: tuple | None) -> float:
-    "How many numbers a tensor of this shape has; -1 for no tensor."
-    if shape is None: return -1
-    return np.prod(shape, dtype=float)
-
-
-def _numbered(name: str) -> tuple[str, ...]:
-    "The parts of a name that are numbers."
-    return tuple(part for part in name.split(".") if part.isdigit())
-
-
-def _whole_norm(norms: list[tuple[int, float]]) -> float:
-    "The norm of all parameters, from the size and the squared norm of each."
-    squares = [square for _, square in norms]
-    return sum(squares)**.5
-
-
-def _parameter_sizes(norms: list[tuple[int, float]]) -> tuple[int, ...]:
-    "How many numbers each parameter has, the smallest first."
-    sizes = [size for size, _ in norms]
-    return tuple(sorted(sizes))
-
-
-def _spread(calls: list[LayerCall]) -> float:
-    "By how much the outputs of equal models may differ."
-    spreads = []
-    for c in calls:
-        spreads += [SPREAD.get(v.dtype, 1e-3) for v in c.output if v.is_float]
-    return max(spreads, default=1e-3)
-
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #0466d837
 LEAST_FIT = 4.  # what a pair must have at least: the kind and one more property, or the values
 
@@ -141,19 +41,9 @@ def _same(a: list, b: list) -> np.ndarray:
     return codes_a[:, None] == codes_b[None]
 
 
-def agreement(a: np.ndarray, b: np.ndarray, spread: float) -> np.ndarray:
-    "Which samples agree, as a table; False where there is nothing to compare."
-    square_a = (a*a).sum(1)[:, None]
-    square_b = (b*b).sum(1)[None]
-    apart = square_a + square_b - 2*a@b.T
-    most = spread**2 + 1e-12
-    with np.errstate(invalid="ignore"):
-        near = apart <= most*np.maximum(square_a, square_b)
-    return near & (square_a > 0) & (square_b > 0)
-
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #e83e6a40
 def fits(a: Features, b: Features) -> np.ndarray:
-    "A number for each two calls: the more speaks for it that they are the same, the greater."
+    "A number for each two calls: the more speaks for it that they are the same, the greater; -inf where nothing can."
     spread = max(a.spread, b.spread)
     same_kind = _same(a.kind, b.kind)
     same_name = _same(a.name, b.name)
@@ -164,7 +54,7 @@ def fits(a: Features, b: Features) -> np.ndarray:
     both_leaves = a.is_leaf[:, None] == b.is_leaf[None]
     has_words = np.array([not end.isdigit() for end in a.end])
     says_much = has_words[:, None] | same_kind  # a name such as `3` says little of layers of two classes
-    score = 2.*same_kind
+    score = np.float32(2)*same_kind
     score += np.where(says_much, 3, 1)*same_name
     score += 1*same_end
     score += .5*_same(a.digits, b.digits)
@@ -175,9 +65,9 @@ def fits(a: Features, b: Features) -> np.ndarray:
     score += np.where(both_leaves, 1, -2)
     score += _fit_of_weights(a, b, spread)
     is_namesake = same_name & says_much & same_shape
-    score = np.maximum(score, LEAST_FIT*is_namesake)
+    np.maximum(score, LEAST_FIT, out=score, where=is_namesake)
     can_be_same = same_size | (same_name & same_kind)
-    return np.where(can_be_same, score, 0)
+    return np.where(can_be_same, score, -np.inf)
 
 
 def _fit_of_weights(a: Features, b: Features, spread: float) -> np.ndarray:
@@ -190,15 +80,17 @@ def _fit_of_weights(a: Features, b: Features, spread: float) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         near = np.abs(norm_a - norm_b) <= most*np.maximum(norm_a, norm_b)
     alike = _same(a.sizes, b.sizes)
-    of_alike = np.where(near, 8, 1)
-    of_both = np.where(alike, of_alike, -2)
-    return np.where(has_a & has_b, of_both, 0) - 5*(has_a ^ has_b)
+    of_alike = np.where(near, np.int8(8), np.int8(1))
+    score = np.where(alike, of_alike, np.int8(-2))
+    score[~(has_a & has_b)] = 0
+    score[has_a ^ has_b] = -5
+    return score
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #01196659
 def best_alignment(score: np.ndarray) -> list[tuple[int, int]]:
     "The pairs in the order of both whose scores have the greatest sum."
     n, m = score.shape
-    best = np.zeros((n + 1, m + 1))
+    best = np.zeros((n + 1, m + 1), score.dtype)
     for i in range(n):
         here = np.maximum(best[i, 1:], best[i, :-1] + score[i])
         best[i + 1, 1:] = np.maximum.accumulate(here)
@@ -229,6 +121,48 @@ def _out_of_order(score: np.ndarray, pairs: list[tuple[int, int]]) -> list[tuple
         take(i, j)
     return found
 
+# %% ../../../nbs/lib/debug/comparing/pairing.ipynb #c1e0a7d3
+AROUND = 2.  # what it counts that the calls around two calls of one class are a pair
+INSIDE = 6.  # what it counts that all calls inside two calls are pairs; less, if not all are
+
+
+def _surroundings(a: Features, b: Features, left: tuple[list, list], pairs: list) -> np.ndarray:
+    "How much the pairs around and inside two calls speak for it that they are the same, for those that are left."
+    known = [(a.calls[-1], b.calls[-1]), *((a.calls[i], b.calls[j]) for i, j in pairs)]  # the models are a pair
+    partner = dict(known)
+    left_a, left_b = ([seen.calls[i] for i in some] for seen, some in zip((a, b), left))
+    row = {call: i for i, call in enumerate(left_a)}
+    column = {call: j for j, call in enumerate(left_b)}
+    inside = np.zeros((len(row), len(column)))
+    for one, other in known:
+        rows = [row[call] for call in one.around() if call in row]
+        columns = [column[call] for call in other.around() if call in column]
+        inside[np.ix_(rows, columns)] += 1
+    most = np.maximum.outer([a.n_inside[call] for call in left_a], [b.n_inside[call] for call in left_b])
+    partner_of_b = {other: other for other in partner.values()}
+    def innermost(call, of):
+        "The innermost call around that has a partner, and the class."
+        return next((of[outer] for outer in call.around() if outer in of), None), call.kind
+
+    of_a = [innermost(call, partner) for call in left_a]
+    of_b = [innermost(call, partner_of_b) for call in left_b]
+    return AROUND*_same(of_a, of_b) + INSIDE*inside/np.maximum(most, 1)
+
+
+def _by_surroundings(a: Features, b: Features, fit: np.ndarray, pairs: list) -> list[tuple[int, int]]:
+    "The pairs, and more of them among the calls that are left; nothing if there are no more."
+    left_a = sorted({*range(len(a.calls) - 1)} - {i for i, _ in pairs})
+    left_b = sorted({*range(len(b.calls) - 1)} - {j for _, j in pairs})
+    if not left_a or not left_b: return []
+    score = fit[np.ix_(left_a, left_b)] + _surroundings(a, b, (left_a, left_b), pairs)
+    score[score < LEAST_FIT] = 0
+    found = best_alignment(score)
+    found += _out_of_order(score, found)
+    more = [*pairs, *((left_a[i], left_b[j]) for i, j in found)]
+    more = _one_partner_each(a, b, fit, more)
+    return more if len(more) > len(pairs) else []
+
+
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #cbd9f044
 def _by_name_and_weights(a: Features, b: Features) -> list[tuple[int, int]]:
     "Calls of layers with the same name, class and parameters that run once, in whatever order."
@@ -255,7 +189,8 @@ def _by_name_and_weights(a: Features, b: Features) -> list[tuple[int, int]]:
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #d1e86da8
 def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
     "Pairs of calls, found by their properties."
-    score = fits(a, b)
+    fit = fits(a, b)
+    score = fit.copy()
     score[-1] = 0  # the models themselves are a pair
     score[:, -1] = 0
     score[score < LEAST_FIT] = 0
@@ -266,13 +201,22 @@ def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
         score[i, j] = value
     pairs = best_alignment(score)
     pairs += _out_of_order(score, pairs)
+    more = _one_partner_each(a, b, fit, pairs)
+    while more:
+        pairs = more
+        more = _by_surroundings(a, b, fit, pairs)
+    return pairs
+
+
+def _one_partner_each(a: Features, b: Features, score: np.ndarray, pairs: list) -> list[tuple[int, int]]:
+    "The pairs without those that give a name two partners."
     weight = defaultdict(float)
     for i, j in pairs:
         weight[a.name[i], b.name[j]] += score[i, j]
     heaviest_first = sorted(weight, key=weight.get, reverse=True)
     partner_of_a = {}
     partner_of_b = {}
-    for name, other in heaviest_first:  # each name has one partner
+    for name, other in heaviest_first:
         if name in partner_of_a or other in partner_of_b: continue
         partner_of_a[name] = other
         partner_of_b[other] = name
@@ -285,7 +229,7 @@ def _by_structure(a: Features, b: Features) -> list[tuple[int, int]]:
 def _same_structure(a: ModelPass, b: ModelPass) -> bool:
     "Did both call the same layers, of the same classes, with the same shapes?"
     def structure(seen):
-        return [(c.place, c.kind, _shape(c.output)) for c in seen.calls]
+        return [(c.place, c.kind, main_shape(c.output)) for c in seen.calls]
 
     return structure(a) == structure(b)
 
@@ -332,11 +276,23 @@ def _entries_correspond(a: Features, b: Features, i: int, j: int, spread: float)
     return a.sizes[i] == b.sizes[j] or a.name[i] == b.name[j]
 
 # %% ../../../nbs/lib/debug/comparing/pairing.ipynb #9a00e3dd
+MOST_FITS = 5e7  # a table of so many numbers, and what is computed on the way, takes one to two gigabytes
+
+
+def _check_few(a: ModelPass, b: ModelPass):
+    "Raise an error if there are too many calls for a table."
+    n, m = len(a.calls), len(b.calls)
+    if n*m <= MOST_FITS: return
+    raise ValueError(f"the reference has {n:,} calls of layers and the candidate {m:,}, in another order or of other "
+                     "shapes: too many to pair (compare fewer layers with names=, or shorter inputs)")
+
+
 def paired(a: ModelPass, b: ModelPass, pairs: Pairs = None) -> list[Pair]:
     "Every call of both, with its partner if it has one, in the order of the run."
     chosen = {} if pairs is None else _chosen(a, b, pairs)
     if _same_structure(a, b) and not chosen:
         return [Pair(one, other) for one, other in zip(a.calls, b.calls)]
+    _check_few(a, b)
     one = Features(a)
     other = Features(b)
     partners = list(chosen.values())

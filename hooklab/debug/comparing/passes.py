@@ -10,7 +10,7 @@ import copy
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from threading import get_ident
@@ -68,6 +68,13 @@ class LayerCall:
 
     @property
     def place(self) -> tuple[str, int]: return self.name, self.number
+
+    def around(self) -> Iterator["LayerCall"]:
+        "The calls in which it happened, from the inside out."
+        call = self.parent
+        while call is not None:
+            yield call
+            call = call.parent
 
     def __repr__(self):
         def shapes_of(values): return ", ".join(f"{v.path} {list(v.shape)}".strip() for v in values)

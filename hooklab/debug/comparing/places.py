@@ -298,10 +298,8 @@ def stops_of(pairs: Iterable[Pair], a: ModelPass, b: ModelPass) -> tuple[list[St
         else: other_shapes.append(stop)
     by_call = {stop.pair.b: stop for stop in found}
     for stop in found + other_shapes:
-        call = stop.pair.b.parent
-        while call is not None and call not in by_call:
-            call = call.parent
-        stop.parent = by_call.get(call)
+        around = (by_call[call] for call in stop.pair.b.around() if call in by_call)
+        stop.parent = next(around, None)
     return found, other_shapes
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ... import __version__
 from .fingerprints import layer_facts
 from .losses import local_losses, losses, seeded
-from .pairing import SAMPLE, kept_places, main_value, sampled
+from .properties import SAMPLE, kept_places, main_value, sampled
 from .few_bits import equal_bits, numbers_at
 from .passes import (
     PLAIN, LayerCall, ModelPass, Value, layers_watched, parameter_norms, run_pass)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from .few_bits import Size, equal_bits, numbers_in
 from .judging import Losses
 from .passes import LayerCall, ModelPass, Value, layers_watched
-from .pairing import SAMPLE, kept_places
+from .properties import SAMPLE, kept_places
 from .recording import decoded, keys_in
 from .spill import Shelf
 from ...hooks.float64 import out_of_float64

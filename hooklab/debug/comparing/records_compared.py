@@ -41,9 +41,7 @@ def losses_without_partner(trial: Trial) -> dict[LayerCall | None, float]:
     found = defaultdict(float)
     for call in trial.a.calls:
         if call in paired: continue
-        around = call.parent
-        while around is not None and around not in paired:
-            around = around.parent
+        around = next((outer for outer in call.around() if outer in paired), None)
         for v in call.output:
             if v not in alone: continue
             lost, _ = alone[v]

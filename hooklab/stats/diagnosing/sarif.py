@@ -53,14 +53,14 @@ def result_of(finding: Finding, ids: list[str], run: str) -> dict[str, Any]:
         "ruleId": finding.what,
         "ruleIndex": ids.index(finding.what),
         "level": LEVELS[finding.sure],
-        "message": {"text": printable(text)},
+        "message": {"text": printable(text).replace("](", r"\](")},  # no name is a link: a viewer shows the brackets
         "properties": {"sure": finding.sure, "steps": list(finding.steps), "follows": finding.follows},
     }
     if finding.seen_by:
-        result["properties"]["seen by"] = list(finding.seen_by)
+        result["properties"]["seen by"] = list(map(printable, finding.seen_by))
     location, layers = {}, []
     for layer in finding.layers:
-        layers.append({"fullyQualifiedName": layer, "kind": "member"})
+        layers.append({"fullyQualifiedName": printable(layer), "kind": "member"})
     if layers: location["logicalLocations"] = layers
     if run:
         location["physicalLocation"] = {"artifactLocation": {"uri": uri_of(run)}}

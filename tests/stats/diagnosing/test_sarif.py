@@ -1,5 +1,6 @@
 "A diagnosis as SARIF 2.1.0: what the format demands, what of a finding is where, and files that are no runs."
 import json
+import unicodedata
 
 import pytest
 import torch
@@ -77,6 +78,28 @@ def test_help_is_an_address_where_the_site_is_known():
 
 def test_what_was_not_judged_is_told():
     assert checked(sarif(SICK))["properties"]["not judged"] == ["gradients; record them"]
+
+
+def every_text(log):
+    if isinstance(log, str): yield log
+    elif isinstance(log, dict | list):
+        for name in log: yield from every_text(log[name] if isinstance(log, dict) else name)
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2Jb", "\u202eevil", "x\u200f\u061cy", "\u2066a\u2069", "two\nlines", "\x9b31m",
+                                  "\ud800", "[a](javascript:alert(1))", "![a](http://b/c.png)", "[a](0)"])
+def test_names_are_shown_and_nothing_obeys_them(name):
+    "In no text of the log, wherever the name comes from: a layer, a process, a file, what is said of it."
+    finding = Finding("dead units", [name, f"body.{name}"], (3, 3), "possible", f"Of {name}.", f"Look at {name}.",
+                      seen_by=[name])
+    log = sarif(Diagnosis([finding], 10, 6, [name]), name)
+    checked(log)
+    result = log["runs"][0]["results"][0]
+    for text in every_text(log):
+        assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl") for c in text), text
+        assert result["message"]["text"].count("](") == result["message"]["text"].count(r"\](")
+    if "](" in name: assert name.replace("](", r"\](") in result["message"]["text"]
+    json.dumps(log, ensure_ascii=False).encode("utf-8")
 
 
 def test_a_run_without_numbers_is_no_success():
