@@ -211,7 +211,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
     def autosave(
         self,
         path: str | Path, # As in `save`; each process has its own file, such as run-0-of-4.safetensors
-        seconds: float = 60., # The shortest time between two saves
+        seconds: float = 60., # The shortest time between two saves, or 20 times what the last one took
     ) -> Self: # Itself
         "Save the record to a file from time to time, so that it survives if the run is killed."
         if has_own_hook(self):
@@ -230,10 +230,15 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
     @classmethod
     def for_diagnosis(
         cls,
+        *unnamed: Any, # Nothing: the model is for `on`
         **options: Any, # Options of `ActivationStats` that should differ
     ) -> Self: # To pass to `diagnose`, during the run or after it
         """A record with everything a diagnosis needs. The first 100 steps take 1.15 times as long (median of ten
         workloads; 3.6 times for the smallest, with steps of 1/7 ms); later steps take 1.06 times as long."""
+        if unnamed:
+            raise TypeError(f"for_diagnosis takes options by name, and got a {class_name(unnamed[0])}. The model comes "
+                            "afterwards: ActivationStats.for_diagnosis().on(model); a learner finds it by itself: "
+                            "Learner(…, cbs=ActivationStats.for_diagnosis())")
         stats = cls(**{"grads": True, "include_paramless": True, "samples": True, "loop": True, "turns": 10} | options)
         stats.updates_too = stats.attention_too = True
         return stats

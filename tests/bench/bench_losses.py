@@ -26,7 +26,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, permutations
 from statistics import median
 from typing import Any
 
@@ -182,8 +182,8 @@ def gap_of_sum(own: Own, step: int, found: list[torch.Tensor]) -> float:
 def gaps(rows: list[dict], own: Own) -> dict[str, float]:
     "How far norms and cosines are off; a row that is missing or too much is infinitely far."
     norms = {(row["step"], row["layer"], row["loss"]): row["norm"] for row in rows if row["norm"] != 0}
-    cosines = {(row["step"], row["layer"], frozenset((row["loss"], other))): row[f"cosine {other}"] for row in rows
-               for other in own.names() if row.get(f"cosine {other}") is not None}
+    cosines = {(row["step"], row["layer"], frozenset(pair)): cosine for row in rows
+               for pair in permutations(own.names(), 2) if (cosine := row.get(f"cosine {', '.join(pair)}")) is not None}
     true_cosines = {(step, layer, frozenset(pair)): cosine for (step, layer, *pair), cosine in own.cosines.items()}
     true_norms = {key: norm for key, norm in own.norms.items() if norm != 0}
     return {"norms": gap(norms, true_norms, relative=True), "cosines": gap(cosines, true_cosines)}

@@ -68,6 +68,17 @@ def are_same(a, b): return all(map(torch.equal, a.state_dict().values(), b.state
 # ---------------------------------------------------------------- the numbers
 
 
+def test_rows_call_the_cosines_as_the_table_does():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    with hl.compare_losses(model, every=1) as parts:
+        out = model(torch.rand(5, 3))
+        parts(rec=out.square().mean(), size=out.abs().mean(), kl=out.exp().mean())
+    named = {name for row in parts.rows() for name in row if name.startswith("cosine")}
+    assert named == {"cosine rec, size", "cosine rec, kl", "cosine size, kl"} and all(name in str(parts) for name in named)
+    both = {row["loss"]: row["cosine size, kl"] for row in parts.rows() if row["layer"] == "0" and row["loss"] != "rec"}
+    assert both["size"] == both["kl"] and not any("cosine size, kl" in row for row in parts.rows() if row["loss"] == "rec")
+
+
 def test_norms_and_cosines_are_those_of_autograd():
     model = Heads()
     losses = losses_of(model, *batch())
@@ -85,7 +96,7 @@ def test_norms_and_cosines_are_those_of_autograd():
         others = [g for of, g in right["ce"].items() if of.rpartition(".")[0] == row["layer"]]
         if row["loss"] == "ce" or not mine or not others: continue
         other = torch.cat([g.flatten().double() for g in others])
-        assert row["cosine ce"] == pytest.approx(F.cosine_similarity(flat, other, 0).item(), abs=1e-6)
+        assert row[f"cosine ce, {row['loss']}"] == pytest.approx(F.cosine_similarity(flat, other, 0).item(), abs=1e-6)
     total.backward()
     layers = {name: [p.grad for p in m.parameters(recurse=False)] for name, m in model.named_modules()}
     squares = parts.history.products[0].sum((1, 2))
