@@ -6457,6 +6457,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                                             'hooklab/stats/diagnosing/compared_loss_faults.py'),
                                                                'hooklab.stats.diagnosing.compared_loss_faults.outweighs': ( 'lib/stats/diagnosing/compared-loss-faults.html#outweighs',
                                                                                                                             'hooklab/stats/diagnosing/compared_loss_faults.py'),
+                                                               'hooklab.stats.diagnosing.compared_loss_faults.slowed': ( 'lib/stats/diagnosing/compared-loss-faults.html#slowed',
+                                                                                                                         'hooklab/stats/diagnosing/compared_loss_faults.py'),
                                                                'hooklab.stats.diagnosing.compared_loss_faults.span': ( 'lib/stats/diagnosing/compared-loss-faults.html#span',
                                                                                                                        'hooklab/stats/diagnosing/compared_loss_faults.py'),
                                                                'hooklab.stats.diagnosing.compared_loss_faults.swings': ( 'lib/stats/diagnosing/compared-loss-faults.html#swings',
