@@ -141,9 +141,9 @@ def slowed(history, one: str, other: str) -> Iterator[Seen]:
     if by_chance or max(for_one, for_other) > SLOWED or gives_way(history, i, j) or gives_way(history, j, i): return
     cosines = history.cosines(one, other).nanmedian(0).values
     layers = [name for name, cosine in zip(history.names, cosines.tolist()) if cosine < 0]
-    yield Seen(layers, span(history), "note", f"{one} and {other} pull against each other (cosines down to "
-               f"{cosines.nan_to_num().min():.2f}): a step does {for_one:.0%} for {one} and {for_other:.0%} for {other} "
-               "of what its own gradient would do.", losses=(one, other))
+    yield Seen(layers, span(history), "note", f"{one} and {other} pull against each other (cosines down "
+               f"to {cosines.nan_to_num().min():.2f}): a step does {for_one:.0%} for {one} and {for_other:.0%} for "
+               f"{other} of what its own gradient would do.", losses=(one, other))
 
 
 def blocked(history, j: int, i: int, first: int) -> bool:

@@ -118,8 +118,8 @@ class LossHistory(KeptSteps):
         return [(one, other) for i, one in enumerate(losses) for other in losses[i + 1:]]
 
     def table(self) -> list[dict[str, Any]]:
-        """A row for each step, layer and loss: its norm, its fraction, and its cosine with each other loss, called as in
-        the printed table. Only plain values, None where there is none, for `pandas.DataFrame` or JSON."""
+        """A row for each step, layer and loss: its norm, its fraction, and its cosine with each other loss, called as
+        in the printed table. Only plain values, None where there is none, for `pandas.DataFrame` or JSON."""
         losses, norms, fractions = self.losses, self.norms().tolist(), self.fractions().tolist()
         cosines = {pair: self.cosines(*pair).tolist() for pair in self.pairs}
         values, found = self.values.tolist(), []
