@@ -3,7 +3,7 @@
 The map; a room imports only from those above it:
 
     explanation    the layer, the kind, the repairs, as text and for programs
-    scene          which layers an error has ended, and what they were given, from its traceback
+    scene          which layers an error has ended, what they were given, and what the model returned before
     walk           the forward pass once more, up to the error: which layer or function made each tensor
     sizes          which sizes a layer has, and the same layer with another one
     repairs        one change of a layer, an input or a line of code, tried in a run that leaves nothing behind
@@ -11,6 +11,8 @@ The map; a room imports only from those above it:
     inputs         changes of what the model, or a function, is given
     operations     changes where two tensors meet: additions, products, attention, positions
     reasons        errors without a repair: devices, indices, batches of one, and those of the backward pass
+    loss_calls     a call of a loss that failed, what it wants, and other calls of it
+    loss_errors    errors of a loss: what it got and from which layer, and the call that runs
     investigating  runs the model up to its error, and tries the changes
     explaining     puts an explanation into a note on the error
 """

@@ -6,6 +6,7 @@
 __all__ = ['ExplainErrors', 'explain_errors']
 
 # %% ../../nbs/lib/errors/explaining.ipynb #d7ad9cbf
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Self
@@ -17,6 +18,7 @@ from hooklab.hooks.layer_hook import LayerHook, listen
 from hooklab.hooks.putting_back import safe_exit
 from hooklab.hooks.select import is_scripted, not_a_model, runs, unwrap
 from hooklab.errors.explanation import Explanation
+from hooklab.errors.scene import noted
 
 # %% ../../nbs/lib/errors/explaining.ipynb #f375e915
 def note_on(
@@ -24,13 +26,14 @@ def note_on(
     model: nn.Module, # The model
     last: tuple | None = None, # What the model was called with last: positional arguments, and keyword arguments
     more: str = "", # To add to the note
+    outputs: deque | None = None, # What the model returned last, as `noted` notes it
 ) -> Explanation | None: # None if nothing is known
     "Explain an error in a note on it, once. Nothing that goes wrong in here takes the place of the error."
     known = getattr(error, "explanation", None)
     if known is not None and any(str(known) in note for note in error.__notes__): return known
     with suppress(Exception):
         from hooklab.errors.investigating import explained  # slow to import: only once something has failed
-        found = explained(error, model, last)
+        found = explained(error, model, last, outputs)
         if found is None: return None
         error.explanation = found
         error.add_note(f"\n{found}{more}")
@@ -48,10 +51,13 @@ def explaining(model: nn.Module) -> Iterator[None]:
 
 
 class LastCall(LayerHook):
-    "Keeps what the model was called with last."
+    "Keeps what the model was called with last, and notes what it returned."
     eager_only = True
     def enters(self, given, rerun):
         if not rerun: self.group.last = given
+
+    def left(self, output, rerun):
+        if not rerun: self.group.outputs.append(noted(output))
 
 # %% ../../nbs/lib/errors/explaining.ipynb #4443d942
 class ExplainErrors:
@@ -63,17 +69,17 @@ class ExplainErrors:
 
     def __enter__(self) -> Self:
         self.group = Group("explain_errors", with_kwargs=True)
-        self.group.last = None
+        self.group.last, self.group.outputs = None, deque(maxlen=8)  # a loss may be of several calls
         model = unwrap(self.model)
         if runs(model) and not is_scripted(model): listen(LastCall, {"the model": model}, self.group)
         return self
 
     @safe_exit
     def __exit__(self, exc_type, error, traceback):
-        last = self.group.last
+        last, outputs = self.group.last, self.group.outputs
         self.group.close(report=False)
-        self.group.last = None
-        if isinstance(error, Exception): self.explanation = note_on(error, self.model, last)
+        self.group.last = self.group.outputs = None
+        if isinstance(error, Exception): self.explanation = note_on(error, self.model, last, outputs=outputs)
 
 
 def explain_errors(

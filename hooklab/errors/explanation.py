@@ -21,7 +21,7 @@ class Explanation:
     layer: str # The innermost layer, as `named_modules` calls it; empty for the forward of the model itself
     kind: str # What it is about, such as `features`; empty if that is unknown
     text: str # What happened, in a sentence or two
-    repairs: list[Any] = field(default_factory=list) # With each of these changes the whole forward pass ran
+    repairs: list[Any] = field(default_factory=list) # With each of these the whole forward pass, or the loss, ran
     certain: bool = False # Is the first of them the only one that ran, of all that were thought of?
 
     @property

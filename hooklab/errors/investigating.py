@@ -9,13 +9,15 @@ __all__ = []
 import math
 import time
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
 from io import StringIO
 from threading import RLock
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from hooklab.hooks.distributed import in_processes
@@ -27,9 +29,10 @@ from hooklab.errors.repairs import Repair, run_again
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.inputs import dtypes, joins, layouts, reshapes
 from hooklab.errors.operations import additions, attention_masks, heads, picture_sizes, positions, products
+from hooklab.errors.loss_errors import of_loss
 from hooklab.errors.reasons import of_call, reason_of
 from hooklab.errors.scene import EndedCall, ended_calls
-from hooklab.errors.walk import Made, Walk, walking
+from hooklab.errors.walk import Made, Walk, from_where, walking
 
 # %% ../../nbs/lib/errors/investigating.ipynb #2a0b668e
 SECONDS, MOST = 5., 3  # for trying repairs; how many are listed
@@ -59,18 +62,6 @@ def tried(failure: Failure) -> tuple[list[Repair], bool]: # Those that run, and 
     return found, True
 
 # %% ../../nbs/lib/errors/investigating.ipynb #6117e128
-def from_where(failure: Failure, t: Tensor) -> str:
-    "Where a tensor comes from, in words."
-    made = failure.walk.origin(t)
-    if made is None: return ""
-    if made.how == "input": return f" from the input `{made.name}`"
-    if made.how == "parameter": return f", the parameter `{f'{made.layer}.{made.name}' if made.layer else made.name}`"
-    near = next((one for one in made.ancestors() if one.how == "layer"), None)
-    layer = near and f"`{near.name}` ({type(failure.layer(near.name)).__name__})"
-    if made.how == "layer": return f" from {layer}"
-    return f" from {made.name}" + (f" of what {layer} returned" if near else "")
-
-
 def factors(made: Made | None, n: int) -> str: # As in ` = 4×6×6`
     "Of which sizes a flattened one is the product."
     if made is None or not made.parents or len(made.parents[0].shape) <= len(made.shape): return ""
@@ -82,9 +73,9 @@ def what_happened(failure: Failure) -> str:
     "What met, and where it came from."
     call, walk = failure.call, failure.walk
     for size, t, takes, got in wrong_sizes(failure):
-        found = f"{got}{factors(walk.origin(t), got)}{from_where(failure, t)}"
+        found = f"{got}{factors(walk.origin(t), got)}{from_where(walk, t)}"
         return f"{of_call(call)} takes {takes} {unit_of(size.name)} and got {found}."
-    parts = [shape_text(t) + from_where(failure, t) for t in failure.given[:4]]
+    parts = [shape_text(t) + from_where(walk, t) for t in failure.given[:4]]
     if failure.called is not None: return f"In {of_call(call)}, `{failure.called.name}` got {' and '.join(parts)}."
     return f"{of_call(call)} got {' and '.join(parts) or 'no tensor'}."
 
@@ -107,20 +98,23 @@ def in_silence() -> Iterator[None]:
 ONE_AT_A_TIME = RLock()  # what is switched off for a run belongs to the process
 
 
-def explained(error: Exception, model: nn.Module, last: tuple | None = None) -> Explanation | None:
+def explained(
+    error: Exception, model: nn.Module, last: tuple | None = None, outputs: deque | None = None,
+) -> Explanation | None:
     "What is known of an error that was raised by a model, or by what follows it."
     traceback = error.__traceback__  # grows if the same error is raised again
     try:
-        with ONE_AT_A_TIME: return _explained(error, model, last)
+        with ONE_AT_A_TIME: return _explained(error, model, last, outputs or deque())
     finally: error.__traceback__ = traceback
 
 
-def _explained(error: Exception, model: nn.Module, last: tuple | None) -> Explanation | None:
+def _explained(error: Exception, model: nn.Module, last: tuple | None, outputs: deque) -> Explanation | None:
     calls = ended_calls(error, model)
     can_run = can_run_again(error, model)
     with in_silence(): reason = reason_of(error, calls, model, last if can_run else None)
     if reason is not None and not is_counted(error, calls): return Explanation(*reason)
-    if not calls: return None
+    if not calls:
+        with in_silence(): return of_loss(error, model, last if can_run else None, outputs)
     plain = Explanation(*reason) if reason else of_shapes(calls[-1])
     if not can_run: return plain
     with in_silence(), suppress(Exception):
@@ -128,6 +122,8 @@ def _explained(error: Exception, model: nn.Module, last: tuple | None) -> Explan
         if failure is None: return plain
         repairs, are_all = tried(failure)
         if reason and not repairs: return plain
+        loss = None if repairs else of_loss(error, model, None, outputs, failure)
+        if loss is not None: return replace(loss, layer=failure.call.name)
         kind = repairs[0].kind if repairs else kind_of(failure)
         certain = are_all and len(repairs) == 1 and repairs[0].is_of_size and kind != "positions"
         return Explanation(failure.call.name, kind, what_happened(failure), repairs, certain)

@@ -6,13 +6,17 @@
 __all__ = []
 
 # %% ../../nbs/lib/errors/scene.ipynb #889c9fb8
+import weakref
+from collections import deque
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from hooklab.hooks.select import named_layers, unwrap
+from hooklab.hooks.tree import tensors
 
 # %% ../../nbs/lib/errors/scene.ipynb #9ad3bca3
 class EndedCall(NamedTuple):
@@ -59,3 +63,34 @@ def locals_of(error: BaseException, *functions: str) -> dict[str, Any]: # Empty 
     for frame in frames(error):
         if frame.f_code.co_name in functions: found = dict(frame.f_locals)
     return found
+
+# %% ../../nbs/lib/errors/scene.ipynb #b7f0a3d2
+Noted = list[tuple[weakref.ref, int | None]]  # of each tensor; the number is that of its node in the graph
+
+
+def noted(output: Any) -> Noted:
+    "The tensors of an output, without holding them."
+    found = (output,) if isinstance(output, Tensor) else tensors(output)
+    return [(weakref.ref(t), node and node._sequence_nr()) for t in found for node in (t.grad_fn,)]
+
+
+def which(t: Tensor, outputs: deque[Noted], most: int = 500) -> tuple[int, bool] | None:
+    "Which output of the model a tensor is, and whether it is just that or made from it."
+    known = [(i, ref(), node) for call in reversed(outputs) for i, (ref, node) in enumerate(call)]
+    for i, out, _ in known:
+        if out is t: return i, True
+    for i, out, _ in known:
+        if out is not None and shares(out, t): return i, False
+    of_node = {node: i for i, _, node in reversed(known) if node is not None}
+    todo, seen = deque([t.grad_fn]), set()
+    while todo and len(seen) < most:
+        node = todo.popleft()
+        if node is None or node in seen: continue
+        if node._sequence_nr() in of_node: return of_node[node._sequence_nr()], False
+        seen.add(node)
+        todo += [before for before, _ in node.next_functions]
+    return None
+
+
+def shares(a: Tensor, b: Tensor) -> bool:
+    return a.layout == b.layout == torch.strided and a.untyped_storage()._cdata == b.untyped_storage()._cdata

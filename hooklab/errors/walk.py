@@ -167,3 +167,14 @@ def walking(model: nn.Module, walk: Walk) -> Iterator[Walk]:
     with closing(WalkGroup(walk), report=False) as group:
         listen(WalkedLayer, named, group)
         with walk: yield walk
+
+def from_where(walk: Walk, t: Tensor) -> str:
+    "Where a tensor comes from, in words."
+    made = walk.origin(t)
+    if made is None: return ""
+    if made.how == "input": return f" from the input `{made.name}`"
+    if made.how == "parameter": return f", the parameter `{f'{made.layer}.{made.name}' if made.layer else made.name}`"
+    near = next((one for one in made.ancestors() if one.how == "layer"), None)
+    layer = near and (f"`{near.name}` ({type(part(walk.model, near.name)).__name__})" if near.name else "the model")
+    if made.how == "layer": return f" from {layer}"
+    return f" from {made.name}" + (f" of what {layer} returned" if near else "")

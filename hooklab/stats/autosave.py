@@ -26,13 +26,13 @@ from .records.recorded import Records
 # %% ../../nbs/lib/stats/autosave.ipynb #28e5ccdc
 class Autosave:
     "Keeps the record of a run in a file while it goes on. `ActivationStats.autosave` makes one."
-    share = .05 # The fraction of the time that saving may take
+    share = .05 # The fraction of the time that saving may take, while the run goes on
 
     def __init__(
         self,
         stats: Any, # The `ActivationStats`
         path: str | Path, # The file; with several processes, each writes its own beside it
-        seconds: float = 60., # The shortest time between two saves
+        seconds: float = 60., # The shortest time between two saves, or 20 times what the last one took
     ):
         self.path = Path(path)
         folder = self.path.absolute().parent

@@ -300,7 +300,19 @@ def test_a_patch_is_not_overwritten_by_layers_that_work_in_place():
     net, value = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)), torch.tensor([-1., 1, -1, 1])
     with edit_output(net[0], patch(value)): assert net(torch.randn(2, 4)).sum() == 4
     assert value.tolist() == [-1, 1, -1, 1]
-    with edit_output(net[0], patch(torch.ones(5))), pytest.raises(RuntimeError, match="expanded size"): net(torch.randn(2, 4))
+    with edit_output(net[0], patch(torch.ones(5))), pytest.raises(ValueError, match="replaces 2×4, and .* of 5 "): net(torch.randn(2, 4))
+
+
+def test_a_patch_that_does_not_fit_says_what_is_replaced():
+    net, whole = nn.Sequential(nn.Linear(4, 6), nn.Tanh()), torch.ones(3, 5, 6)
+    x, at = torch.randn(3, 5, 4), (slice(None), 2)
+    with edit_output(net[0], patch(whole, at=at)), pytest.raises(ValueError) as raised: net(x)
+    assert "patch replaces 3×6, and its value of 3×5×6 cannot be spread over that; with at=" in str(raised.value)
+    with edit_output(net[0], patch(whole[at], at=at)): assert (net(x)[at] == torch.tanh(torch.ones(()))).all()
+    with edit_output(net[0], patch(torch.ones(2))), pytest.raises(ValueError) as raised: net(x)
+    assert str(raised.value).endswith("of 2 cannot be spread over that")
+    for fits in torch.ones(()), torch.ones(6), torch.ones(5, 1), torch.ones(1, 5, 6):
+        with edit_output(net[0], patch(fits)): net(x)
 
 
 # Gradients, modes, compilers

@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ import hooklab as hl
 import hooklab.stats.autosave
 from hooklab.hooks.attached import hooks_on
 from hooklab.stats.autosave import Autosave
+from hooklab.stats.records.recorded import Records
 from hooklab.stats.records.run_log import LOGGED
 from support import killed
 from support.forks import forked
@@ -77,6 +79,28 @@ def test_the_file_has_what_was_recorded_after_each_step_and_at_the_end(tmp_path,
     stats.save(tmp_path/"by_hand.safetensors")
     assert file.read_bytes() == (tmp_path/"by_hand.safetensors").read_bytes()
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".safetensors"] == []
+
+
+def test_saves_take_a_twentieth_of_the_time_at_most(tmp_path, monkeypatch):
+    "A clock of the test; each save takes a tenth of a second on it."
+    now, saves = [100.], []
+    monkeypatch.setattr(hooklab.stats.autosave, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    def save(noted, file):
+        saves.append(now[0])
+        now[0] += .1
+    monkeypatch.setattr(Records, "save", save)
+    model, optimizer = make()
+    with hl.ActivationStats().on(model, optimizer) as stats: train(model, optimizer, [0], stats)
+    for seconds, apart in (0, 2.1), (.5, 2.1), (5., 5.):
+        saves.clear()
+        saver = Autosave(stats, tmp_path/"run.safetensors", seconds)
+        for _ in range(120):  # steps of a tenth of a second
+            saver.update()
+            if saver.writing is not None: saver.writing.join()
+            now[0] += .1
+        between = [after - before for before, after in zip(saves, saves[1:])]
+        assert len(between) >= 2 and all(apart - 1e-6 <= gap <= apart + .2 for gap in between), (seconds, between)
+        saver.close()
 
 
 def test_a_copy_is_of_one_moment_although_it_is_written_while_the_run_goes_on(tmp_path, monkeypatch):

@@ -1267,3 +1267,10 @@ def test_what_cannot_be_looked_at_under_a_transform_is_left_out_and_does_not_sto
             s.step()
     assert all(torch.equal(alone[name], recorded[name]) for name in p)
     assert s.history.values("n").tolist() == [[20, 20], [0, 0], [20, 20]]
+
+
+def test_a_record_for_a_diagnosis_takes_no_model_by_position():
+    for wrong in nn.Linear(2, 2), torch.optim:
+        with pytest.raises(TypeError, match=r"got a \w+\. The model comes afterwards: .*_diagnosis\(\)\.on\(model\)"):
+            hl.ActivationStats.for_diagnosis(wrong)
+    assert hl.ActivationStats.for_diagnosis(turns=3).turns == 3

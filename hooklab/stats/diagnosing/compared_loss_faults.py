@@ -107,6 +107,8 @@ TOGETHER = .1  # the median cosine of two losses that pull the same way
 A_FEW = 1/3  # of the layers that both reach
 
 
+SLOWED = .75  # of what its own gradient would do for a loss: with losses of the same pull, a cosine of -0.25
+CHANCE = 2.5  # standard deviations of the sum of random signs
 HELPED = .25  # of what its own gradient would do for a loss
 COUNTS = .05  # of the values of both: a smaller one is meant to give way
 FALLEN = .3  # of its first values; a loss that begins at less of its later ones had to rise
@@ -126,6 +128,22 @@ def gives_way(history, j: int, i: int) -> bool:
     other_early, other_late = early_and_late(other)
     small = (own.abs()/(own.abs() + other.abs())).nanmedian() <= COUNTS
     return bool(small or own[0] < FALLEN*late and other_late < other_early)
+
+
+def slowed(history, one: str, other: str) -> Iterator[Seen]:
+    "Two losses of which each takes from the other a part of what its own gradient would do, in the model as a whole."
+    i, j = history.losses.index(one), history.losses.index(other)
+    products = history.products.nansum(1)
+    does = torch.stack([1 + products[:, i, j]/products[:, k, k] for k in (i, j)])
+    signs = products[:, i, j].sign()
+    by_chance = signs.nansum() > -CHANCE*signs.isfinite().sum()**.5  # losses that are unrelated: one sign or the other
+    for_one, for_other = does.nanmedian(1).values.tolist()
+    if by_chance or max(for_one, for_other) > SLOWED or gives_way(history, i, j) or gives_way(history, j, i): return
+    cosines = history.cosines(one, other).nanmedian(0).values
+    layers = [name for name, cosine in zip(history.names, cosines.tolist()) if cosine < 0]
+    yield Seen(layers, span(history), "note", f"{one} and {other} pull against each other (cosines down "
+               f"to {cosines.nan_to_num().min():.2f}): a step does {for_one:.0%} for {one} and {for_other:.0%} for "
+               f"{other} of what its own gradient would do.", losses=(one, other))
 
 
 def blocked(history, j: int, i: int, first: int) -> bool:
@@ -156,7 +174,9 @@ def fight(run) -> Iterator[Seen]:
         median = cosines.nanmedian(1).values
         fights = (begins >= 0) & torch.tensor([
             bool(row[max(first, 0):].nanmedian() < AGAINST) for row, first in zip(cosines, begins.tolist())])
-        if not fights.any(): continue
+        if not fights.any():
+            yield from slowed(history, one, other)
+            continue
         few = bool(fights.sum() <= max(1, A_FEW*shared.sum()))
         odd = few and bool((median[shared & ~fights] > TOGETHER).any())
         priced = gives_way(history, i, j) or gives_way(history, j, i)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hooklab.drawing import axes_for, ink, label_ends, line_colours, name_ticks, say_instead, size_in_inches
 from hooklab.hooks.names import printable
-from hooklab.stats.records.loss_history import LossHistory
+from hooklab.stats.records.loss_history import LossHistory, cosine_of
 
 # %% ../../../nbs/lib/stats/losses/loss-report.ipynb #f606d39c
 SHOWN = 30  # layers in a table
@@ -28,7 +28,7 @@ def table_of(history: LossHistory) -> str:
     norms = median_of(history.norms())
     fractions = norms/norms.nansum(1, keepdim=True)
     cosines = [median_of(history.cosines(one, other)) for one, other in history.pairs]
-    cells = [("layer", *history.losses, *(f"cosine {one}, {other}" for one, other in history.pairs))]
+    cells = [("layer", *history.losses, *(cosine_of(*pair) for pair in history.pairs))]
     for k, name in enumerate(history.names[:SHOWN]):
         cells.append((printable(name or "(model)"), *(as_percent(x) for x in fractions[k].tolist()),
                       *(as_cosine(c[k].item()) for c in cosines)))

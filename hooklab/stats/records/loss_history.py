@@ -20,6 +20,9 @@ from hooklab.stats.records.history import KeptSteps
 TENSORS = "loss_products", "losses_reach", "losses_shrink", "loss_values"  # the names in a file
 
 
+def cosine_of(one: str, other: str) -> str: return f"cosine {one}, {other}"
+
+
 @dataclass
 class Pulls:
     "What the gradients of the losses were in one step."
@@ -115,21 +118,17 @@ class LossHistory(KeptSteps):
         return [(one, other) for i, one in enumerate(losses) for other in losses[i + 1:]]
 
     def table(self) -> list[dict[str, Any]]:
-        """A row for each step, layer and loss: its norm, its fraction, and its cosine with each other loss. Only plain
-        values, None where there is none, for `pandas.DataFrame` or JSON."""
+        """A row for each step, layer and loss: its norm, its fraction, and its cosine with each other loss, called as
+        in the printed table. Only plain values, None where there is none, for `pandas.DataFrame` or JSON."""
         losses, norms, fractions = self.losses, self.norms().tolist(), self.fractions().tolist()
-        cosines = {}
-        for one, other in self.pairs:
-            cosines[one, other] = cosines[other, one] = self.cosines(one, other).tolist()
+        cosines = {pair: self.cosines(*pair).tolist() for pair in self.pairs}
         values, found = self.values.tolist(), []
         for i, step in enumerate(self.steps):
             for k, layer in enumerate(self.names):
                 for j, loss in enumerate(losses):
                     row = {"step": step, "layer": layer, "loss": loss, "value": values[i][j], "norm": norms[i][k][j],
                            "fraction": fractions[i][k][j]}
-                    for other in losses:
-                        if other != loss:
-                            row[f"cosine {other}"] = cosines[loss, other][i][k]
+                    row |= {cosine_of(*pair): of[i][k] for pair, of in cosines.items() if loss in pair}
                     found.append({name: None if x != x else x for name, x in row.items()})
         return found
 

@@ -19,6 +19,7 @@ RECENT, LEAST = 40, 20  # steps that say what is usual, and how many there must 
 REMEMBERED = 80  # steps of which it is known how far they were from the usual
 SHORTLY = 9  # steps whose median is reported as the number before
 MEMORY = 150  # steps for which an earlier jump is remembered
+TINY = .01  # of the first numbers, or of norms that were usual earlier: less means little
 TIMES = 1.5  # times the median: what rises by less is no spike; together with the other one 1.2
 
 
@@ -29,7 +30,7 @@ def middle(values: Iterable[float]) -> float:
 
 def little(values: Iterable[float]) -> float: # Differences far below the first numbers mean little
     first = [abs(x) for x in values if math.isfinite(x)][:LEAST]
-    return max(.01*middle(first or [1.]), 1e-30)
+    return max(TINY*middle(first or [1.]), 1e-30)
 
 
 @dataclass
@@ -57,6 +58,7 @@ class Usual:
         self.least = little(values)
         self.recent = deque(maxlen=RECENT)  # compared
         self.lately = deque(maxlen=SHORTLY)  # as they are
+        self.highest = 0.  # the largest median of a few that came one after another
         self.remembered = deque(maxlen=REMEMBERED)  # distances
         self.jumps = deque(maxlen=8)  # row and distances
         self.outside = []  # since when it is outside
@@ -74,7 +76,8 @@ class Usual:
             return Jump(value, before, math.inf, math.inf, math.inf)
         farthest = self._farthest(row)*self._few
         if self.in_logs:
-            times = math.exp(min(self.compared(value) - usual, 50))
+            is_tiny = value < TINY*self.highest  # as in a run that has converged
+            times = 1. if is_tiny else math.exp(min(self.compared(value) - usual, 50))
             return Jump(value, before, times, distances/self._few, distances/farthest)
         beyond = math.log1p(max(distances, 0))/math.log1p(farthest)
         times = value/max(usual, self.least) if self.is_positive else math.inf
@@ -119,6 +122,7 @@ class Usual:
             self.remembered.append(jump.distances*self._few)
         self.recent.append(self.compared(value))
         self.lately.append(value)
+        if len(self.lately) == SHORTLY: self.highest = max(self.highest, middle(self.lately))
         if jump is None and len(self.recent) >= LEAST:
             self.remembered.extend(self._distances(self.recent))
 

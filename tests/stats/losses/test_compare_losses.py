@@ -1,5 +1,6 @@
 "`compare_losses`: its numbers, that it leaves everything alone, and what it says."
 import json
+import math
 import warnings
 from functools import reduce
 from operator import add
@@ -15,6 +16,8 @@ from torch.utils.checkpoint import checkpoint
 import hooklab as hl
 from hooklab.hooks.gradient import APART
 from hooklab.stats.losses import pulls
+from hooklab.stats.losses.comparing_losses import findings_in
+from hooklab.stats.records.loss_history import LossHistory, Pulls
 from support.processes import failures_in_two
 
 
@@ -68,6 +71,18 @@ def are_same(a, b): return all(map(torch.equal, a.state_dict().values(), b.state
 # ---------------------------------------------------------------- the numbers
 
 
+def test_rows_call_the_cosines_as_the_table_does():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    with hl.compare_losses(model, every=1) as parts:
+        out = model(torch.rand(5, 3))
+        parts(rec=out.square().mean(), size=out.abs().mean(), kl=out.exp().mean())
+    named = {name for row in parts.rows() for name in row if name.startswith("cosine")}
+    assert named == {"cosine rec, size", "cosine rec, kl", "cosine size, kl"}
+    assert all(name in str(parts) for name in named)
+    both = {row["loss"]: row.get("cosine size, kl") for row in parts.rows() if row["layer"] == "0"}
+    assert both["size"] == both["kl"] and both["size"] is not None and both["rec"] is None
+
+
 def test_norms_and_cosines_are_those_of_autograd():
     model = Heads()
     losses = losses_of(model, *batch())
@@ -85,7 +100,7 @@ def test_norms_and_cosines_are_those_of_autograd():
         others = [g for of, g in right["ce"].items() if of.rpartition(".")[0] == row["layer"]]
         if row["loss"] == "ce" or not mine or not others: continue
         other = torch.cat([g.flatten().double() for g in others])
-        assert row["cosine ce"] == pytest.approx(F.cosine_similarity(flat, other, 0).item(), abs=1e-6)
+        assert row[f"cosine ce, {row['loss']}"] == pytest.approx(F.cosine_similarity(flat, other, 0).item(), abs=1e-6)
     total.backward()
     layers = {name: [p.grad for p in m.parameters(recurse=False)] for name, m in model.named_modules()}
     squares = parts.history.products[0].sum((1, 2))
@@ -232,6 +247,47 @@ def test_losses_that_fight_in_one_layer_are_told():
     assert finding.layers == ["first"] and finding.losses == ("wide", "narrow") and finding.sure == "likely"
     assert "against it (cosine -" in finding.evidence
     assert "losses fight" in repr(parts) and finding.page == "lib/faults/losses.html#losses-fight"
+
+
+def history_of(cosines, values=(1., 1.), ratio=1.):
+    "Two losses in two layers that pull like this in each step; `ratio` is how much harder the second one pulls."
+    history = LossHistory(["a", "b"], 1024)
+    for step, cosine in enumerate(cosines):
+        products = torch.tensor([[1., cosine*ratio], [cosine*ratio, ratio**2]]).double().expand(2, 2, 2)
+        history.add(Pulls(("one", "other"), products, torch.ones(2, 2, dtype=torch.bool), torch.full((2, 2), math.nan),
+                          torch.tensor(values)), step)
+    return history
+
+
+def test_losses_that_slow_each_other_are_a_note():
+    g = torch.Generator().manual_seed(0)
+    some = (-.36 + .1*torch.randn(24, generator=g)).tolist()
+    (finding,) = findings_in(history_of(some))
+    assert (finding.what, finding.sure, finding.layers) == ("losses fight", "note", ["a", "b"])
+    assert "of what its own gradient would do" in finding.evidence and "6" in finding.evidence
+    some[3] = some[9] = .3  # batches differ
+    assert [one.sure for one in findings_in(history_of(some))] == ["note"]
+    by_chance = [x*(-1)**i for i, x in enumerate(some)]
+    assert not findings_in(history_of(by_chance)) and not findings_in(history_of([-.36]*4))
+    assert not findings_in(history_of([-.2]*24)) and not findings_in(history_of(some, ratio=5.))
+    assert not findings_in(history_of(some, values=(1., .01)))  # a penalty gives way
+
+
+def test_labels_that_contradict_each_other_in_one_head():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 24), nn.Tanh(), nn.Linear(24, 4))
+    x, y = torch.randn(400, 6), torch.arange(400) % 4
+    optimizer = torch.optim.SGD(model.parameters(), .2)
+    with hl.compare_losses(model, every=5) as parts:
+        for step in range(100):
+            of = torch.arange(step*50, step*50 + 50) % 400
+            out = model(x[of])
+            loss = parts(right=F.cross_entropy(out, y[of]), shifted=F.cross_entropy(out, (y[of] + 1) % 4))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    found = [one for one in parts.findings() if one.what == "losses fight"]
+    assert found and found[0].losses == ("right", "shifted")
 
 
 def test_a_loss_that_outweighs_another_is_told_and_weight_decay_is_none():

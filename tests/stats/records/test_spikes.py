@@ -74,6 +74,22 @@ def test_what_is_no_spike(name):
     if min(series) >= 0: assert not steps_of(log_of(norms=series))
 
 
+def test_a_norm_that_is_tiny_beside_earlier_ones_is_no_spike():
+    "The run begins slowly, learns, and has converged: a norm of 30 times as much as rounding is still nothing."
+    slopes = [.05*i for i in range(300)] + [.05*(300 - i) for i in range(300)] + [0.]*100
+    norms = [1e-6*math.exp(x)*more for x, more in zip(slopes, noise(700))]
+    at = 640, 680
+    for step in at: norms[step] = 3e-5
+    assert steps_of(log_of(norms=norms[-100:])) == [step - 600 for step in at]  # without what was before
+    assert steps_of(log_of(norms=norms)) == []
+    norms[690] = .2  # a twentieth of the largest
+    assert steps_of(log_of(norms=norms)) == [690]
+    losses = noise(700)
+    losses[680] = 9
+    spikes = log_of(losses, norms).spikes()
+    assert [(spike.step, spike.norm is None) for spike in spikes] == [(680, True), (690, False)]
+
+
 def test_a_jump_that_stays_is_one_spike_and_usual_later():
     losses = [x*(10 if i >= 100 else 1) for i, x in enumerate(noise(300))]
     (spike,) = log_of(losses).spikes()
