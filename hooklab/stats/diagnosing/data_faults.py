@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import torch
 
-from hooklab.stats.diagnosing.evidence import (
-    LASTS, MOSTLY, SAME, Run, Seen, column, falls_well, goes_down, in_digits, lasting, mean_of, of_kind)
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SAME, Run, Seen, in_digits, lasting
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
+from hooklab.stats.diagnosing.loss_over_time import column, falls_well, goes_down, mean_of, of_kind
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #d57c1dab
 WIDE_INPUT = 20  # deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hooklab.stats.diagnosing.evidence import (
-    CLEARLY, CONSTANT, LASTS, MOSTLY, RATIO_LARGE, SAME, Run, Seen, Series, far_from_a_guess, in_digits, last_known,
-    lasting)
+from .evidence import (
+    CLEARLY, CONSTANT, LASTS, MOSTLY, RATIO_LARGE, SAME, Run, Seen, Series, in_digits, last_known, lasting)
 from .faults import NOTHING_LEFT, WEAK, WILD, fault
+from .loss_over_time import far_from_a_guess
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #22b935ef
 CLOSES = ("ReLU", "ReLU6", "Threshold")
