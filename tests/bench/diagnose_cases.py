@@ -661,6 +661,8 @@ plant("batch norm", "digits CNN, batches of 2, a norm behind the pooling", "batc
 plant("batch norm", "digits MLP, momentum 0", "batch norm", "", small_norm,
     data=nets.on(nets.digits, lambda x: 5*x + 10), change=every(batch_norms, lambda m: setattr(m, "momentum", 0.)),
     twin=small_norm(data=nets.on(nets.digits, lambda x: 5*x + 10)))
+plant("batch norm", "digits MLP, momentum 1e-5", "batch norm", "", small_norm, steps=150,
+    change=every(batch_norms, lambda m: setattr(m, "momentum", 1e-5)))
 plant("batch norm", "digits CNN, momentum 1, batches of 4", "batch norm", "", small_norm, size=4,
     change=every(batch_norms, lambda m: setattr(m, "momentum", 1.)))
 plant("batch norm", "digits CNN, all gammas 0", "batch norm, constant output, samples alike",
@@ -915,6 +917,17 @@ fine("frozen on purpose", "backbone, detached in forward", tuned(net=partial(tun
 fine("frozen on purpose", "backbone, frozen, and thawed halfway", tuned(hand=frozen_body, each=thawed), .15)
 fine("frozen on purpose", "batch norm in eval mode while the rest is tuned", tuned(net=partial(tuned_net, norm=True),
     optim=adam(5e-3), each=norms_at_rest), .15)
+plant("frozen part moves", "backbone with batch norm, in train mode", "frozen part moves", "", tuned,
+    net=partial(tuned_net, norm=True), change=frozen_body, optim=adam(5e-3),
+    twin=tuned(net=partial(tuned_net, norm=True), change=frozen_body, optim=adam(5e-3), each=norms_at_rest))
+
+
+def freezes(model, i, *_):
+    if i == 20: frozen_body(model)
+
+
+plant("frozen part moves", "backbone frozen at step 20, gradients of zeros and weight decay", "frozen part moves", "",
+    tuned, each=freezes, optim=adamw(weight_decay=.1), in_place=True)
 
 
 def lora_net(x, y) -> nn.Module:

@@ -85,7 +85,7 @@ SETTINGS = ("p", "momentum", "eps", "num_features", "track_running_stats", "affi
 LAYER = {"type": str, "leaf": bool, "library?": bool, "running_mean_moves?": bool}
 LAYER |= {f"{name}?": SETTING for name in SETTINGS}
 PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool,
-             "moved?": OneOf(bool, None), "dtype?": str}
+             "moved?": OneOf(bool, None), "driven?": bool, "dtype?": str}
 OPTIMIZER = {"type": str, "n": SIZE, "n_foreign": SIZE, "n_idle": SIZE, "twice": SIZE, "decay": {str: SETTING},
              "momentum?": SETTING, "maximize?": SETTING, "eps?": SETTING, "lr?": SETTING}
 INPUT = {"n_samples": SIZE, "n": SIZE, "floating": bool, "target?": bool}
