@@ -177,7 +177,7 @@ def had_time(m: nn.Module) -> bool:
 
 
 def left_behind(flight: TestFlight, named: dict[str, nn.Module], batches: list[dict[str, list]]) -> Iterator[Suspect]:
-    "The finding on batch norms with which the loss in eval mode is much higher than with the statistics of the batches."
+    "The finding on batch norms with which the loss in eval mode is much higher than with statistics of the batches."
     norms = {name: m for name, m in named.items() if not is_of_instances(m) and all(name in batch for batch in batches)}
     raw, apart = flight.whole[0].raw, []
     with with_buffers(flight, flight.given_buffers):
@@ -200,5 +200,5 @@ def left_behind(flight: TestFlight, named: dict[str, nn.Module], batches: list[d
     yield Suspect("batch norm", "possible", f"In eval mode the loss is {in_digits(own)}; with mean and variance of "
                   f"{'these batches' if len(batches) > 1 else 'this batch'} in place of the running ones it is "
                   f"{in_digits(again)}. Those of {first_few(layers, 4)} are up to {in_digits(most)} deviations away, "
-                  f"after {n} batches with momentum={norms[name].momentum}. `update_bn` of torch.optim.swa_utils estimates "
-                  "them again.", layers)
+                  f"after {n} batches with momentum={norms[name].momentum}. `update_bn` of torch.optim.swa_utils "
+                  "estimates them again.", layers)

@@ -49,9 +49,11 @@ def in_optimizers(flight: TestFlight) -> set[int]:
     return {id(p) for o in flight.optimizers for group in o.param_groups for p in group["params"]}
 
 
+def around(name: str) -> str: return name.rpartition(".")[0]
+
+
 def owners(flight: TestFlight, names: list[str]) -> list[str]:
     "The layers that hold these parameters; of many in one block, the block."
-    def around(name): return name.rpartition(".")[0]
     found = dict.fromkeys(around(name) or name for name in names)
     while len(found) > 6 and any("." in name for name in found):
         deepest = max(name.count(".") for name in found)
@@ -99,8 +101,7 @@ def gradients_arrive(flight: TestFlight) -> Check:
         yield no_graph(flight)
         return ""
     if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
-    idle = {}
-    found = reached(flight, flight.small, idle=idle)
+    found = reached(flight, flight.small, idle=(idle := {}))
     missing = [name for name, arrived in found.items() if arrived is False]
     if flight.optimizers:
         given = in_optimizers(flight)
@@ -115,7 +116,7 @@ def gradients_arrive(flight: TestFlight) -> Check:
     if memory: yield memory
     stuck = stuck_at_zero(flight, [name for name, arrived in found.items() if arrived is None])
     if stuck: yield stuck
-    zero = [name for name in zero if not (memory and name.rpartition(".")[0] in memory.layers)]
+    zero = [name for name in zero if not (memory and around(name) in memory.layers)]
     if zero: yield from only_zeros(flight, zero)
     yield from mostly_silent(flight, {name: units for name, units in idle.items() if found[name]})
     return ""
@@ -141,7 +142,6 @@ def given_states(flight: TestFlight, names: list[str]) -> bool:
 def without_memory(flight: TestFlight, zero: list[str]) -> Suspect | None:
     "The finding on recurrent layers whose weights for the state get zeros: the state is always zero."
     modules = dict(unwrap(flight.model).named_modules())
-    def around(name): return name.rpartition(".")[0]
     recurrent = [n for n in zero if "weight_hh" in n and isinstance(modules[around(n)], nn.RNNBase | nn.RNNCellBase)]
     if not recurrent: return None
     layers = list(dict.fromkeys(map(around, recurrent)))
@@ -194,7 +194,6 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
     ran = {name for name, _ in layer_outputs(flight, flight.batch.raw)}
     known = leaves(flight.model)
     modules = dict(unwrap(flight.model).named_modules())
-    def around(name): return name.rpartition(".")[0]
     idle = [n for n in missing if around(n) in known and around(n) not in ran]
     theirs = [n for n in idle if is_library(modules[around(around(n))])]
     own = [n for n in idle if n not in theirs]
@@ -279,9 +278,8 @@ WITH_UNITS = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
 def mostly_silent(flight: TestFlight, idle: dict[str, Tensor]) -> Iterator[Suspect]:
     "The finding on layers of which most units get no gradient and are never above zero, while some learn."
     modules = dict(unwrap(flight.model).named_modules())
-    few = {name.rpartition(".")[0]: units for name, units in idle.items()
-           if len(units) >= MANY and units.double().mean() >= DEAD}
-    few = {name: units for name, units in few.items() if isinstance(modules.get(name), WITH_UNITS)}
+    few = {around(name): units for name, units in idle.items() if len(units) >= MANY
+           and units.double().mean() >= DEAD and isinstance(modules.get(around(name)), WITH_UNITS)}
     if not few: return
     dead = dict(few)
     def note(name, m, inputs, output):

@@ -213,7 +213,7 @@ def is_sudden(run: Run) -> bool:
     lost = (behind <= SUDDEN*before) & (before > BEYOND_ROUNDING)
     return bool(lost.any()) or not len(left) or left[0] <= ALIKE**2
 
-
+# %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #c14f14de
 def first_alike(run: Run, since: int) -> tuple[list[str], bool]: # At most one layer; are all of its numbers zero?
     "The first layer whose outputs are the same for every sample from this step on, where samples were recorded."
     o = run.outputs

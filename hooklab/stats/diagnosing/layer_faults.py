@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...hooks.select import first_few
 from .evidence import (
-    CLEARLY, CONSTANT, LASTS, MOSTLY, RATIO_LARGE, SAME, Run, Seen, Series, in_digits, last_known, lasting)
+    CLEARLY, CONSTANT, LASTS, RATIO_LARGE, SAME, Run, Seen, Series, in_digits, last_known, lasting)
 from .data_faults import input_unused, samples_alike
 from .faults import NOTHING_LEFT, WEAK, WILD, fault
 from .loss_over_time import far_from_a_guess
@@ -128,8 +128,8 @@ def mostly_dead(run: Run, others: set[int]) -> Iterator[Seen]: # `others`: layer
     first = max(0, min(rows.values()) - SILENT_FOR + 1)
     yield Seen([o.names[i] for i in rows], o.span(first), "possible",
                f"Most units are dead, as a sample of units and of each batch shows: {first_few(shares, 4)}. For "
-               f"{SILENT_FOR} measured steps and more they were never above zero, so a ReLU passes nothing on, and they "
-               "get no gradient.",
+               f"{SILENT_FOR} measured steps and more they were never above zero, so a ReLU passes nothing on, and "
+               "they get no gradient.",
                "If they were so from the start, look at how biases and weights of the layer begin, and at the scale of "
                "its inputs; if they died on the way, a lower learning rate or warm-up. LeakyReLU keeps a gradient.")
 

@@ -45,11 +45,11 @@ def looks_at_loss(run: Run) -> tuple[list[list[dict]], str]: # For each step, th
 
 def are_alike(steps: list[list[dict]], guess: float) -> bool:
     "Do the passes of a step differ by chance only, in how labels or targets are spread, and in how the loss went?"
-    late = steps[len(steps)//2:]
     for place in {look.get("pass", 0) for looks in steps for look in looks}:
-        def of_place(looks): return [look for look in looks if look.get("pass", 0) == place]
-        if not .5*guess <= guess_of(sum(map(of_place, steps), [])) <= 2*guess: return False
-        apart = [loss_of(of_place(looks)) - loss_of(looks) for looks in late if of_place(looks)]
+        own = [[look for look in looks if look.get("pass", 0) == place] for looks in steps]
+        if not .5*guess <= guess_of(sum(own, [])) <= 2*guess: return False
+        pairs = [*zip(own, steps)][len(steps)//2:]  # late in the run
+        apart = [loss_of(mine) - loss_of(looks) for mine, looks in pairs if mine]
         if len(apart) >= 3 and abs(middle_of(apart)) > 3*error_of_middle(apart) + (1 - AS_A_GUESS)*guess: return False
     return True
 

@@ -85,12 +85,12 @@ def batch_norm(run: Run) -> Iterator[Seen]:
     if slow:
         momentum = max(slow.values())
         yield Seen([*slow], run.outputs.span(0), "possible",
-                   f"With momentum={momentum:g}, after {passes} batches {(1 - momentum)**passes:.1%} of the running mean "
-                   "and variance are those of the start, and eval mode uses them.", ON_MOMENTUM)
+                   f"With momentum={momentum:g}, after {passes} batches {(1 - momentum)**passes:.1%} of the running "
+                   "mean and variance are those of the start, and eval mode uses them.", ON_MOMENTUM)
 
 
-ON_MOMENTUM = ("momentum is the share of the new batch in torch, 0.1 by default; other libraries count the other way round, "
-               "and their 0.99 is 0.01 here.")
+ON_MOMENTUM = ("momentum is the share of the new batch in torch, 0.1 by default; other libraries count the other way "
+               "round, and their 0.99 is 0.01 here.")
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #b32a0853
 def woken(run: Run) -> Iterator[Seen]:
@@ -114,9 +114,10 @@ def woken(run: Run) -> Iterator[Seen]:
 @fault("frozen part moves", page="layers", rank=135, lesson="05-stats",
        symptom="A part that is frozen returns something else at the end than at the beginning.",
        look_first="`training` of the norms in the frozen part, and which parameters the optimizer has",
-       advice="Call eval() on the frozen part behind each model.train(), and leave its parameters out of the optimizer.")
+       advice="Call eval() on the frozen part behind each model.train(), and leave its parameters out of the "
+              "optimizer.")
 def frozen_part_moves(run: Run) -> Iterator[Seen]:
-    "Do statistics or weights change in a part that requires no gradient, though the program itself writes nothing there?"
+    "Do statistics or weights of a part without gradients change, though the program itself writes nothing there?"
     yield from statistics_move(run)
     driven = {name: p for name, p in run.params.items() if p.get("driven") and p["has"]}
     if not driven: return

@@ -139,9 +139,7 @@ class Looks:
             if g is None and not where: g = found.get("0")
             if g is None or g.shape != x.shape or is_wrapper(g):
                 continue
-            looks = look_at_output(step, x, g)
-            for look in looks: look.place = place
-            self.outputs += looks
+            self.outputs += look_at_output(step, x, g, place)
             return
 
     def end_step(self, step: int, loss: Any):

@@ -30,8 +30,8 @@ class OutputLook:
     output: Tensor # Some of them
     gradient: Tensor # The same rows of the gradient
     channels: bool = False # Is a row dimension 1?
-    loss: float | Tensor | None = None
     place: int = 0 # The number of its pass in the step
+    loss: float | Tensor | None = None
 
 
 def rows_of_output(x: Tensor, channels: bool) -> Tensor:
@@ -41,7 +41,7 @@ def rows_of_output(x: Tensor, channels: bool) -> Tensor:
     return x.reshape(-1, x.shape[-1])
 
 
-def look_at_output(step: int, x: Tensor, g: Tensor) -> list[OutputLook]: # For each way to see rows in it
+def look_at_output(step: int, x: Tensor, g: Tensor, place: int = 0) -> list[OutputLook]: # For each way to see rows
     "Keep some rows of an output and of its gradient."
     ways = []
     for channels in (False, True) if x.dim() > 2 else (False,):
@@ -52,7 +52,7 @@ def look_at_output(step: int, x: Tensor, g: Tensor) -> list[OutputLook]: # For e
         most = min(ROWS, max(64, MOST_KEPT//width))
         every = -(-n_rows//most)
         kept = output[::every].clone()
-        ways.append(OutputLook(step, x.numel(), n_rows, kept, gradient[::every].clone(), channels))
+        ways.append(OutputLook(step, x.numel(), n_rows, kept, gradient[::every].clone(), channels, place))
     return ways
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #b91378e4

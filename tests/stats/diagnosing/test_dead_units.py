@@ -69,13 +69,15 @@ def test_most_units_are_dead(make, n, layer, share):
     said, where = re.search(r"(\d+)% of those of (\S+?)\.", finding.evidence).groups()
     assert where == layer and abs(float(said)/100 - share) < .07  # of 32 of its units
     before, = checked(make(n))
-    assert (before.what, before.sure, before.layers) == ("dead units", "possible", ["first" if layer == "act" else layer])
+    where = "first" if layer == "act" else layer
+    assert (before.what, before.sure, before.layers) == ("dead units", "possible", [where])
     assert before.evidence.startswith(f"{share:.0%} of the ")
 
 
 @pytest.mark.parametrize("make", [
     lambda: dense(24), lambda: dense(34, nn.LeakyReLU), lambda: dense(34, nn.SiLU), lambda: dense(9, units=12),
-    lambda: images(12), lambda: Apart(20), lambda: dense(0), lambda: nn.Sequential(dense(0)[:-1], closed(nn.Linear(40, 4), 3))])
+    lambda: images(12), lambda: Apart(20), lambda: dense(0),
+    lambda: nn.Sequential(dense(0)[:-1], closed(nn.Linear(40, 4), 3))])
 def test_half_of_them_few_units_other_activations_and_the_last_layer(make):
     torch.manual_seed(0)
     assert not [f for f in found(make()) if f.what == "dead units"]

@@ -129,19 +129,20 @@ def test_weights_that_stay(optimizer, in_place): assert not found(Net(), late, o
 def test_a_player_that_is_frozen_while_the_other_one_learns():
     "The critic is trained at the beginning of each step, and frozen at its end."
     torch.manual_seed(0)
-    model = nn.ModuleDict({"maker": nn.Linear(4, 6), "critic": nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))})
+    critic = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+    model = nn.ModuleDict({"maker": nn.Linear(4, 6), "critic": critic})
     optimizers = [torch.optim.Adam(part.parameters(), 1e-2) for part in model.values()]
     with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizers) as stats:
         for _ in range(60):
-            model["critic"].requires_grad_(True)
+            critic.requires_grad_(True)
             optimizers[1].zero_grad()
             made = model["maker"](torch.randn(16, 4))
-            loss = F.softplus(model["critic"](made.detach())).mean() + F.softplus(-model["critic"](torch.randn(16, 6))).mean()
+            loss = F.softplus(critic(made.detach())).mean() + F.softplus(-critic(torch.randn(16, 6))).mean()
             loss.backward()
             optimizers[1].step()
-            model["critic"].requires_grad_(False)
+            critic.requires_grad_(False)
             optimizers[0].zero_grad()
-            F.softplus(-model["critic"](made)).mean().backward()
+            F.softplus(-critic(made)).mean().backward()
             optimizers[0].step()
             stats.step(loss)
     assert "frozen part moves" not in hl.diagnose(stats)
