@@ -165,6 +165,7 @@ class MemberFacts:
         optimizer = self.optimizers[i]
         defaults = getattr(optimizer, "defaults", {})
         settings = {key: plain_number(defaults.get(key)) for key in ("momentum", "betas", "eps", "maximize")}
+        if isinstance(settings["eps"], list): settings["eps"] = None  # the two of Adafactor do something else
         settings["lr"] = given_rate(optimizer)
         return {
             "type": type_of_optimizer(optimizer),
