@@ -93,6 +93,16 @@ def bias(value: float, *places: str):
     return change
 
 
+def bias_of_most(value: float, place: str, every: int):
+    "The bias of all units of a layer but one in so many."
+    def change(model):
+        b = model.get_submodule(place).bias
+        alive = b[::every].clone()
+        b.fill_(value)
+        b[::every] = alive
+    return change
+
+
 def weights(change, *places: str):
     "Changes the matrices, of all layers or of those that are named."
     def spoil(model):
@@ -339,6 +349,10 @@ plant("dead ReLU", "regression, bias -10 before the head", "dead units", dead, r
 plant("dead ReLU", "digits MLP, negative weights behind a ReLU", "dead units", dead, mlp,
     change=lambda m: (m[2].weight.copy_(-m[2].weight.abs()), m[2].bias.fill_(-.1)))
 plant("dead ReLU", "autoencoder, bias -10 before the code", "dead units", dead, autoencoder, change=bias(-10, "0"))
+plant("dead ReLU", "tables, 53 of 64 units with a bias of -20", "dead units", "loss does not fall", tabular,
+    change=bias_of_most(-20, "2", 6))
+plant("dead ReLU", "digits CNN, 20 of 24 channels with a bias of -20", "dead units", "loss does not fall", cnn,
+    change=bias_of_most(-20, "2", 6), steps=150)
 
 
 def spike(model, i, optimizer, *batch):
@@ -647,6 +661,8 @@ plant("batch norm", "digits CNN, batches of 2, a norm behind the pooling", "batc
 plant("batch norm", "digits MLP, momentum 0", "batch norm", "", small_norm,
     data=nets.on(nets.digits, lambda x: 5*x + 10), change=every(batch_norms, lambda m: setattr(m, "momentum", 0.)),
     twin=small_norm(data=nets.on(nets.digits, lambda x: 5*x + 10)))
+plant("batch norm", "digits MLP, momentum 1e-5", "batch norm", "", small_norm, steps=150,
+    change=every(batch_norms, lambda m: setattr(m, "momentum", 1e-5)))
 plant("batch norm", "digits CNN, momentum 1, batches of 4", "batch norm", "", small_norm, size=4,
     change=every(batch_norms, lambda m: setattr(m, "momentum", 1.)))
 plant("batch norm", "digits CNN, all gammas 0", "batch norm, constant output, samples alike",
@@ -779,6 +795,8 @@ def unreachable(kind, name, way, **fault): plant(kind, name, "", "", way, reach=
 
 unreachable("wrong labels", "digits MLP, shuffled", mlp, data=nets.shuffled(nets.digits))
 unreachable("wrong labels", "tables, three quarters shuffled", tabular, data=nets.shuffled(nets.table, .75))
+unreachable("wrong labels", "digits CNN, shuffled, and three batches make a step", cnn_sgd, loop=runs.accumulated,
+    data=nets.shuffled(nets.images), steps=240, size=16)
 unreachable("wrong dimension", "reviews, softmax over the samples", pooling,
     loss=by_output(lambda out, y: F.nll_loss(out.log_softmax(0), y)), steps=60)
 unreachable("wrong dimension", "digits RNN reads the batch as time", rnn, net=lambda: nets.Sideways(nn.RNN, 8, 32, 10))
@@ -899,6 +917,17 @@ fine("frozen on purpose", "backbone, detached in forward", tuned(net=partial(tun
 fine("frozen on purpose", "backbone, frozen, and thawed halfway", tuned(hand=frozen_body, each=thawed), .15)
 fine("frozen on purpose", "batch norm in eval mode while the rest is tuned", tuned(net=partial(tuned_net, norm=True),
     optim=adam(5e-3), each=norms_at_rest), .15)
+plant("frozen part moves", "backbone with batch norm, in train mode", "frozen part moves", "", tuned,
+    net=partial(tuned_net, norm=True), change=frozen_body, optim=adam(5e-3),
+    twin=tuned(net=partial(tuned_net, norm=True), change=frozen_body, optim=adam(5e-3), each=norms_at_rest))
+
+
+def freezes(model, i, *_):
+    if i == 20: frozen_body(model)
+
+
+plant("frozen part moves", "backbone frozen at step 20, gradients of zeros and weight decay", "frozen part moves", "",
+    tuned, each=freezes, optim=adamw(weight_decay=.1), in_place=True)
 
 
 def lora_net(x, y) -> nn.Module:

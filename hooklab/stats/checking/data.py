@@ -285,7 +285,8 @@ MANY = 32  # numbers: their deviation is known to an eighth
 
 @claims("Batches are large enough for batch norm.",
         Known("batch norm", rank=70,
-              advice="Larger batches, drop_last=True in the loader, or GroupNorm, which needs no batch."),
+              advice="Larger batches, drop_last=True in the loader, or GroupNorm, which needs no batch; for running "
+                     "statistics, a momentum near 0.1."),
         price=ONE_PASS)
 def batch_norm_fine(flight: TestFlight) -> Check:
     "Are batches large enough for batch norm in train mode?"

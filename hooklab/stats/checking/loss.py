@@ -158,12 +158,18 @@ def last_made(t: Tensor) -> Any:
     return node
 
 
+def only_pair(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
+    "Output and target, where a loss function gets one of each."
+    targets = tensors(flight.batch.given.target)
+    if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1: return None
+    return outputs[0], targets[0]
+
+
 def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
     "Output and target, if the loss is zero where they are equal, as of any distance."
-    targets = tensors(flight.batch.given.target)
-    if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1:
-        return None
-    (out,), (y,) = outputs, targets
+    pair = only_pair(flight, outputs)
+    if pair is None: return None
+    out, y = pair
     if out.shape != y.shape or not y.is_floating_point():
         return None
     try:
@@ -290,11 +296,9 @@ def right_and_wrong(out: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 def perfect_is_worse(flight: TestFlight) -> bool:
     "Does a loss of unknown kind rise when the output becomes the target?"
-    targets, outputs = tensors(flight.batch.given.target), [t for _, t in flight.first.flown.floats]
-    if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1:
-        return False
-    (out,), (y,) = outputs, targets
-    found = []
+    pair = only_pair(flight, [t for _, t in flight.first.flown.floats])
+    if pair is None: return False
+    (out, y), found = pair, []
     for right, wrong in right_and_wrong(out.detach(), y.to(out.device)):
         with torch.no_grad():
             try: low, high = (float(flight.loss_fn(t.clone(), y)) for t in (right, wrong))

@@ -19,22 +19,22 @@ from ...hooks.select import first_few, unwrap
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .trial import Flown, TestFlight, heard, same
 from ..diagnosing.evidence import in_digits
+from ..diagnosing.special_layer_faults import LONG, TAKEN_UP
 
 # %% ../../../nbs/lib/stats/checking/modes.ipynb #01488aef
 @contextmanager
-def as_at_first(flight: TestFlight) -> Iterator[None]:
-    "Buffers as they were before the first pass: some change in each, such as those of spectral norm."
+def with_buffers(flight: TestFlight, buffers: list[Tensor]) -> Iterator[None]:
+    "Buffers as they were: some change in each pass, such as those of spectral norm."
     now = [(b, b.data) for b in flight.model.buffers()]
     def put_back():
         for b, data in now: b.data = data
     with putting_back(put_back):
-        for (b, _), data in zip(now, flight.first_buffers):
-            b.data = data.clone()
+        for (b, _), data in zip(now, buffers): b.data = data.clone()
         yield
 
 
 def in_train_mode(flight: TestFlight) -> Flown:
-    with as_at_first(flight):
+    with with_buffers(flight, flight.first_buffers):
         return flight.asked(flight.batch.raw, "train")
 
 
@@ -151,6 +151,7 @@ def statistics_fit(flight: TestFlight) -> Check:
                       f"training, and in eval mode averages over all samples, though these differ by {most} "
                       "deviations. Without track_running_stats it "
                       "uses those of each sample in both.", instances)
+    if not whole: yield from left_behind(flight, named, batches)
     if len(flight.whole) < 2 and not instances and len(named) > sum(map(is_of_instances, named.values())):
         raise NotLookedAt("there is one batch only")
     return ""
@@ -161,3 +162,43 @@ def pairs_of(groups: tuple[list[Moments], ...], by_sample: bool) -> list[tuple[M
     if by_sample:
         return [*combinations([one for batch in groups for one in batch[:SAMPLES]], 2)]
     return [(a, b) for first, other in combinations(groups, 2) for a, b in zip(first, other)]
+
+# %% ../../../nbs/lib/stats/checking/modes.ipynb #8e7c7268
+SETTLED = 10  # batches times momentum: while weights move fast, their averages lag behind for some time
+WORSE = 1.5  # times the loss with the statistics of these batches
+AWAY = .2  # deviations: healthy norms that had their time were up to 0.1 away
+
+
+def had_time(m: nn.Module) -> bool:
+    "Has a batch norm seen so many batches that its running statistics should be theirs, or is its momentum too small?"
+    n = int(m.num_batches_tracked)
+    share = n*(.1 if m.momentum is None else m.momentum)
+    return share >= SETTLED or n >= LONG and share < TAKEN_UP
+
+
+def left_behind(flight: TestFlight, named: dict[str, nn.Module], batches: list[dict[str, list]]) -> Iterator[Suspect]:
+    "The finding on batch norms with which the loss in eval mode is much higher than with statistics of the batches."
+    norms = {name: m for name, m in named.items() if not is_of_instances(m) and all(name in batch for batch in batches)}
+    raw, apart = flight.whole[0].raw, []
+    with with_buffers(flight, flight.given_buffers):
+        if not any(map(had_time, norms.values())): return
+        flight.afford(2)
+        own = flight.asked(raw, "eval").loss.item()
+        for name, m in norms.items():
+            moments = [one for batch in batches for groups in batch[name] for one in groups]
+            mean, var = (torch.stack(parts).mean(0) for parts in zip(*moments))
+            running = m.running_mean.double(), m.running_var.double()
+            if had_time(m): apart.append((distance_of([(running, (mean, var))]), name, int(m.num_batches_tracked)))
+            m.running_mean.copy_(mean)
+            m.running_var.copy_(var)
+        again = flight.asked(raw, "eval").loss.item()
+    few = sum(batch.n or 1 for batch in flight.whole)**-.5  # as far away means of as many samples are by chance
+    far = sorted((one for one in apart if one[0] > AWAY + few), reverse=True)
+    if not far or not own - again > (WORSE - 1)*abs(again): return
+    layers = [name for _, name, _ in far]
+    most, name, n = far[0]
+    yield Suspect("batch norm", "possible", f"In eval mode the loss is {in_digits(own)}; with mean and variance of "
+                  f"{'these batches' if len(batches) > 1 else 'this batch'} in place of the running ones it is "
+                  f"{in_digits(again)}. Those of {first_few(layers, 4)} are up to {in_digits(most)} deviations away, "
+                  f"after {n} batches with momentum={norms[name].momentum}. `update_bn` of torch.optim.swa_utils "
+                  "estimates them again.", layers)

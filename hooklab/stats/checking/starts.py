@@ -15,6 +15,7 @@ from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, leaves, unwrap
 from ...hooks.tree import tensors
 from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
+from .training import around, reached
 from .trial import TestFlight, heard
 from ..diagnosing.evidence import in_digits
 
@@ -165,7 +166,6 @@ def norms_begin_at_one(flight: TestFlight) -> Check:
     "Are scales of norms random numbers around zero, or all zero so that nothing comes through?"
     scales = scales_of(unwrap(flight.model))
     if not scales: return "there is none with a scale"
-    def around(name): return name.rpartition(".")[0]
     random, empty = [], []
     for name, p in scales.items():
         size, middle = p.detach().double().square().mean().sqrt().item(), p.detach().double().mean().abs().item()
@@ -181,21 +181,10 @@ def norms_begin_at_one(flight: TestFlight) -> Check:
                       f"{random[0]} with a standard deviation of {in_digits(p.std())} around {in_digits(p.mean())}, so "
                       f"that {around(random[0])} returns numbers of size {in_digits(behind[around(random[0])])}.",
                       [*map(around, random)])
-    dead = without_gradient(flight, empty) if empty else []
+    if empty and not flight.first.flown.loss.requires_grad: raise NotLookedAt("the loss has no graph")
+    arrived = reached(flight, [flight.batch]) if empty else {}
+    dead = [name for name in empty if arrived.get(name, True) is None]
     if dead:
         yield Suspect("scale of a norm", "likely", f"All of {first_few(dead, 4)} is zero, and so is its gradient: "
                       "nothing comes through.", [*map(around, dead)])
     return ""
-
-
-def without_gradient(flight: TestFlight, names: list[str]) -> list[str]:
-    "Those of these parameters whose gradient is zero."
-    for p in flight.trained.values(): p.grad = None
-    loss = flight.run(flight.batch.raw).loss
-    if not loss.requires_grad:
-        raise NotLookedAt("the loss has no graph")
-    loss.backward()
-    found = [name for name in names if name in flight.trained and (p := flight.trained[name]).grad is not None
-             and not p.grad.any()]
-    for p in flight.trained.values(): p.grad = None
-    return found

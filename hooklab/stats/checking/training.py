@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...hooks.names import earlier_blocks_have
 from ...hooks.select import first_few, leaves, unwrap
@@ -18,10 +18,13 @@ from .batch import SampleBatch
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .dependence import behind_rounding, change_loss, moved, where_cut
 from .trial import TestFlight, heard, layer_outputs, roused
+from ..diagnosing.layer_faults import DEAD, MANY
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0b761528
-def reached(flight: TestFlight, batches: list[SampleBatch], of_output: bool = False) -> dict[str, bool | None]:
-    "For each trainable parameter: did it get a gradient of the loss, or of any output? None for one of zeros."
+def reached(flight: TestFlight, batches: list[SampleBatch], of_output: bool = False,
+            idle: dict[str, Tensor] | None = None) -> dict[str, bool | None]:
+    """For each trainable parameter: did it get a gradient of the loss, or of any output? None for one of zeros. `idle`
+    gets the units of each weight: True for those without a gradient."""
     for p in flight.trained.values(): p.grad = None
     for batch in batches:
         flown = flight.run(batch.raw)
@@ -37,6 +40,7 @@ def reached(flight: TestFlight, batches: list[SampleBatch], of_output: bool = Fa
         else:
             if grad.is_sparse: grad = grad.coalesce().values()
             found[name] = True if grad.any() else None
+            if idle is not None and grad.dim() > 1: idle[name] = ~grad.flatten(1).any(1)
         p.grad = None
     return found
 
@@ -45,9 +49,11 @@ def in_optimizers(flight: TestFlight) -> set[int]:
     return {id(p) for o in flight.optimizers for group in o.param_groups for p in group["params"]}
 
 
+def around(name: str) -> str: return name.rpartition(".")[0]
+
+
 def owners(flight: TestFlight, names: list[str]) -> list[str]:
     "The layers that hold these parameters; of many in one block, the block."
-    def around(name): return name.rpartition(".")[0]
     found = dict.fromkeys(around(name) or name for name in names)
     while len(found) > 6 and any("." in name for name in found):
         deepest = max(name.count(".") for name in found)
@@ -95,7 +101,7 @@ def gradients_arrive(flight: TestFlight) -> Check:
         yield no_graph(flight)
         return ""
     if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
-    found = reached(flight, flight.small)
+    found = reached(flight, flight.small, idle=(idle := {}))
     missing = [name for name, arrived in found.items() if arrived is False]
     if flight.optimizers:
         given = in_optimizers(flight)
@@ -110,8 +116,9 @@ def gradients_arrive(flight: TestFlight) -> Check:
     if memory: yield memory
     stuck = stuck_at_zero(flight, [name for name, arrived in found.items() if arrived is None])
     if stuck: yield stuck
-    zero = [name for name in zero if not (memory and name.rpartition(".")[0] in memory.layers)]
+    zero = [name for name in zero if not (memory and around(name) in memory.layers)]
     if zero: yield from only_zeros(flight, zero)
+    yield from mostly_silent(flight, {name: units for name, units in idle.items() if found[name]})
     return ""
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #40b55855
@@ -135,7 +142,6 @@ def given_states(flight: TestFlight, names: list[str]) -> bool:
 def without_memory(flight: TestFlight, zero: list[str]) -> Suspect | None:
     "The finding on recurrent layers whose weights for the state get zeros: the state is always zero."
     modules = dict(unwrap(flight.model).named_modules())
-    def around(name): return name.rpartition(".")[0]
     recurrent = [n for n in zero if "weight_hh" in n and isinstance(modules[around(n)], nn.RNNBase | nn.RNNCellBase)]
     if not recurrent: return None
     layers = list(dict.fromkeys(map(around, recurrent)))
@@ -188,7 +194,6 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
     ran = {name for name, _ in layer_outputs(flight, flight.batch.raw)}
     known = leaves(flight.model)
     modules = dict(unwrap(flight.model).named_modules())
-    def around(name): return name.rpartition(".")[0]
     idle = [n for n in missing if around(n) in known and around(n) not in ran]
     theirs = [n for n in idle if is_library(modules[around(around(n))])]
     own = [n for n in idle if n not in theirs]
@@ -265,3 +270,25 @@ def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
         return
     yield Suspect("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
                   owners(flight, zero))
+
+# %% ../../../nbs/lib/stats/checking/training.ipynb #3575e233
+WITH_UNITS = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
+
+
+def mostly_silent(flight: TestFlight, idle: dict[str, Tensor]) -> Iterator[Suspect]:
+    "The finding on layers of which most units get no gradient and are never above zero, while some learn."
+    modules = dict(unwrap(flight.model).named_modules())
+    few = {around(name): units for name, units in idle.items() if len(units) >= MANY
+           and units.double().mean() >= DEAD and isinstance(modules.get(around(name)), WITH_UNITS)}
+    if not few: return
+    dead = dict(few)
+    def note(name, m, inputs, output):
+        of_units = output.detach().movedim(-1 if isinstance(m, nn.Linear) else -1 - len(m.kernel_size), 0).flatten(1)
+        dead[name] = dead[name].to(output.device) & ~(of_units > 0).any(1)
+    with heard({name: modules[name] for name in few}, note):
+        for batch in flight.small: flight.asked(batch.raw, "train")
+    for name, units in dead.items():
+        share = units.double().mean().item()
+        if share < DEAD: continue
+        yield Suspect("dead units", "possible", f"{share:.0%} of the {len(units)} units of {name} return nothing above "
+                      "zero for any sample, and get no gradient.", [name])

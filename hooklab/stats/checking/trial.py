@@ -91,6 +91,7 @@ class TestFlight:
         self.first: Any = None # the `FirstStep`
         self.sets: dict[str, Any] = {} # what was read of `train` and `valid`, a `DataSet` each
         self.keep_buffers()
+        self.given_buffers = self.first_buffers # as they were before preflight
         self.lesson: Any = None # how the loss went while 16 samples were learned, a `Lesson`
         self.seen: Any = None # the calls of loss functions in a pass of this batch, a `SeenLoss`
         if not model.training: model.train()

@@ -5,7 +5,8 @@
     verdict               what several tools found, in one order
     fault_table           every fault, causes first, and the page about each
     faults                how a fault is registered, with everything known about it
-    evidence              the numbers that a diagnosis looks at, its limits, and the course of the loss
+    evidence              the numbers that a diagnosis looks at, and its limits
+    loss_over_time        how the loss went, beside that of a guess
     data_faults           inputs and targets that are not scaled or all the same, samples that come out alike
     loop_faults           mistakes of the loop, the parameters of the optimizer, layers that take no part
     loss_faults           the wrong sign, an extra activation, a loss that stays or rises, NaN and Inf

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from hooklab.hooks.names import earlier_blocks_have
 from hooklab.hooks.select import first_few
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, falls_well, in_digits
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
+from hooklab.stats.diagnosing.loss_over_time import falls_well
 from hooklab.stats.measure.other_steps import BEGUN
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #cfa80482

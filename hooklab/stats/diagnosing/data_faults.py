@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import torch
 
-from hooklab.stats.diagnosing.evidence import (
-    LASTS, MOSTLY, SAME, Run, Seen, column, falls_well, goes_down, in_digits, lasting, mean_of, of_kind)
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SAME, Run, Seen, in_digits, lasting
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
+from hooklab.stats.diagnosing.loss_over_time import column, falls_well, goes_down, mean_of, of_kind
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #d57c1dab
 WIDE_INPUT = 20  # deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6
@@ -182,16 +182,17 @@ def output_alike(run: Run) -> dict[str, list[Seen]]: # By the id of the finding;
         if not apart[-1] < few: return {}
         since = len(apart) - 1
     left = apart[since:].median().item()
-    layers = first_alike(run)
-    begins = f" It begins in {layers[0]}." if layers else ""
     span = looks[since]["step"], looks[-1]["step"]
+    layers, silent = first_alike(run, span[0])
+    begins = f" It begins in {layers[0]}{', which returns zeros only' if silent else ''}." if layers else ""
     sure = "certain" if left <= SAME and is_sudden(run) else "likely"
-    seen = Seen(layers[:1], span, sure,
+    seen = Seen(layers, span, sure,
                 f"What the model returns is the same for every sample, up to {left:.1g} of its size.{begins}")
     if layers and begins_at_zero(run, f"{layers[0]}.weight"):
         seen = seen._replace(advice="All weights of this layer are zero at the start: begin with random ones, such as "
                                     "those of nn.init.kaiming_normal_.")
-    unused = left <= SAME and layers[:1] in ([], run.outputs.names[:1])
+    at_first = layers == run.outputs.names[:1] if layers else since == 0  # otherwise it was used before
+    unused = left <= SAME and at_first
     return {"input unused" if unused else "samples alike": [seen]}
 
 
@@ -212,12 +213,18 @@ def is_sudden(run: Run) -> bool:
     lost = (behind <= SUDDEN*before) & (before > BEYOND_ROUNDING)
     return bool(lost.any()) or not len(left) or left[0] <= ALIKE**2
 
-
-def first_alike(run: Run) -> list[str]:
-    "The layers whose outputs are the same for every sample, where samples were recorded."
+# %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #c14f14de
+def first_alike(run: Run, since: int) -> tuple[list[str], bool]: # At most one layer; are all of its numbers zero?
+    "The first layer whose outputs are the same for every sample from this step on, where samples were recorded."
     o = run.outputs
     apart, square = o.numbers.get("var_samples"), o.numbers.get("sample_square")
-    if apart is None: return []
-    alike = apart <= ALIKE**2*square
-    known = apart.isfinite() & (square > 0)
-    return o.named(lasting(alike, known) >= 0)
+    if apart is None or not o.names: return [], False
+    later = torch.tensor([step >= min(since, o.steps[-1]) for step in o.steps])
+    known = apart.isfinite() & later
+    def mostly(x): return (x & known).sum(1) >= MOSTLY*known.sum(1).clamp(min=1)
+    alike, silent = mostly(apart <= ALIKE**2*square), mostly(square == 0)
+    goes_on = torch.cat([alike[1:], alike[-1:]])
+    alike &= goes_on | ~silent  # a branch may begin at zero
+    if not alike.any(): return [], False
+    first = alike.int().argmax().item()
+    return [o.names[first]], bool(silent[first])

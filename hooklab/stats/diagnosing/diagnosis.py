@@ -12,6 +12,8 @@ from ...hooks.names import printable
 from .evidence import LASTS, SOON, Run
 from .fault_table import FAULTS, usual_advice
 from .findings import Diagnosis, Finding
+from .loss_faults import ENOUGH
+from .loss_over_time import looks_at_loss
 from .special_layer_faults import any_attention, dead_heads
 from .verdict import verdict
 from ..records.attention_history import AttentionHistory
@@ -43,6 +45,9 @@ def not_judged(run: Run) -> list[str]:
     if run.facts.get("attention_hidden", False) and any_attention(run):
         missing.append("what heads of attention do, because compiled code hides it; AttentionStats sees it where the "
                        "model runs uncompiled")
+    why = run.once(looks_at_loss)[1]
+    if why and "inputs" in run.facts and len(run.log_steps) >= ENOUGH:
+        missing.append(f"whether the loss falls: {why}")
     n = len(run.steps)
     if n < LASTS:
         missing.append(f"what takes time to show; there are {n} recorded steps, and {SOON} tell more")

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hooklab.stats.diagnosing.evidence import (
-    CLEARLY, CONSTANT, LASTS, MOSTLY, RATIO_LARGE, SAME, Run, Seen, Series, far_from_a_guess, in_digits, last_known,
-    lasting)
+from ...hooks.select import first_few
+from .evidence import (
+    CLEARLY, CONSTANT, LASTS, RATIO_LARGE, SAME, Run, Seen, Series, in_digits, last_known, lasting)
+from .data_faults import input_unused, samples_alike
 from .faults import NOTHING_LEFT, WEAK, WILD, fault
+from .loss_over_time import far_from_a_guess
+from ..measure.samples import SILENT_FOR
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #22b935ef
 CLOSES = ("ReLU", "ReLU6", "Threshold")
@@ -23,6 +26,8 @@ CLOSED = .99  # share of the numbers that a ReLU would set to zero: hardly any u
 SPARSE = .95  # the same, for few active units; healthy layers whose numbers are not small had up to 0.69
 OPENS = .2  # a layer with smaller numbers is not closed but weak: for it, 0.05 is not near zero
 WEAK_GRADIENTS = .3  # length relative to later layers: 0.22 before a ReLU that passes 5 % of its input
+DEAD = .75  # share of the units of a layer; healthy layers of many units had up to 0.63
+MANY = 16  # units: of fewer, three in four may be dead by chance
 
 
 @fault("dead units", page="layers", rank=210, lesson="05-stats",
@@ -33,23 +38,20 @@ WEAK_GRADIENTS = .3  # length relative to later layers: 0.22 before a ReLU that 
        follows=(WILD, "constant inputs", "activation before the loss", "weight decay too strong", "NaN or Inf"),
        brings=(NOTHING_LEFT,), at_once=True)
 def dead_units(run: Run) -> Iterator[Seen]:
-    o, g = run.outputs, run.grads
-    has_gradients = g.names == o.names
-    whole = lasting(shut(run, CLOSED), o.finite)
-    part = lasting(shut(run, SPARSE), o.finite)
+    o = run.outputs
+    has_gradients = run.grads.names == o.names
+    since = None  # from which step on the model returns the same for every sample
+    for seen in (*run.once(samples_alike), *run.once(input_unused)): since = seen.steps[0]
+    least = LASTS if since is None else min(LASTS, max(1, sum(step >= since for step in o.steps)))
+    whole, part = closed_since(run, CLOSED, CONSTANT, least), closed_since(run, SPARSE, WEAK_GRADIENTS, LASTS)
     found = {}
     for i, name in enumerate(o.names[:-1]):  # no activation follows the last layer
         is_whole = whole[i] >= 0
         if not is_whole and most_units_live(o, i): continue  # each is active now and then
-        row = max(whole[i].item(), part[i].item())
+        row = (whole if is_whole else part)[i].item()
         behind = o.followed.get(name)
         lets_through = behind not in (None, *CLOSES, *CLOSES_SOFTLY)  # as a LeakyReLU or a normalization does
         if row < 0 or lets_through: continue
-        limit = CONSTANT if is_whole else WEAK_GRADIENTS
-        if has_gradients:
-            length = g.norm[i, row:][g.ran[i, row:]]
-            no_gradient = length <= limit*g.norm[i + 1:, row:].nanmedian()
-            if not len(length) or no_gradient.double().mean() < MOSTLY: continue  # it is not trained, or it learns
         reason = why_dead(is_whole, behind, has_gradients)
         found.setdefault(reason, {})[i] = row
     for (sure, why), rows in found.items():
@@ -57,10 +59,24 @@ def dead_units(run: Run) -> Iterator[Seen]:
         for i, row in [*rows.items()][:4]:
             now = o.near_zero[i, row:].nanmean()
             shares.append(f"{now:.1%} ({o.near_zero[i, 0]:.0%} at the start)")
-        layers = [o.names[i] for i in rows]
-        yield Seen(layers, o.span(min(rows.values())), sure, f"Negative or zero outputs: {', '.join(shares)}. {why}")
+        first, layers = min(rows.values()), [o.names[i] for i in rows]
+        begins, before = o.steps[first], o.steps[first - 1] if first else -1
+        if since is not None and before < since: begins = min(begins, since)  # measured less often than looked at
+        yield Seen(layers, (begins, o.steps[-1]), sure, f"Negative or zero outputs: {', '.join(shares)}. {why}")
+    yield from mostly_dead(run, {i for rows in found.values() for i in rows})
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #324c8cbc
+def closed_since(run: Run, share: float, limit: float, least: int) -> Tensor: # A row for each layer; -1 if it is not
+    "From which row on is a layer shut, and has as good as no gradient beside those of later layers?"
+    o, g = run.outputs, run.grads
+    closed, known = shut(run, share), o.finite
+    if g.names != o.names: return lasting(closed, known, least)
+    for i, length in enumerate(g.norm[:-1]):
+        later = g.norm[i + 1:].nanmedian(0).values
+        closed[i] &= length <= limit*torch.where(later.isfinite(), later, later.nanmedian())  # measured in turns
+    return lasting(closed, known & g.ran, least)  # without a gradient, it is not trained
+
+
 def shut(run: Run, least: float) -> Tensor: # layer, row
     "Is at least this share of the numbers zero or below, and not because all are small?"
     o = run.outputs
@@ -92,6 +108,30 @@ def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:
     if behind:
         return "possible", f"The {behind} behind them may return hardly anything; {tell}"
     return "possible", f"If a ReLU follows, it returns only zeros; {tell}"
+
+# %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #1c534556
+def mostly_dead(run: Run, others: set[int]) -> Iterator[Seen]: # `others`: layers that are reported already
+    "Are most units of a layer before a ReLU dead, while a few are alive?"
+    o = run.outputs
+    dead = o.numbers.get("dead_units")
+    if dead is None: return
+    since = lasting(dead >= DEAD, dead.isfinite(), 1)
+    rows, units = {}, 0
+    for i, name in enumerate(o.names[:-1]):
+        shape = run.params.get(f"{name}.bias", run.params.get(f"{name}.weight", {})).get("shape")
+        units = shape[0] if shape else units  # those of a ReLU are those of the layer before
+        before_relu = o.followed.get(name) in CLOSES
+        is_relu = run.types.get(name) in CLOSES and o.followed.get(o.names[i - 1]) not in CLOSES
+        if since[i] >= 0 and i not in others and units >= MANY and (before_relu or is_relu): rows[i] = since[i].item()
+    if not rows: return
+    shares = [f"{last_known(dead[i]):.0%} of those of {o.names[i]}" for i in rows]
+    first = max(0, min(rows.values()) - SILENT_FOR + 1)
+    yield Seen([o.names[i] for i in rows], o.span(first), "possible",
+               f"Most units are dead, as a sample of units and of each batch shows: {first_few(shares, 4)}. For "
+               f"{SILENT_FOR} measured steps and more they were never above zero, so a ReLU passes nothing on, and "
+               "they get no gradient.",
+               "If they were so from the start, look at how biases and weights of the layer begin, and at the scale of "
+               "its inputs; if they died on the way, a lower learning rate or warm-up. LeakyReLU keeps a gradient.")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #27f79a6c
 def on_saturation(run: Run) -> str:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from hooklab.hooks.select import first_few
 from hooklab.stats.diagnosing.beside_faults import needs_none, one_never_steps, parameters_of
-from hooklab.stats.diagnosing.evidence import (
-    LASTS, MOSTLY, RATIO_SMALL, SOON, Run, Seen, falls_well, lasting, without_nan)
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, RATIO_SMALL, SOON, Run, Seen, lasting, without_nan
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
 from hooklab.stats.diagnosing.loss_faults import loss_does_not_fall, squares_overflow
+from hooklab.stats.diagnosing.loss_over_time import falls_well
 from hooklab.stats.diagnosing.schedule_faults import (
     counts_epochs, of_calls, rate_gone, schedules_of, steps_made)
 from hooklab.stats.diagnosing.step_faults import lost_in_rounding

@@ -11,13 +11,11 @@ from operator import itemgetter
 
 from torch import Tensor
 
-from hooklab.stats.diagnosing.evidence import (
-    BLOWN_UP, LASTS, MOSTLY, SOON, LossCourse, Run, Seen, column, in_digits, loss_course, of_kind, still_rises,
-    without_nan)
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits, still_rises, without_nan
 from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
+from hooklab.stats.diagnosing.loss_over_time import AS_A_GUESS, BLOWN_UP, LossCourse, column, loss_course, of_kind
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #5c576808
-AS_A_GUESS = .97  # of the loss of a guess: a model above it has learned next to nothing
 WORSE = 1.5  # times the loss of a guess
 ENOUGH = 40  # steps: earlier, a healthy run may still be there
 SLOW_START = 200  # steps: the same for a product of which one factor begins at zero, so that the other hardly moves

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from hooklab.stats.diagnosing.beside_faults import own_rests, written_elsewhere
-from hooklab.stats.diagnosing.evidence import (
-    LASTS, MOSTLY, SOON, Run, Seen, error_of_middle, in_digits, middle_of, still_rises)
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits, still_rises
 from hooklab.stats.diagnosing.faults import WEAK, fault
+from hooklab.stats.diagnosing.loss_over_time import error_of_middle, middle_of
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #9696ecca
 EACH = .5  # calls for an optimizer step, from which on a schedule counts steps; of one for epochs there are far fewer

@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #da4bc2c2
 from collections.abc import Iterator
+from os.path import commonprefix
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from ..records.attention_history import AttentionHistory
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #8f53454e
 DROPS = .9  # share of the numbers that a dropout sets to zero
 FEW = 4  # values that a batch norm computes a standard deviation of
+LONG = 100  # batches, after which
+TAKEN_UP = .05  # of the running statistics, at least, should be theirs
 
 
 @fault("dropout too strong", page="layers", rank=120, lesson="05-stats",
@@ -47,8 +50,9 @@ def dropout_too_strong(run: Run) -> Iterator[Seen]:
               "default.",
        follows=("constant inputs", "eval mode"), brings=(WILD, NOTHING_LEFT))
 def batch_norm(run: Run) -> Iterator[Seen]:
-    few, odd = {}, {}
+    few, odd, slow = {}, {}, {}
     yield from woken(run)
+    passes = int(run.logged("trained").nansum())
     for i, name in enumerate(run.outputs.names):
         layer = run.facts.get("layers", {}).get(name, {})
         if not layer.get("type", "").startswith(("BatchNorm", "SyncBatchNorm")):
@@ -64,6 +68,7 @@ def batch_norm(run: Run) -> Iterator[Seen]:
         if momentum == 0 and layer.get("running_mean_moves"): continue  # it is 0 at the moment, as after a pass of SAM
         if momentum <= 0 or momentum >= .95:
             odd[name] = momentum
+        elif passes >= LONG and momentum*passes < TAKEN_UP: slow[name] = momentum
     if few:
         least = min(few.values())
         yield Seen([*few], run.outputs.span(0), "certain" if least <= 2 else "likely",
@@ -76,8 +81,16 @@ def batch_norm(run: Run) -> Iterator[Seen]:
         what = "never change" if momentum <= 0 else "are those of the last batch"
         yield Seen([*odd], run.outputs.span(0), "likely",
                    f"With momentum={momentum:g}, the running mean and variance {what}, and eval mode uses them.",
-                   "momentum is the share of the new batch in torch, 0.1 by default; other libraries count the "
-                   "other way round, and their 0.99 is 0.01 here.")
+                   ON_MOMENTUM)
+    if slow:
+        momentum = max(slow.values())
+        yield Seen([*slow], run.outputs.span(0), "possible",
+                   f"With momentum={momentum:g}, after {passes} batches {(1 - momentum)**passes:.1%} of the running "
+                   "mean and variance are those of the start, and eval mode uses them.", ON_MOMENTUM)
+
+
+ON_MOMENTUM = ("momentum is the share of the new batch in torch, 0.1 by default; other libraries count the other way "
+               "round, and their 0.99 is 0.01 here.")
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #b32a0853
 def woken(run: Run) -> Iterator[Seen]:
@@ -96,6 +109,52 @@ def woken(run: Run) -> Iterator[Seen]:
                "on, and each batch is normalized by its own.",
                "Call eval() on these layers again behind each model.train(), as that of a validation; or give each "
                "part the mode that it had before.")
+
+# %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #2a9003bb
+@fault("frozen part moves", page="layers", rank=135, lesson="05-stats",
+       symptom="A part that is frozen returns something else at the end than at the beginning.",
+       look_first="`training` of the norms in the frozen part, and which parameters the optimizer has",
+       advice="Call eval() on the frozen part behind each model.train(), and leave its parameters out of the "
+              "optimizer.")
+def frozen_part_moves(run: Run) -> Iterator[Seen]:
+    "Do statistics or weights of a part without gradients change, though the program itself writes nothing there?"
+    yield from statistics_move(run)
+    driven = {name: p for name, p in run.params.items() if p.get("driven") and p["has"]}
+    if not driven: return
+    decays = any(o["decay"].get(name) for o in run.optimizers for name in driven)
+    yield Seen([*driven], run.log_span(0), "possible",
+               f"{first_few([*driven], 4)} {'has' if len(driven) == 1 else 'have'} requires_grad=False and still a "
+               "gradient, which is zero or that of an earlier step, and the optimizer moves them with it"
+               f"{', by weight decay or momentum' if decays else ''}.",
+               "Set their gradients to None where you freeze them, as zero_grad() does unless set_to_none=False; or "
+               "leave them out of the optimizer.")
+
+
+def statistics_move(run: Run) -> Iterator[Seen]:
+    "Are norms in a frozen part in train mode?"
+    reported = [name for seen in woken(run) for name in seen.layers]
+    layers = run.facts.get("layers", {})
+    found = [name for name, layer in layers.items()
+             if layer.get("running_mean_moves") and name not in reported and rests(run, name)]
+    if not found or not any(p["trainable"] for p in run.params.values()): return
+    part = ".".join(commonprefix([name.split(".")[:-1] for name in found]))
+    yield Seen(found, run.log_span(0), "possible",
+               f"{first_few(found, 4)} {'is' if len(found) == 1 else 'are'} frozen, as what lies before, and in train "
+               "mode: each batch is normalized by its own statistics, and the running ones, which eval mode uses, have "
+               "changed.",
+               f"Call eval() on {part or 'these layers'} behind each model.train(): requires_grad=False stops "
+               "gradients only.")
+
+
+def rests(run: Run, layer: str) -> bool:
+    "Is a layer frozen, as is the nearest one with parameters before it, and does nobody move either?"
+    owners = {}
+    for name, p in run.params.items(): owners.setdefault(name.rpartition(".")[0], []).append(p)
+    order = [name for name in run.types if name == layer or name in owners]
+    place = order.index(layer)
+    near = [*order[:place][::-1], *order[place + 1:]][:1]
+    own = [p for name in (layer, *near) for p in owners.get(name, [])]
+    return bool(own) and not any(p["trainable"] or p.get("moved") for p in own)
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #3e92cb44
 ONE_KEY = .05  # entropy relative to the largest possible; heads of healthy runs began with 0.5 or more

@@ -16,11 +16,11 @@ from .beside_faults import (
     APART, average_in_16_bits, counter_in_16_bits, scale_at_the_step)
 from .data_faults import learns_large_targets
 from .evidence import (
-    CLEARLY, FALLS_BY_HALF, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, Seen, falls_well, goes_down,
-    in_digits, last_known, still_rises, without_nan)
+    CLEARLY, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, Seen, in_digits, last_known, still_rises, without_nan)
 from .faults import NOTHING_LEFT, WEAK, WILD, fault
 from .layer_faults import dead_units
 from .loss_faults import ENDS, loss_does_not_fall
+from .loss_over_time import FALLS_BY_HALF, falls_well, goes_down
 from ..records.spikes import Spike
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #3c93d758

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from hooklab.stats.diagnosing.evidence import Run, falls_well
+from hooklab.stats.diagnosing.evidence import Run
 from hooklab.stats.diagnosing.fault_table import FAULTS
 from hooklab.stats.diagnosing.faults import BEFORE, Fault
 from hooklab.stats.diagnosing.findings import SURE, Finding
+from hooklab.stats.diagnosing.loss_over_time import falls_well
 
 # %% ../../../nbs/lib/stats/diagnosing/verdict.ipynb #0d5e1006
 def known(what: str) -> Fault:

@@ -132,14 +132,14 @@ class Looks:
 
     def add_output(self, step: int, number: int, gradients: Any):
         "Keep some rows of an output together with its gradient, which has arrived now."
-        output = self.waiting.pop(number, {})
+        place, output = self.waiting.pop(number, (0, {}))
         found = dict(named_tensors(gradients))
         for where, x in output.items():
             g = found.get(where)
             if g is None and not where: g = found.get("0")
             if g is None or g.shape != x.shape or is_wrapper(g):
                 continue
-            self.outputs += look_at_output(step, x, g)
+            self.outputs += look_at_output(step, x, g, place)
             return
 
     def end_step(self, step: int, loss: Any):
@@ -298,7 +298,7 @@ class LoopWatch:
         try:
             found = outputs_to_look_at(output)
             if waits:
-                self.looks.waiting[number] = found
+                self.looks.waiting[number] = self.looks.n_passes, found
                 self.looks.n_passes += 1
             if found and not self.loss_given:
                 self.row["output"] = next(iter(found.values())).sum()
@@ -390,7 +390,9 @@ def read_facts(
 ) -> dict[str, Any]:
     "All facts of a run, as plain numbers and words."
     found = plain_facts(known)
-    found["outputs"] = [read_look(look) for look in outputs]
+    together = {}
+    for look in outputs: together.setdefault((look.step, look.channels), []).append(look)
+    found["outputs"] = [read_look(look, together[look.step, look.channels]) for look in outputs]
     found["inputs"] = [plain_facts(row) for row in inputs]
     for row in found["outputs"] + found["inputs"]:
         row["step"] += first

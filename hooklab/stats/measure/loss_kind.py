@@ -29,6 +29,8 @@ class OutputLook:
     n_rows: int # Rows in the whole output
     output: Tensor # Some of them
     gradient: Tensor # The same rows of the gradient
+    channels: bool = False # Is a row dimension 1?
+    place: int = 0 # The number of its pass in the step
     loss: float | Tensor | None = None
 
 
@@ -39,7 +41,7 @@ def rows_of_output(x: Tensor, channels: bool) -> Tensor:
     return x.reshape(-1, x.shape[-1])
 
 
-def look_at_output(step: int, x: Tensor, g: Tensor) -> list[OutputLook]: # For each way to see rows in it
+def look_at_output(step: int, x: Tensor, g: Tensor, place: int = 0) -> list[OutputLook]: # For each way to see rows
     "Keep some rows of an output and of its gradient."
     ways = []
     for channels in (False, True) if x.dim() > 2 else (False,):
@@ -50,7 +52,7 @@ def look_at_output(step: int, x: Tensor, g: Tensor) -> list[OutputLook]: # For e
         most = min(ROWS, max(64, MOST_KEPT//width))
         every = -(-n_rows//most)
         kept = output[::every].clone()
-        ways.append(OutputLook(step, x.numel(), n_rows, kept, gradient[::every].clone()))
+        ways.append(OutputLook(step, x.numel(), n_rows, kept, gradient[::every].clone(), channels, place))
     return ways
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #b91378e4
@@ -177,40 +179,54 @@ def kind_for_answers(kind: str, sign: int, loss: Tensor, t: Tensor) -> LossKind:
     return LossKind(kind, sign, guess, loss.item(), labels=labels)
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #d3e08cfd
-def absolute_error(look: OutputLook, g: Tensor, loss: float | None) -> LossKind | None:
+def absolute_error(look: OutputLook, g: Tensor, loss: float | None, n_passes: int) -> LossKind | None:
     "Is each number of the gradient plus or minus the same, as large as a mean or a sum makes it?"
     size = g[g != 0].abs()
     if len(size) < 4 or (g > 0).all() or (g < 0).all(): return None  # such as the mean of a critic's opinions
     if not torch.allclose(size, size[:1], rtol=1e-5): return None
-    if not any(math.isclose(size[0], one, rel_tol=1e-5) for one in (1/look.n, 1., 1/look.n_rows)):
+    if not any(math.isclose(size[0]*count, 1/n, rel_tol=1e-5) for count in counts_of(look) for n in (1, n_passes)):
         return None
     return LossKind("absolute error", 0, math.nan, math.nan if loss is None else loss)
 
 
-def squared_error(look: OutputLook, o: Tensor, g: Tensor, loss: float | None, *factors: float) -> LossKind | None:
-    "Does the loss equal the squared error whose gradient this would be?"
-    if not loss or not math.isfinite(loss): return None
-    if len(o) < look.n_rows: return None
-    for factor in factors:
-        for sign in (1, -1):
-            target = o - sign*g/factor
-            squares = half_of_squares(o - target, factor)
-            if abs(squares - sign*loss) > CLOSE*abs(loss):
-                continue
-            guess = half_of_squares(target - target.mean(0), factor)
+def counts_of(look: OutputLook) -> tuple[float, ...]:
+    "What a loss may divide the sum of its numbers by."
+    return look.n, 1., look.n_rows
+
+
+def squared_error(passes: list[OutputLook], mine: int, o: Tensor, g: Tensor, loss: float | None,
+                  slope: float) -> LossKind | None:
+    "Does the loss equal the squared error whose gradient this would be, of this pass or of those that share the step?"
+    if not loss or not math.isfinite(loss) or any(len(one.output) < one.n_rows for one in passes): return None
+    n = len(passes)
+    squares = [one.gradient.double().square().sum().item() for one in passes]
+    for counts in zip(*map(counts_of, passes)):
+        own = counts[mine]/slope
+        for divided in dict.fromkeys((counts, tuple(n*count for count in counts), (sum(counts),)*n)):
+            shares = [count*square/slope/2 for count, square in zip(divided, squares)]
+            known = (shares[mine], sum(shares)/n) if divided == counts else (n*shares[-1],)
+            close = CLOSE if n == 1 else CLOSE/4  # there is more to be like
+            if not any(math.isclose(x, abs(loss), rel_tol=close) for x in (*known, shares[-1], sum(shares))): continue
+            sign = int(math.copysign(1, loss))
+            apart = sign*g*divided[mine]/slope
+            target = o - apart
             mean, std = target.mean().item(), target.std(correction=0).item()
-            low, high = target.min().item(), target.max().item()
-            return LossKind("squared error", sign, guess, squares, mean, std, low, high)
+            return LossKind("squared error", sign, half_of_squares(target - target.mean(0), own),
+                            half_of_squares(apart, own), mean, std, target.min().item(), target.max().item())
     return None
 
 
-def half_of_squares(x: Tensor, factor: float) -> float:
-    squares = x.square().sum().item()
-    return squares*factor/2
+def half_of_squares(x: Tensor, count: float) -> float:
+    return x.square().sum().item()/count/2
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #498789e7
-def loss_kind(look: OutputLook) -> LossKind | None: # None if it is none of these
+def loss_kind(
+    look: OutputLook, # An output and its gradient
+    passes: list[OutputLook] | None = None, # The looks at all passes of its step, this one among them
+) -> LossKind | None: # None if it is none of these
     "Which loss made this gradient of this output?"
+    passes = passes or [look]
+    mine = [one is look for one in passes].index(True)
     o = look.output.double().cpu()
     g = look.gradient.double().cpu()
     are_finite = o.isfinite().all() and g.isfinite().all()
@@ -222,9 +238,9 @@ def loss_kind(look: OutputLook) -> LossKind | None: # None if it is none of thes
     if answers and (not is_even(g) if loss is None else is_given(answers, look, loss)):
         return answers
     if is_even(g): answers = None  # that of a mean
-    squares = squared_error(look, o, g, loss, 2/look.n, 2., 2/look.n_rows)
-    distance = absolute_error(look, g, loss)
-    return squares or distance or squared_error(look, o, g, loss, 1/look.n, 1.) or answers
+    squares = squared_error(passes, mine, o, g, loss, 2)
+    distance = absolute_error(look, g, loss, len(passes))
+    return squares or distance or squared_error(passes, mine, o, g, loss, 1) or answers
 
 
 def is_given(kind: LossKind, look: OutputLook, loss: float) -> bool:
@@ -277,11 +293,14 @@ def output_facts(look: OutputLook) -> OutputFacts:
     )
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #25c508c5
-def read_look(look: OutputLook) -> dict[str, Any]:
+def read_look(
+    look: OutputLook, # An output and its gradient
+    passes: list[OutputLook] | None = None, # The looks at all passes of its step, this one among them
+) -> dict[str, Any]:
     "The kind of loss and the facts about the output, as one dict; without `kind` if the loss is none of these."
-    kind = loss_kind(look)
+    kind = loss_kind(look, passes)
     loss = None if look.loss is None else float(look.loss)
-    found = {"step": look.step, "given": loss}
+    found = {"step": look.step, "pass": look.place, "given": loss}
     found |= asdict(output_facts(look))
     if kind: found |= asdict(kind)
     return found

@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #cbd6e597
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from inspect import signature
@@ -52,12 +52,16 @@ def from_a_library(layer_type: type) -> bool:
     return "site-packages" in (file or "")
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #7d20b3a2
+def parts_that_move(model: nn.Module) -> list[tuple[str, Tensor]]:
+    "The parameters that the model has now, and the running means."
+    return [*model.named_parameters(), *((n, b) for n, b in model.named_buffers() if n.endswith("running_mean"))]
+
+
 @torch.no_grad()
-def lengths_of(model: nn.Module) -> dict[str, Tensor]: # By name; without those that cannot be read
-    "The length of each parameter that the model has now, and of each running mean."
-    means = [(name, b) for name, b in model.named_buffers() if name.endswith("running_mean")]
+def lengths_of(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]: # By name; without those that cannot be read
+    "The length of each of some tensors."
     found = {}
-    for name, p in (*model.named_parameters(), *means):
+    for name, p in held:
         with suppress(Exception):  # a parameter may be lazy, quantized, or elsewhere
             p = local_part(p.detach())
             if is_wrapper(p) or p.is_meta: continue
@@ -85,19 +89,28 @@ class MemberFacts:
         self.foreign_got = set()  # ids of those that had one and are not the model's
         self.ever = set()  # names of parameters that an optimizer had
         self.frozen = {name for name, p in self.named.items() if not p.requires_grad}
+        self.at_rest = {}  # of those that are frozen now and keep a gradient: their length and its, when this began
 
     def look(self):
         "Note which parameters have a gradient now, and which the optimizer has."
         if self.lengths is None:
-            self.lengths = lengths_of(self.model)
-        names = {}
+            self.lengths = lengths_of(parts_that_move(self.model))
+        names, rest = {}, {}
         for name, p in self.named.items():
             names[id(p)] = name
             if p.grad is not None: self.got.add(name)
             if p.requires_grad: self.frozen.discard(name)
+            elif p.grad is not None: rest[name] = p
+        self.at_rest = self._lengths(rest.keys() - self.at_rest.keys()) | {
+            name: then for name, then in self.at_rest.items() if name in rest}
         for _, _, p in self.members():
             if id(p) in names: self.ever.add(names[id(p)])
             elif p.grad is not None: self.foreign_got.add(id(p))
+
+    def _lengths(self, names) -> dict[str, tuple[Tensor, Tensor]]:
+        own = lengths_of((name, self.named[name]) for name in names)
+        return {name: (own[name], length) for name, length
+                in lengths_of((name, self.named[name].grad) for name in own).items()}
 
     def members(self):
         for i, optimizer in enumerate(self.optimizers):
@@ -107,7 +120,11 @@ class MemberFacts:
     def facts(self) -> dict[str, Any]:
         "All facts known now, as plain values and tensors of one."
         self.look()
-        now = lengths_of(self.model)
+        now = lengths_of(parts_that_move(self.model))
+        driven = {}  # is it moved though it is frozen, by a gradient that stays what it was, or is zero?
+        for name, (own, gradient) in self._lengths(self.at_rest.keys()).items():
+            before, same = self.at_rest[name]
+            driven[name] = (own != before) & ((gradient == same) | (gradient == 0))
         moved = {}
         means = {}
         for name, length in self.lengths.items():
@@ -126,6 +143,7 @@ class MemberFacts:
                 "got": name in self.got,
                 "written": version(p) != self.versions[name],
                 "moved": moved.get(name),
+                "driven": driven.get(name, False),
             }
         optimizers = [self._of(i) for i in range(len(self.optimizers))]
         return {"parameters": params, "running_means": means, "optimizers": optimizers}
@@ -147,6 +165,7 @@ class MemberFacts:
         optimizer = self.optimizers[i]
         defaults = getattr(optimizer, "defaults", {})
         settings = {key: plain_number(defaults.get(key)) for key in ("momentum", "betas", "eps", "maximize")}
+        if isinstance(settings["eps"], list): settings["eps"] = None  # the two of Adafactor do something else
         settings["lr"] = given_rate(optimizer)
         return {
             "type": type_of_optimizer(optimizer),

@@ -85,13 +85,13 @@ SETTINGS = ("p", "momentum", "eps", "num_features", "track_running_stats", "affi
 LAYER = {"type": str, "leaf": bool, "library?": bool, "running_mean_moves?": bool}
 LAYER |= {f"{name}?": SETTING for name in SETTINGS}
 PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool,
-             "moved?": OneOf(bool, None), "dtype?": str}
+             "moved?": OneOf(bool, None), "driven?": bool, "dtype?": str}
 OPTIMIZER = {"type": str, "n": SIZE, "n_foreign": SIZE, "n_idle": SIZE, "twice": SIZE, "decay": {str: SETTING},
              "momentum?": SETTING, "maximize?": SETTING, "eps?": SETTING, "lr?": SETTING}
 INPUT = {"n_samples": SIZE, "n": SIZE, "floating": bool, "target?": bool}
 INPUT |= dict.fromkeys(("bad", "mean", "std", "low", "high"), float)
 INPUT |= dict.fromkeys(("samples_apart?", "features?", "widest?", "narrowest?", "farthest?", "varied?"), float)
-OUTPUT = {"step": SIZE, "given": NUMBER, "width": SIZE, "n_rows": SIZE}
+OUTPUT = {"step": SIZE, "pass?": SIZE, "given": NUMBER, "width": SIZE, "n_rows": SIZE}
 OUTPUT |= dict.fromkeys(("sums_to_one", "log_sums_to_one", "between", "never_negative"), bool)
 OUTPUT |= dict.fromkeys(("apart", "size", "largest", "least", "most"), float)
 LOSS = {"kind": str, "sign": int, "labels": [SIZE]}

@@ -9,8 +9,9 @@ from torch.nn import functional as F
 from torch.optim import lr_scheduler as schedules
 
 import hooklab as hl
-from hooklab.stats.diagnosing.evidence import Run, loss_course
+from hooklab.stats.diagnosing.evidence import Run
 from hooklab.stats.diagnosing.loop_faults import scheduler_each_batch
+from hooklab.stats.diagnosing.loss_over_time import loss_course
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -55,3 +55,28 @@ def found(*options):
     (nn.Module.train, True, [["body.1"]]), (freezes_again, True, []), (sets_free, True, []),
     (nn.Module.train, False, [])])
 def test_norms_that_wake_up(after, frozen, layers): assert found(after, frozen) == layers
+
+
+def with_momentum(momentum, n):
+    model = Net()
+    model.body[1].momentum = momentum
+    optimizer = torch.optim.SGD(model.parameters(), lr=.05)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for _ in range(n):
+            x = torch.randn(16, 6)
+            loss = F.cross_entropy(model(x), x[:, :3].argmax(1))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            stats.step(loss)
+    return [f for f in hl.diagnose(stats) if f.what == "batch norm"]
+
+
+def test_a_momentum_with_which_the_statistics_stay_those_of_the_start():
+    finding, = with_momentum(5e-5, 110)
+    assert (finding.sure, finding.layers) == ("possible", ["body.1"])
+    assert f"after 110 batches {(1 - 5e-5)**110:.1%} of the running mean" in finding.evidence
+
+
+@pytest.mark.parametrize("momentum, n", [(.1, 110), (.001, 110), (5e-5, 60), (None, 110)])
+def test_a_momentum_that_takes_up_the_data_or_had_no_time(momentum, n): assert not with_momentum(momentum, n)

@@ -50,3 +50,18 @@ def test_what_is_a_target():
     assert target({"x": two, "boxes": two, "gt_depth": two}) == [False, True, True]
     assert names_of_arguments(forward) == {"0": "x", "1": "targets", "2": "y"}
     assert names_of_arguments(lambda x, *rest: x) == {"0": "x"} and names_of_arguments(None) == {}
+
+
+def test_an_optimizer_with_two_epsilons_is_diagnosed_and_saved(tmp_path):
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.Adafactor(model.parameters(), 1e-2)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for _ in range(8):
+            loss = model(torch.randn(6, 4)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            stats.step(loss)
+    hl.diagnose(stats)
+    stats.save(tmp_path/"run")
+    assert hl.ActivationStats.load(tmp_path/"run").facts["optimizers"][0]["eps"] is None
