@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #6f0a1b04
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,21 +161,23 @@ class Before:
         is_unscaled: bool = False, # Was the scale taken out of the lengths?
     ):
         self.params, self.lengths, self.is_unscaled = params, lengths, is_unscaled
-        self.grads, self.versions = [id(p.grad) for p in params], versions_of(params)
+        self.earlier = 0  # writes before `note`
+        self.note()
+
+    def note(self):
+        "Count writes from here on."
+        self.grads, self.versions = [id(p.grad) for p in self.params], versions_of(self.params)
 
     def has(self, params: list[Tensor]) -> bool: return [*map(id, self.params)] == [*map(id, params)]
 
-    @property
-    def is_untouched(self) -> bool:
-        "Are all gradients still there, as they were?"
-        return bool(self.params) and len(with_gradients(self.params)) == len(self.params) and self.writes() == {0}
-
     def writes(self) -> set[int]:
         "How often each gradient was written to since then, as torch counts; a new one was written at least once."
+        if any(p.grad is None for p in self.params): return {sys.maxsize}
         grads, versions = [id(p.grad) for p in self.params], versions_of(self.params)
-        if grads == self.grads and versions == self.versions: return {0}
-        kept = map(int.__eq__, grads, self.grads)
-        return {now - before if same else now + 1 for same, now, before in zip(kept, versions, self.versions)}
+        if grads == self.grads and versions == self.versions: return {self.earlier}
+        kept, earlier = map(int.__eq__, grads, self.grads), self.earlier
+        return {earlier + (now - before if same else now + 1)
+                for same, now, before in zip(kept, versions, self.versions)}
 
     def unscale(self, scale: float | Tensor | None):
         "Take the scale out, once it is known."
@@ -253,9 +256,17 @@ class GradientNorms:
         self.ended = self._before(with_gradients(params), scale, self.watches and not self.unscales)
         self.unscaled = self.called = None
 
-    def scale_goes(self, params: list[Tensor], scale: Tensor):
-        "A scaler has taken its scale out of the gradients."
+    def scale_goes(self):
+        "A scaler is about to take its scale out of the gradients. Did somebody write to them before?"
+        if self.ended is not None: self.ended.earlier = max(self.ended.writes(), default=0)
+
+    def scale_is_gone(self, params: list[Tensor], scale: Tensor):
+        "It has."
         if self.called is not None: self.called.unscale(scale)
+        elif self.ended is not None and self.ended.earlier:
+            self.ended.unscale(scale)
+            self.ended.note()
+            return
         self.unscaled = self._before(with_gradients(params), None, self.watches)
 
     def clip_comes(self, params: list[Tensor], scale: float | Tensor | None):
@@ -310,9 +321,9 @@ class GradientNorms:
         found = Norms(self.params, self.lengths, self.unclipped, self.is_exact)
         before = self.before
         if not self.params and before is not None:
-            if self.unscaled is not None and before.lengths is None and before.is_untouched:
+            if self.unscaled is not None and before.lengths is None and before.writes() == {0}:
                 before.lengths = self.measured(before.params, None)
-            is_exact = self.called is not None or before.lengths is not None and before.is_untouched
+            is_exact = self.called is not None or before.lengths is not None and before.writes() == {0}
             found = Norms(before.params, None, before.lengths, is_exact)
         elif unsure: found.unclipped, found.is_exact = None, False
         self._clear()

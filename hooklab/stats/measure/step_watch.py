@@ -298,9 +298,13 @@ class StepWatches:
         scale = None if self.scaler is None else self.scaler._scale
         for watch in with_any(waiting, params): watch.norms.clip_comes(watch.params, scale)
 
-    def unscales(self, params: list[Tensor], scale: Tensor):
-        "Called where a scaler has taken its scale out of the gradients of these."
-        for watch in with_any(self.watches, params): watch.norms.scale_goes(watch.params, scale)
+    def scale_goes(self, params: list[Tensor]):
+        "Called where a scaler is about to take its scale out of the gradients of these."
+        for watch in with_any(self.watches, params): watch.norms.scale_goes()
+
+    def scale_is_gone(self, params: list[Tensor], scale: Tensor):
+        "Called where it has."
+        for watch in with_any(self.watches, params): watch.norms.scale_is_gone(watch.params, scale)
 
     def take(self) -> dict[str, Any]:
         "The numbers of the step that ends here, as a row of the log."

@@ -356,6 +356,23 @@ def test_a_scaler_of_another_class_and_gradients_that_are_changed_by_hand_behind
     assert OwnScaler.unscale_.__code__.co_filename == __file__
 
 
+@each_way
+@pytest.mark.parametrize("given", [True, False])
+def test_gradients_that_are_changed_by_hand_before_the_scaler_takes_its_scale_out(given, options):
+    "It is the norm after the pass, without the scale."
+    model = net()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), .05), torch.amp.GradScaler("cpu", init_scale=128.)
+    def body(model, params, optimizer, i):
+        scaler.scale(loss_of(model, i)).backward()
+        before = total(params)/scaler.get_scale()
+        for p in params: p.grad.clamp_(-.3, .3)
+        scaler.step(optimizer)
+        scaler.update()
+        return before
+    stats, wanted = train(body, model=model, optimizer=optimizer, scaler=scaler if given else None, **options)
+    same(stats, wanted, "estimate")
+
+
 # No call
 
 def hand_clipped(model, params, optimizer, i, write):

@@ -349,6 +349,37 @@ def test_a_backward_pass_that_fails_leaves_the_next_ones_as_they_are():
     hand.check()
 
 
+@pytest.mark.parametrize("way", ["torch.func", "autograd.grad", "by hand"])
+@pytest.mark.parametrize("clips", [True, False])
+@pytest.mark.filterwarnings("error")
+def test_gradients_that_no_backward_pass_accumulates(way, clips):
+    "They are written to `.grad`, and no warning is given. Before clipping, the norm is what the call saw, or unknown."
+    model = net()
+    optimizer, params = torch.optim.SGD(model.parameters(), .1), dict(model.named_parameters())
+    def of_sample(given, x, y):
+        return F.cross_entropy(torch.func.functional_call(model, given, (x[None],)), y[None])
+    def gradients(i):
+        x, y = batch(i)
+        if way == "autograd.grad": return torch.autograd.grad(loss_of(model, i), params.values())
+        if way == "by hand": return [torch.full_like(p, .1*i + .2) for p in params.values()]
+        given = {name: p.detach() for name, p in params.items()}
+        each = torch.func.vmap(torch.func.grad(of_sample), (None, 0, 0))(given, x, y)
+        return [g.mean(0) for g in each.values()]
+    now, before = [], []
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for i in range(12):
+            model(batch(i)[0])
+            for p, g in zip(params.values(), gradients(i)): p.grad = g.detach().clone()
+            before.append(norms(params.values()).norm() if clips else torch.tensor(torch.nan))
+            if clips: nn.utils.clip_grad_norm_(params.values(), .05)
+            now.append(norms(params.values()).norm())
+            optimizer.step()
+            stats.step()
+    for what, wanted in ("grad_norm", now), ("grad_norm_unclipped", before):
+        torch.testing.assert_close(stats.log.values(what).float(), torch.stack(wanted), equal_nan=True, **CLOSE)
+    assert {*stats.log.unclipped_is()} == {"exact" if clips else "unknown"}
+
+
 def test_an_optimizer_that_works_in_the_backward_pass():
     "Each parameter has its own, which makes its step when the gradient has come, and clears it."
     model = net()
