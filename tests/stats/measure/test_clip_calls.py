@@ -273,6 +273,32 @@ def test_no_gradients_at_all():
     assert stats.log.unclipped_is() == ["unknown"]
 
 
+@pytest.mark.peers
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("by", ["norm", "value"])
+def test_accelerate(by):
+    "Its calls lead to torch's, also where it gathers several batches."
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = net()
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), .05))
+    wanted = []
+    with hl.ActivationStats(turns=2).on(model, optimizer=optimizer) as stats:
+        for i in range(12):
+            with accelerator.accumulate(model):
+                accelerator.backward(loss_of(model, i))
+                if accelerator.sync_gradients:
+                    for p in model.parameters(): p.grad.mul_(2.5)
+                    wanted.append(total(model.parameters()))
+                    if by == "norm": accelerator.clip_grad_norm_(model.parameters(), .1)
+                    else: accelerator.clip_grad_value_(model.parameters(), .01)
+                optimizer.step()
+                optimizer.zero_grad()
+            if accelerator.sync_gradients: stats.step()
+    torch.testing.assert_close(stats.log.values("grad_norm_unclipped").float(), torch.stack(wanted), **CLOSE)
+    assert stats.log.unclipped_is() == ["exact"]*6
+
+
 # Scalers
 
 @each_way
