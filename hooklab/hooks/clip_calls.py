@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/lib/hooks/clip-calls.ipynb #c1bca004
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from threading import RLock
 from types import CellType
@@ -77,8 +78,10 @@ LOCK = RLock()
 def cell_of(f: Any) -> CellType | None:
     "Where a function that wraps another one looks that one up."
     inner = getattr(f, "__wrapped__", None)
-    cells = getattr(f, "__closure__", None) or ()
-    return next((cell for cell in cells if inner is not None and cell.cell_contents is inner), None)
+    for cell in (getattr(f, "__closure__", None) or ()) if inner is not None else ():
+        with suppress(ValueError):  # it may be empty
+            if cell.cell_contents is inner: return cell
+    return None
 
 
 def with_subclasses(kind: type) -> list[type]:
