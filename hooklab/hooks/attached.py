@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.modules.module import _WrappedHook  # wraps hooks that run before a state dict is loaded
 from torch.optim import Optimizer
 
+from .clip_calls import forget_stale
 from .function_mode import stale_modes_off
 from .group import Begin, End, Enter, Port
 from .layer_hook import LayerHook
@@ -112,4 +113,5 @@ def _ours_removed(model: nn.Module | Optimizer) -> int:
     groups = {id(group): group for h in ours.values() for group in [h.group if isinstance(h, LayerHook) else h]}
     for group in groups.values(): group.close(report=False)
     stale_modes_off()
+    forget_stale()
     return sum(isinstance(h, LayerHook) for h in ours.values())

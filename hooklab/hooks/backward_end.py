@@ -80,7 +80,9 @@ class BackwardEnd:
             best = max(often, key=often.get)
             kept.add(best)
             passes = [reached for reached in passes if best not in reached]
-        for key in self.hooks.keys() - kept: self.hooks.pop(key).remove()
+        for key in self.hooks.keys() - kept:
+            self.hooks[key].remove()
+            del self.hooks[key]  # last: Ctrl-C may come in between
         self.chosen = True
 
     def listen_to_all(self, params: Iterable[Tensor]):

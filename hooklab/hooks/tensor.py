@@ -32,14 +32,15 @@ class OnTensor(Port):
 
 class TensorGroup(Group):
     "Tensor hooks that were made together."
-    def __init__(self, f, kind, quiet=False):
+    def __init__(self, f, kind, quiet=False, only_listens=False):
         if f is not None and not callable(f):
             raise TypeError(f"a hook on a tensor calls a function with the gradient, not a {class_name(f)}")
         super().__init__(kind, f or own_copy)
-        self.keeps, self.quiet = f is None, quiet
+        self.keeps, self.quiet, self.only_listens = f is None, quiet, only_listens
 
     def silent(self, in_context):
         # Was backward called at all? `remove()` cannot know, so it reports only what is certainly wrong.
+        if self.only_listens: return []
         due = in_context and not (self.quiet and any(h.fired for h in self.hooks))
         return [h for h in self.hooks if not h.removed and (h.overlooked() or due and not h.fired)]
 
@@ -102,7 +103,8 @@ class TensorHook(Hook):
             return ("the tensor is gone, and no gradient came (a parametrised `layer.weight` is computed again each "
                     "time it is read: hook what is in `layer.parametrizations`)")
         if t.is_leaf and t.grad is not None and not self.had_grad:
-            return "its gradient was computed, but did not pass the hook (sharded parameters: use post_accumulate)"
+            sharded = self.group.kind != "post_accumulate" and ", or is of a sharded parameter: use post_accumulate"
+            return f"its gradient did not pass the hook (it was written to .grad{sharded or ''})"
 
     def why_silent(self):
         return self.overlooked() or ("no gradient came (was backward called before the hook was removed? "
@@ -112,9 +114,10 @@ class TensorHook(Hook):
         return printable(f"{type(self).__name__} {self.name}: {self.group.kind}, {self.state}")
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #6b2c895e
-def tensor_hook_to_put_on(t: Tensor, f: Callable | None, kind: str, name: str | None = None) -> TensorHook:
-    "A hook that is not on yet, for an object that must have it before."
-    return TensorHook(t, TensorGroup(f, kind), name)
+def tensor_hook_to_put_on(t: Tensor, f: Callable, kind: str) -> TensorHook:
+    """A hook that is not on yet, for an object that must have it before. It only listens: a gradient that a loop writes
+    to `.grad` by hand, as with torch.func, is no silence to report."""
+    return TensorHook(t, TensorGroup(f, kind, only_listens=True))
 
 
 class TensorLook(TensorHook):
@@ -126,7 +129,7 @@ class TensorLook(TensorHook):
 
 def look_to_put_on(p: Tensor, f: Callable[[Tensor], None]) -> TensorHook:
     "A look at a parameter before a gradient is added; it is not on yet."
-    return TensorLook(p, TensorGroup(f, "tensor"))
+    return TensorLook(p, TensorGroup(f, "tensor", only_listens=True))
 
 
 def _looks(t: Tensor) -> str: return f"{shape_text(t)} {t.dtype} {t.layout} on {t.device}".replace("torch.", "")
@@ -144,7 +147,7 @@ def tensor_hook(
     name: str | None = None, # The name of the tensor in messages
 ) -> TensorHook: # A hook that is on until its `with` ends, or until `remove()`
     "Look at the gradient of `t` when it is complete, or replace it."
-    return tensor_hook_to_put_on(t, f, "tensor", name).put_on()
+    return TensorHook(t, TensorGroup(f, "tensor"), name).put_on()
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #56250bd1
 def post_accumulate(
@@ -154,7 +157,7 @@ def post_accumulate(
     name: str | None = None, # The name of the tensor in messages
 ) -> TensorHook: # A hook that is on until its `with` ends, or until `remove()`
     "Call `f` each time a gradient has been added to `p.grad`."
-    return tensor_hook_to_put_on(p, f, "post_accumulate", name).put_on()
+    return TensorHook(p, TensorGroup(f, "post_accumulate"), name).put_on()
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #7ede1717
 class Pass:

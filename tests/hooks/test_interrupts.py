@@ -18,7 +18,7 @@ from support.portions import sample, sweep
 from support.worlds import TOOLS
 
 QUICK = ["hook_outputs, where other hooks are", "hooks_on_tensors", "edit_calls", "find_nan", "activation_stats",
-         "summary"]
+         "a_loop_that_clips", "summary"]
 
 
 def check(tool, tmp_path, choose):

@@ -132,13 +132,17 @@ class Interrupts:
 
 # ---- what must be as before
 
-_modules = torch.nn.functional, torch.nn.Module, torch.optim.Optimizer, Tensor, torch.nn.modules.module
+_modules = (torch.nn.functional, torch.nn.Module, torch.optim.Optimizer, Tensor, torch.nn.modules.module,
+            torch.nn.utils.clip_grad, torch.amp.GradScaler)
 
 
 def torchs_state() -> dict[str, Any]:
     "What of torch is the same for all models."
     found = {f"{home.__name__}.{name}": id(value) for home in _modules for name, value in vars(home).items()
              if callable(value)}
+    for name, f in vars(torch.nn.utils.clip_grad).items():
+        cells = getattr(f, "__closure__", None) or ()
+        found |= {f"clip_grad.{name} calls": [id(cell.cell_contents) for cell in cells]}
     for name, value in vars(torch.nn.modules.module).items():
         if name.startswith("_global") and isinstance(value, dict): found[name] = dict(value)
     of_optimizers = vars(sys.modules[torch.optim.Optimizer.__module__])

@@ -425,6 +425,22 @@ def activation_stats_by_hand(w):
 
 
 @tool(**training)
+def a_loop_that_clips(w):
+    stats, scaler = hl.ActivationStats(turns=1), torch.amp.GradScaler("cpu", init_scale=8.)
+    with stats.on(w.model, w.optimizer, scaler=scaler):
+        for _ in range(3):
+            w.optimizer.zero_grad()
+            scaler.scale(w.loss(w.model(w.x))).backward()
+            scaler.unscale_(w.optimizer)
+            nn.utils.clip_grad_norm_(w.model.parameters(), .1)
+            nn.utils.clip_grad_value_(w.model.parameters(), .05)
+            scaler.step(w.optimizer)
+            scaler.update()
+            stats.step()
+    return stats.log.unclipped_is(), stats.log.values("grad_norm_unclipped")
+
+
+@tool(**training)
 def for_diagnosis(w):
     stats = hl.ActivationStats.for_diagnosis()
     with stats.on(w.model, w.optimizer):

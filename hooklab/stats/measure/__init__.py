@@ -7,7 +7,7 @@
     quick_batch      small outputs of several steps, measured together on a CPU
     samples          a few numbers of each output, by sample and by unit
     updates          how far each step moves each parameter
-    gradient_norms   how long gradients are, after the backward pass and at the optimizer step
+    gradient_norms   how long gradients are, before they are clipped and at the optimizer step
     own_hook         records what your own hook returns
     resuming         continues the record of a run that is resumed
     until_removed    recording that ends with its block, with `remove()`, or with Ctrl-C

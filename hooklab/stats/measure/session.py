@@ -108,9 +108,8 @@ class Session:
         if loop: self.watch = LoopWatch(model, self.optimizers, self.log)
         if self.optimizers and (loop or updates):
             unknown = scaled and scaler is None
-            self.steps = StepWatches(model, self.optimizers, self.scale, scaled=unknown, closely=loop)
+            self.steps = StepWatches(model, self.optimizers, self.scale, scaler=scaler, scaled=unknown, closely=loop)
             if loop: self.watch.passes = self.steps.passes
-            if self.steps.passes: self.steps.passes.scaler = scaler
         if updates and self.optimizers: self.weights = Weights(model, *self.optimizers, is_thin=wanted.samples)
         self.attention_hidden = attention and not can_be_metered(model)
         if attention and not self.attention_hidden: self.heads = AttentionMeter(model, sample=16, due=False)

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.hooks.backward_end import BackwardEnd
+from hooklab.hooks.clip_calls import tell, tell_no_more
 from hooklab.hooks.copies import is_wrapper
 from hooklab.hooks.distributed import in_processes, parts_for
 from hooklab.hooks.tensor import look_to_put_on
-from hooklab.stats.measure.gradient_norms import GradientNorms, Norms
+from hooklab.stats.measure.gradient_norms import OWN, GradientNorms, Norms, all_true, together, totals_of
 from hooklab.stats.measure.passes import Passes
 from hooklab.stats.measure.run_facts import torch_optimizer
 from hooklab.stats.measure.run_facts import version as version_of
@@ -79,8 +80,9 @@ class StepWatch:
         self,
         optimizer: Any, # The optimizer, of torch or another one with `param_groups`
         closely: bool = True, # Look too at whether gradients were kept, and note the rate
+        scale: Callable[[], float | Tensor | None] | None = None, # Of gradients after a pass; None hears of no passes
     ):
-        self.optimizer, self.closely = optimizer, closely
+        self.optimizer, self.closely, self.scale = optimizer, closely, scale
         self.probe = None
         self.norms = GradientNorms()
         self.seen = {}
@@ -89,11 +91,12 @@ class StepWatch:
         self.arrived = None  # the gradient that was there when a backward pass of this step ended, and its version
         self.then = lambda: None  # called where a step uses gradients
         self.span = StepSpan(optimizer, self.before, self.after, self.within)
+        self.end = BackwardEnd(self.pass_ends) if scale else None
 
-    def put_on(self) -> Self:
+    def put_on(self):
         "Begin to look: last, once whoever made this holds it."
         self.span.put_on()
-        return self
+        if self.end: self.end.listen(self.params)
 
     @property
     def params(self) -> list[Tensor]:
@@ -142,9 +145,19 @@ class StepWatch:
         self.span.forget()
         return seen
 
-    def pass_ends(self, scale):
-        "Called where a backward pass ends."
-        self.norms.pass_ends(self.params, scale)
+    def take_norms(self) -> Norms:
+        """The norms of the step that ends, in which a pass may have gone unheard if only a few parameters are listened
+        to. They are chosen once there were passes; from a step on in which that may be so, it is all of them."""
+        if not self.end: return self.norms.take()
+        unsure = self.norms.unsure and self.end.chosen and not self.end.all
+        self.end.forget()
+        if not self.end.chosen: self.end.choose()
+        elif unsure: self.end.listen_to_all(self.params)
+        return self.norms.take(unsure)
+
+    def pass_ends(self):
+        "Called where a backward pass ends that reached parameters of this optimizer."
+        self.norms.pass_ends(self.params, self.scale())
         if self.probe is None: return
         g = self.probe.p.grad
         self.arrived = None if g is None else (g, version_of(g))
@@ -162,6 +175,7 @@ class StepWatch:
 
     def remove(self):
         self.span.remove()
+        if self.end: self.end.remove()
         self.unused = self.arrived = None
         if self.probe is not None: self.probe.remove()
 
@@ -238,42 +252,59 @@ class StepWatches:
         optimizers: Iterable, # Those that move its parameters
         scale: Callable[[], float | Tensor | None] = lambda: None, # The factor of gradients after a backward pass
         *,
+        scaler: torch.amp.GradScaler | None = None, # That of the loop, if it is known
         scaled: bool = False, # Are they scaled by something unknown?
         closely: bool = True, # As in `StepWatch`
     ):
-        self.watches = [StepWatch(torch_optimizer(optimizer), closely) for optimizer in optimizers]
-        self.scale, self.parts, self.closely = scale, parts_for(model), closely
-        self.end = None if scaled else BackwardEnd(self.pass_ends)
+        scale_after = None if scaled else scale
+        self.watches = [StepWatch(torch_optimizer(optimizer), closely, scale_after) for optimizer in optimizers]
+        self.scaler, self.parts, self.closely = scaler, parts_for(model), closely
         self.norms: list[Norms] = [] # Of each optimizer, in the step that has ended
         self.counts = {}  # by id of a parameter: does this process report it?
         params = [*map(id, self.params)]
         self.alone = self.parts is None and len(params) == len({*params})  # does each optimizer have its own?
         self.passes = Passes() if closely and self.alone and not in_processes() else None
         if self.passes:
+            self.passes.scaler = scaler
             for i, watch in enumerate(self.watches): watch.then = partial(self.passes.step, i, watch.optimizer)
 
     def put_on(self) -> Self:
         "Begin to watch: last, once whoever made this holds it."
         try:
             for watch in self.watches: watch.put_on()
-            if self.end: self.end.listen(self.params)
+            tell(self)
         except BaseException:
             self.remove()
             raise
         return self
 
     @property
+    def is_on(self) -> bool: # False once `remove_hooks` has taken the hooks off the optimizers
+        return not all(getattr(hook, "removed", False) for watch in self.watches for hook in watch.span.hooks)
+
+    @property
     def params(self) -> list[Tensor]:
         return [p for watch in self.watches for p in watch.params]
 
     def measure_each(self, each: bool):
-        "Measure each gradient in the next step, or all together and before clipping only where the loop clips."
+        "Measure each gradient in the next step, or all together."
         for watch in self.watches:
             watch.norms.each = each or not self.alone
 
-    def pass_ends(self):
-        scale = self.scale()
-        for watch in self.watches: watch.pass_ends(scale)
+    def clips(self, params: list[Tensor]):
+        "Called where gradients of these are about to be clipped. Of several calls after a pass, the first counts."
+        waiting = [watch for watch in self.watches if watch.norms.called is None]
+        if not waiting: return
+        scale = None if self.scaler is None else self.scaler._scale
+        for watch in with_any(waiting, params): watch.norms.clip_comes(watch.params, scale)
+
+    def scale_goes(self, params: list[Tensor]):
+        "Called where a scaler is about to take its scale out of the gradients of these."
+        for watch in with_any(self.watches, params): watch.norms.scale_goes()
+
+    def scale_is_gone(self, params: list[Tensor], scale: Tensor):
+        "Called where it has."
+        for watch in with_any(self.watches, params): watch.norms.scale_is_gone(watch.params, scale)
 
     def take(self) -> dict[str, Any]:
         "The numbers of the step that ends here, as a row of the log."
@@ -284,10 +315,14 @@ class StepWatches:
             row["thrown_away"] = sum(watch.throws_away(stepped) for watch in self.watches) > 0
             row["made"] = ["updates" in of_one for of_one in seen]
             self._follow()
-        unsure = self.hears_too_little
-        self.norms = [watch.norms.take(unsure) for watch in self.watches]
-        if self.end: self._listen_anew(unsure)
-        return row | self._totals()
+        self.norms = [watch.take_norms() for watch in self.watches]
+        row |= self._totals()
+        if "grad_norm_unclipped" in row: row["unclipped_exact"] = all_true([norms.is_exact for norms in self.stepped])
+        return row
+
+    @property
+    def stepped(self) -> list[Norms]: # Those of optimizers that made a step, if there are any
+        return [norms for norms in self.norms if norms.lengths is not None] or self.norms
 
     def _follow(self):
         "Follow the passes by the parameter that is looked at, once it is known."
@@ -296,22 +331,9 @@ class StepWatches:
             if watch.probe and i not in self.passes.sums:
                 self.passes.follow(i, watch.probe.p)
 
-    @property
-    def hears_too_little(self) -> bool:
-        "May a pass have gone unheard in the step that ends, because only a few parameters are listened to?"
-        if not self.end or not self.end.chosen or self.end.all:
-            return False
-        return any(watch.norms.unsure for watch in self.watches)
-
-    def _listen_anew(self, unsure):
-        "Choose where to listen for passes, once there were some. Where one may have gone unheard, listen everywhere."
-        self.end.forget()
-        if not self.end.chosen: self.end.choose()
-        elif unsure: self.end.listen_to_all(self.params)
-
     def _totals(self) -> dict[str, Tensor]:
         "The norm of all gradients together, and in a run of several processes of those that this one reports."
-        stepped = [norms for norms in self.norms if norms.lengths is not None] or self.norms
+        stepped = self.stepped
         if self.alone:
             return totals_of([norms.known for norms in stepped])
         found = {}
@@ -351,29 +373,17 @@ class StepWatches:
             chosen = [(i, place[id(p)]) for i, p in enumerate(norms.params) if id(p) in place]
             of, to = (numbers_on(found.device, one, dtype=torch.long) for one in zip(*chosen or [((), ())]))
             for row, lengths in zip(found, (norms.lengths, norms.unclipped)):
-                if lengths is not None:
+                if lengths is not None and lengths.dim():
                     row[to] = lengths.to(found.device)[of].nan_to_num(NOT_MEASURED, torch.inf)
         return torch.full((2, len(params)), NOT_MEASURED) if found is None else found
 
     def remove(self):
+        tell_no_more(self)
         for watch in self.watches: watch.remove()
         if self.passes: self.passes.remove()
-        if self.end: self.end.remove()
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #8687ec27
-OWN = {"grad_norm": "own", "grad_norm_unclipped": "own_unclipped"}  # the part of a process
-
-
-def together(lengths: list[Tensor]) -> Tensor:
-    "The norm of all gradients, from those of some, or of all of an optimizer."
-    if len(lengths) == 1 and not lengths[0].dim():
-        return lengths[0]
-    device = lengths[0].device
-    return torch.linalg.vector_norm(torch.cat([one.reshape(-1).to(device) for one in lengths]))
-
-
-def totals_of(known: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    "Each norm that is known of all optimizers."
-    first, *others = known or [{}]
-    names = [name for name in first if all(name in of for of in others)]
-    return {name: together([of[name] for of in known]) for name in names}
+def with_any(watches: list[StepWatch], params: list[Tensor]) -> list[StepWatch]:
+    "Those whose optimizers move any of these parameters."
+    ids = {*map(id, params)}
+    return [watch for watch in watches if not ids.isdisjoint(map(id, watch.params))]

@@ -28,8 +28,9 @@ class NormTable:
         rows: list[dict[str, Any]], # As above
         totals: tuple[float, float], # Of all gradients together: at the step, and before clipping
         note: str = "", # Whose numbers they are, if not of the whole
+        is_estimate: bool = False, # Are those before clipping an estimate?
     ):
-        self.step, self.note = step, note
+        self.step, self.note, self.is_estimate = step, note, is_estimate
         self.grad_norm, self.grad_norm_unclipped = totals
         self.rows = sorted(rows, key=lambda row: -size(row["grad_norm"]))
 
@@ -43,6 +44,7 @@ class NormTable:
         of_all = {"parameter": "(all together)", "grad_norm": self.grad_norm,
                   "grad_norm_unclipped": self.grad_norm_unclipped}
         heads = HEADS if self.was_clipped else HEADS[:1]
+        if self.was_clipped and self.is_estimate: heads = HEADS[0], f"{HEADS[1]} (estimate)"
         cells = [("", *heads)]
         for row in [of_all, *self.rows[:SHOWN]]:
             numbers = row["grad_norm"], row["grad_norm_unclipped"]
@@ -90,7 +92,8 @@ def norm_table(
     rows = [{"parameter": name, "grad_norm": now, "grad_norm_unclipped": before}
             for name, now, before in zip(updates.names, *columns)]
     totals = tuple(known.get(what, math.hypot(*column)) for what, column in zip(WHATS, columns))
-    return NormTable(number, rows, totals, note_on(updates, whence))
+    known_as = dict(zip(log.steps, log.unclipped_is())).get(number) if log else None
+    return NormTable(number, rows, totals, note_on(updates, whence), known_as == "estimate")
 
 
 def known_of(log: RunLog | None, number: int) -> dict[str, float]:

@@ -28,7 +28,8 @@ LOGGED = {  # the numbers of a row, NaN if unknown: a description, and how those
     "kept": ("1 if an optimizer step used gradients that were there before the last one", "max"),
     "no_gradients": ("1 if the optimizer made a step, and no parameter had a gradient", "min"),
     "grad_norm": ("the norm of all gradients together, at the optimizer step", "length"),
-    "grad_norm_unclipped": ("the same after the last backward pass, before they were clipped", "length"),
+    "grad_norm_unclipped": ("the same before they were clipped", "length"),
+    "unclipped_exact": ("1 if a call that clips saw that, or nobody wrote to the gradients; 0: an estimate", "min"),
     "own": ("in a run of several processes: `grad_norm` of the parameters that this process counts", "length"),
     "own_unclipped": ("the same of `grad_norm_unclipped`", "length"),
 }
@@ -98,6 +99,18 @@ class RunLog(KeptSteps):
     ) -> Tensor: # One number for each of `steps`
         "The history of one number, NaN where it is unknown."
         return self.table()[:, self.names.index(name)]
+
+    def unclipped_is(self) -> list[str]: # A word for each of `steps`
+        """Is the norm before clipping `exact`, an `estimate`, or `unknown`? It is exact if a call that clips saw it, or
+        if nobody wrote to the gradients between the last pass and the step. Files of earlier versions have estimates,
+        except where it is also the norm at the step."""
+        column = dict(zip(self.names, self.table().T.tolist()))
+        names = "grad_norm", "grad_norm_unclipped", "unclipped_exact"
+        found = []
+        for now, before, exact in zip(*(column[name] for name in names)):
+            is_exact = exact == 1 or math.isnan(exact) and before == now
+            found.append("unknown" if math.isnan(before) else "exact" if is_exact else "estimate")
+        return found
 
     def spikes(
         self,

@@ -145,6 +145,7 @@ class Spike:
     first: str = "" # Which of the two left first: `loss`, `norm` or `both`
     back: int | None = None # The first step in which both were inside again; None if they never were
     layers: dict[str, float] = field(default_factory=dict) # How many times the usual norm, by parameter; largest first
+    is_estimate: bool = False # Is the norm an estimate, since gradients were changed and no call that clips was seen?
 
     @property
     def is_clear(self) -> bool:
@@ -158,7 +159,8 @@ class Spike:
         parts = []
         for name, jump in ("the loss", self.loss), ("the gradient norm", self.norm):
             if jump is not None:
-                parts.append(f"{name} jumps from {number(jump.before)} to {number(jump.value)}")
+                about = " (an estimate)" if jump is self.norm and self.is_estimate else ""
+                parts.append(f"{name} jumps from {number(jump.before)} to {number(jump.value)}{about}")
         order = f"; the {self.first} is first" if self.first != "both" and self.loss and self.norm else ""
         if self.update is not None:
             order += (f"; in the step before, the optimizer got gradients with a norm of {number(self.update.value)}, "
@@ -241,7 +243,7 @@ def spikes_in(
 ) -> list[Spike]: # In order
     "The spikes of a run, from every loss that was given to `step` and from the norm of all gradients."
     if not len(log): return []
-    found, first, last = [], 0, -1
+    found, first, last, known_as = [], 0, -1, log.unclipped_is()
     for row, jumps in outside_in(log):
         if not found or row > last + 1:
             spike = Spike(log.steps[row], layers=risen(updates, log.steps[row]), update=jumps.pop("update", None))
@@ -251,6 +253,7 @@ def spikes_in(
         for name in "loss", "norm":
             if name in jumps and getattr(spike, name) is None:
                 setattr(spike, name, jumps[name])
+                if name == "norm": spike.is_estimate = known_as[row] == "estimate"
         if not spike.first:
             spike.first = "both" if spike.loss and spike.norm else "loss" if spike.loss else "norm"
         has_ended = row + 1 < len(log) and row - first + 1 < RECENT  # what lasts longer is usual now

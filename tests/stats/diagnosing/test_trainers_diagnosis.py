@@ -322,6 +322,7 @@ def test_gradient_norms_are_those_of_torch(run, monkeypatch):
     def same(found, wanted): torch.testing.assert_close(found.float(), torch.stack(wanted), rtol=1e-6, atol=0)
     assert len(totals) == n_batches*n_epochs == len(stats.updates) and min(totals) > .05
     same(stats.log.values("grad_norm_unclipped"), totals)
+    assert stats.log.unclipped_is() == ["exact"]*len(totals)
     same(stats.log.values("grad_norm"), [each.norm() for each in lengths])
     same(stats.updates.values("grad_norm").T, lengths)
 

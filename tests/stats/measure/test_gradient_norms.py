@@ -92,8 +92,9 @@ CLIPS = {
     "norm": lambda params: nn.utils.clip_grad_norm_(params, .1),
     "values": lambda params: nn.utils.clip_grad_value_(params, .02),
     "a part": lambda params: nn.utils.clip_grad_norm_(params[:2], .1),
+    "a part by hand": lambda params: torch._foreach_mul_([p.grad for p in params[:2]], .3),
     "through .data": through_data,
-    "new tensors": lambda params: [setattr(p, "grad", p.grad*.5) for p in params],
+    "new tensors": lambda params: [setattr(p, "grad", p.grad*.3) for p in params],
 }
 
 
@@ -111,7 +112,7 @@ def test_the_norms_are_those_of_torch(clip, options):
         hand.at_step()
         optimizer.step()
         hand.end_step()
-    hand.check(unknown=[1] if clip == "a part" else [])  # in the first step but one that is seen, and then no more
+    hand.check(unknown=[1] if clip == "a part by hand" else [])  # in the first step but one that is seen, then no more
 
 
 def test_the_total_is_what_clipping_returns():
@@ -166,7 +167,7 @@ def test_heads_that_take_turns(clip):
     hand = ByHand(model, optimizer)
     def backward(i): model["b" if i else "a"](model["body"](torch.randn(5, 4)).detach()).square().sum().backward()
     train(hand, optimizer, backward, 5, clip)
-    hand.check(unknown=[1])
+    hand.check(unknown=[] if clip else [1])  # a call that clips is heard wherever passes go
 
 
 @pytest.mark.parametrize("unscale", [False, True])
@@ -346,6 +347,37 @@ def test_a_backward_pass_that_fails_leaves_the_next_ones_as_they_are():
         loss_of(model, i).backward()
     train(hand, optimizer, backward, 6, clip=.05)
     hand.check()
+
+
+@pytest.mark.parametrize("way", ["torch.func", "autograd.grad", "by hand"])
+@pytest.mark.parametrize("clips", [True, False])
+@pytest.mark.filterwarnings("error")
+def test_gradients_that_no_backward_pass_accumulates(way, clips):
+    "They are written to `.grad`, and no warning is given. Before clipping, the norm is what the call saw, or unknown."
+    model = net()
+    optimizer, params = torch.optim.SGD(model.parameters(), .1), dict(model.named_parameters())
+    def of_sample(given, x, y):
+        return F.cross_entropy(torch.func.functional_call(model, given, (x[None],)), y[None])
+    def gradients(i):
+        x, y = batch(i)
+        if way == "autograd.grad": return torch.autograd.grad(loss_of(model, i), params.values())
+        if way == "by hand": return [torch.full_like(p, .1*i + .2) for p in params.values()]
+        given = {name: p.detach() for name, p in params.items()}
+        each = torch.func.vmap(torch.func.grad(of_sample), (None, 0, 0))(given, x, y)
+        return [g.mean(0) for g in each.values()]
+    now, before = [], []
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for i in range(12):
+            model(batch(i)[0])
+            for p, g in zip(params.values(), gradients(i)): p.grad = g.detach().clone()
+            before.append(norms(params.values()).norm() if clips else torch.tensor(torch.nan))
+            if clips: nn.utils.clip_grad_norm_(params.values(), .05)
+            now.append(norms(params.values()).norm())
+            optimizer.step()
+            stats.step()
+    for what, wanted in ("grad_norm", now), ("grad_norm_unclipped", before):
+        torch.testing.assert_close(stats.log.values(what).float(), torch.stack(wanted), equal_nan=True, **CLOSE)
+    assert {*stats.log.unclipped_is()} == {"exact" if clips else "unknown"}
 
 
 def test_an_optimizer_that_works_in_the_backward_pass():
