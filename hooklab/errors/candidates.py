@@ -7,18 +7,21 @@ __all__ = []
 
 # %% ../../nbs/lib/errors/candidates.ipynb #9ba9e714
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from hooklab.hooks.select import named_layers
 from hooklab.hooks.tree import tensors
 from hooklab.errors.repairs import Repair
 from hooklab.errors.scene import EndedCall, part
-from hooklab.errors.sizes import Size, as_code, resize, sizes_of, value_of
+from hooklab.errors.sizes import Size, as_code, put_others, resize, sizes_of, value_of
 from hooklab.errors.walk import Called, Walk, inputs_by_name
 
 # %% ../../nbs/lib/errors/candidates.ipynb #a7e2cc79
@@ -55,43 +58,64 @@ class Failure:
 OF_CHANNELS = "in_channels", "out_channels", "num_channels", "num_features", "num_parameters"
 
 
-def resized(failure: Failure, name: str, size: str, n: Any, kind: str = "") -> Repair:
-    "The change of one size of a layer."
-    layer = failure.layer(name)
-    return Repair(in_place_of(failure, name, as_code(layer, **{size: n})), kind or unit_of(size),
-                  on_model=lambda model: resize(part(model, name), size, n))
+def resized(failure: Failure, name: str, kind: str = "", **changed: Any) -> Repair:
+    "A layer that is made with other arguments."
+    def change(model):
+        old = part(model, name)
+        before = dict(old.named_parameters(remove_duplicate=False))
+        resize(old, **changed)
+        tied = {before[own]: p for own, p in old.named_parameters(remove_duplicate=False)
+                if before.get(own, p) is not p}
+        for m in model.modules() if tied else (): put_others(m, lambda _, t: tied.get(t, t))
+    return Repair(in_place_of(failure, name, **changed), kind or unit_of(next(iter(changed))), on_model=change)
 
 
 def unit_of(size: str) -> str: return "channels" if size in OF_CHANNELS else "features"
 
 
-def in_place_of(failure: Failure, name: str, code: str) -> str:
-    "A layer as code, with its name where it is another one than that which failed."
-    return f"`{code}`" if name == failure.call.name else f"`{code}` as `{name}`"
+def in_place_of(failure: Failure, name: str, **changed: Any) -> str:
+    "A layer as code, with its name where it is another one than that which failed, or what changes in it."
+    layer = failure.layer(name)
+    code = as_code(layer, **changed)
+    if code is not None: return f"`{code}`" if name == failure.call.name else f"`{code}` as `{name}`"
+    return ", ".join(f"`{what}={value}`" for what, value in changed.items()) + (f" in `{name}`" if name else "")
+
+
+def argument_at(call: EndedCall, at: int) -> Any: # None if there is none
+    "What the forward of a layer was given for a parameter."
+    with suppress(TypeError):
+        given = [*signature(call.layer.forward).bind(*call.args, **call.kwargs).arguments.values()]
+        return given[at] if at < len(given) else None
+    return None
 
 
 def wrong_sizes(failure: Failure) -> Iterator[tuple[Size, Tensor, int, int]]: # The size, what was given, taken, got
     "Where the innermost layer got another size than it takes."
     layer = failure.call.layer
-    given = tensors([failure.call.args, failure.call.kwargs])
-    if isinstance(layer, nn.RNNBase | nn.RNNCellBase): given = given[:1]
     for size in sizes_of(layer):
-        if not size.is_input or isinstance(layer, nn.PReLU) and layer.num_parameters == 1: continue
+        t = next(iter(tensors(argument_at(failure.call, size.at))), None)
+        if t is None or not size.is_input or isinstance(layer, nn.PReLU) and layer.num_parameters == 1: continue
+        if isinstance(layer, _NormBase) and is_of_other_rank(layer, t): continue
         takes = value_of(layer, size.name)
-        for t in given:
-            if isinstance(takes, tuple): got = tuple(t.shape[-len(takes):])
-            elif t.dim() > size.dim if size.dim >= 0 else t.dim() >= -size.dim: got = t.shape[size.dim]
-            else: continue
-            if got != takes: yield size, t, takes, got
+        if isinstance(takes, tuple): got = tuple(t.shape[-len(takes):])
+        elif t.dim() > size.dim if size.dim >= 0 else t.dim() >= -size.dim: got = t.shape[size.dim]
+        else: continue
+        if got != takes: yield size, t, takes, got
+
+
+def is_of_other_rank(layer: _NormBase, t: Tensor) -> bool:
+    try: layer._check_input_dim(t)
+    except ValueError: return True
+    return False
 
 
 def of_layer(failure: Failure) -> Iterator[Repair]:
     "The innermost layer with the size that it got, or the layers before it with the size that it takes."
-    name = failure.call.name
-    for size, t, takes, got in wrong_sizes(failure):
-        groups = getattr(failure.call.layer, "num_groups", getattr(failure.call.layer, "groups", 1))
-        n = (got,) if isinstance(getattr(failure.call.layer, size.name), tuple) and type(got) is int else got
-        if isinstance(got, tuple) or got % groups == 0: yield resized(failure, name, size.name, n)
+    wrong = [*wrong_sizes(failure)]
+    if not wrong: return
+    first = wrong[0][0].at == 0  # keys and values are as wide as the query, if nothing else is said
+    yield resized(failure, failure.call.name, **{size.name: got for size, _, _, got in wrong[:1 if first else None]})
+    for _, t, takes, got in wrong:
         if isinstance(takes, int): yield from producers(failure, t, takes, got)
 
 # %% ../../nbs/lib/errors/candidates.ipynb #44fe5bec
@@ -108,7 +132,7 @@ def producers(failure: Failure, t: Tensor, takes: int, got: int, most: int = 6) 
             if size.is_input or isinstance(layer, nn.MultiheadAttention): continue
             old = getattr(layer, size.name)
             for n in dict.fromkeys((old*takes/got, old + takes - got)):
-                if n == int(n) > 0 and n != old: yield resized(failure, one.name, size.name, int(n))
+                if n == int(n) > 0 and n != old: yield resized(failure, one.name, **{size.name: int(n)})
         if len(seen) >= most: return
 
 # %% ../../nbs/lib/errors/candidates.ipynb #826bc627
@@ -143,22 +167,16 @@ def groups_of(failure: Failure, name: str, layer: nn.Module) -> Iterator[Repair]
     old = getattr(layer, what)
     fits = [n for n in range(1, min(channels) + 1) if n != old and all(c % n == 0 for c in channels)]
     for n in sorted(fits, key=lambda n: (abs(n - old), n))[:4]:
-        if what == "groups": yield resized(failure, name, what, n, "groups")
-        else: yield attribute(failure, name, what, n, "groups")
+        yield resized(failure, name, "groups", **{what: n})
 
 
 def attribute(failure: Failure, name: str, what: str, value: Any, kind: str) -> Repair:
     "The change of an attribute of a layer. A new kernel comes with new weights."
     layer = failure.layer(name)
-    old = getattr(layer, what)
-    if not isinstance(old, tuple) and isinstance(value, tuple) and len(set(value)) == 1: value = value[0]
-    known = bool(sizes_of(layer))
-    text = as_code(layer, **{what: value}) if known else f"{what}={value}"
-    def change(model):
-        changed = part(model, name)
-        if isinstance(changed, _ConvNd): resize(changed, what, value)
-        else: setattr(changed, what, value)
-    return Repair(in_place_of(failure, name, text), kind, on_model=change)
+    if not isinstance(getattr(layer, what), tuple) and isinstance(value, tuple) and len(set(value)) == 1: value = value[0]
+    changed = {what: value}
+    if what == "kernel_size" and not isinstance(layer, _ConvNd): changed["stride"] = layer.stride  # else it is the kernel
+    return resized(failure, name, kind, **changed)
 
 # %% ../../nbs/lib/errors/candidates.ipynb #e9b88371
 def geometry(failure: Failure, t: Tensor, dim: int, takes: int, kind: str, most: int = 4) -> Iterator[Repair]:

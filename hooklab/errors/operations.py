@@ -193,7 +193,7 @@ def positions(failure: Failure) -> Iterator[Repair]:
     layer = failure.call.layer
     if isinstance(layer, nn.Embedding) and isinstance(failure.error, IndexError) and is_of_places(failure):
         n = 1 + max(int(t.max()) for t in failure.given if not t.is_floating_point() and t.numel())
-        yield resized(failure, failure.call.name, "num_embeddings", n, "positions")
+        yield resized(failure, failure.call.name, "positions", num_embeddings=n)
         yield from cut(failure, layer.num_embeddings)
     elif failure.called is not None and failure.called.name in TWO_SIDED:
         for t in tensors(failure.called.args):

@@ -23,6 +23,7 @@ class Size(NamedTuple):
     name: str # The attribute that holds it
     dim: int # The dimension of its input, or of its output, that has to be so large
     is_input: bool
+    at: int = 0 # Which of its inputs
 
 
 def size_of_kernel(layer: nn.Module) -> int: return len(layer.kernel_size)
@@ -40,7 +41,9 @@ def sizes_of(layer: nn.Module) -> list[Size]:
     if isinstance(layer, nn.Embedding): return [Size("embedding_dim", -1, False)]
     if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
         return [Size("input_size", -1, True), Size("hidden_size", -1, False)]
-    if isinstance(layer, nn.MultiheadAttention): return [Size("embed_dim", -1, True), Size("embed_dim", -1, False)]
+    if isinstance(layer, nn.MultiheadAttention):
+        return [Size("embed_dim", -1, True), Size("kdim", -1, True, 1), Size("vdim", -1, True, 2),
+                Size("embed_dim", -1, False)]
     if isinstance(layer, nn.PReLU): return [Size("num_parameters", 1, True)]
     return []
 
@@ -163,6 +166,7 @@ def weights_listed(layer: nn.Module):
 @torch.no_grad()
 def resize(layer: nn.Module, **changed: Any):
     "Make a layer what its constructor makes with other arguments. Its new weights are small random numbers."
+    if torchs_class(layer) is nn.Module: return vars(layer).update(changed)  # only its forward knows what they do
     new, parts = made(layer, **changed), dict(layer.named_modules())
     like = next((t for t in layer.parameters()), torch.empty(0))
     for (name, what), value in settings(new).items():
