@@ -13,6 +13,7 @@ from functools import cached_property
 from inspect import signature
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
@@ -21,7 +22,7 @@ from hooklab.hooks.select import named_layers
 from hooklab.hooks.tree import tensors
 from hooklab.errors.repairs import Repair
 from hooklab.errors.scene import EndedCall, part
-from hooklab.errors.sizes import Size, as_code, put_others, resize, sizes_of, value_of
+from hooklab.errors.sizes import Size, as_code, made, put_others, resize, sizes_of, value_of
 from hooklab.errors.walk import Called, Walk, inputs_by_name
 
 # %% ../../nbs/lib/errors/candidates.ipynb #a7e2cc79
@@ -81,19 +82,17 @@ def in_place_of(failure: Failure, name: str, **changed: Any) -> str:
     return ", ".join(f"`{what}={value}`" for what, value in changed.items()) + (f" in `{name}`" if name else "")
 
 
-def argument_at(call: EndedCall, at: int) -> Any: # None if there is none
-    "What the forward of a layer was given for a parameter."
-    with suppress(TypeError):
-        given = [*signature(call.layer.forward).bind(*call.args, **call.kwargs).arguments.values()]
-        return given[at] if at < len(given) else None
-    return None
+def given_to(call: EndedCall) -> dict[str, Any]: # Empty where it does not take them
+    "What the forward of a layer was given, by the names of its parameters."
+    with suppress(TypeError): return signature(call.layer.forward).bind(*call.args, **call.kwargs).arguments
+    return {}
 
 
 def wrong_sizes(failure: Failure) -> Iterator[tuple[Size, Tensor, int, int]]: # The size, what was given, taken, got
     "Where the innermost layer got another size than it takes."
-    layer = failure.call.layer
+    layer, given = failure.call.layer, [*given_to(failure.call).values()]
     for size in sizes_of(layer):
-        t = next(iter(tensors(argument_at(failure.call, size.at))), None)
+        t = next(iter(tensors(given[size.at:size.at + 1])), None)
         if t is None or not size.is_input or isinstance(layer, nn.PReLU) and layer.num_parameters == 1: continue
         if isinstance(layer, _NormBase) and is_of_other_rank(layer, t): continue
         takes = value_of(layer, size.name)
@@ -134,6 +133,34 @@ def producers(failure: Failure, t: Tensor, takes: int, got: int, most: int = 6) 
             for n in dict.fromkeys((old*takes/got, old + takes - got)):
                 if n == int(n) > 0 and n != old: yield resized(failure, one.name, **{size.name: int(n)})
         if len(seen) >= most: return
+
+# %% ../../nbs/lib/errors/candidates.ipynb #e46f93f7
+def tied(failure: Failure) -> tuple[str, Tensor, torch.Size, list[str]] | None: # Its name, it, the shape, other names
+    "A parameter of the innermost layer that has not the shape that the layer makes, since it is one of another layer."
+    layer = failure.call.layer
+    with suppress(Exception):
+        new = dict(made(layer).named_parameters(recurse=False))
+        for own, t in layer.named_parameters(recurse=False):
+            if own not in new or new[own].shape == t.shape: continue
+            here = f"{failure.call.name}.{own}".removeprefix(".")
+            others = [name for name, p in failure.model.named_parameters(remove_duplicate=False) if p is t and name != here]
+            if others: return own, t, new[own].shape, others
+    return None
+
+
+def ties(failure: Failure) -> Iterator[Repair]:
+    "The layer with a parameter of its own, or those that share it made for the same shape."
+    found = tied(failure)
+    if found is None: return
+    own, t, wanted, others = found
+    name = failure.call.name
+    code = as_code(failure.layer(name)) or name
+    def untied(model): resize(part(model, name))
+    yield Repair(f"`{code}` with a `{own}` of its own", "tied", on_model=untied, is_of_size=False)
+    for other in others:
+        at = other.rpartition(".")[0]
+        for size in sizes_of(failure.layer(at)):
+            for n in wanted: yield resized(failure, at, "tied", **{size.name: n})
 
 # %% ../../nbs/lib/errors/candidates.ipynb #826bc627
 def of_convolution(failure: Failure) -> Iterator[Repair]:

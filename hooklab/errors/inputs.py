@@ -61,7 +61,11 @@ def ranks(name: str, t: Tensor) -> Iterator[Repair]:
 
 
 def reordered(name: str, t: Tensor, order: tuple[int, ...]) -> Repair:
-    return on_input(name, t, f"{{}}.permute{order}", lambda x: x.permute(order), "channels last")
+    "The dimensions in another order; in memory too, where a `view` later in the model needs that."
+    change = on_input(name, t, f"{{}}.permute{order}", lambda x: x.permute(order), "channels last")
+    change.instead = on_input(name, t, f"{{}}.permute{order}.contiguous()", lambda x: x.permute(order).contiguous(),
+                              "channels last")
+    return change
 
 # %% ../../nbs/lib/errors/inputs.ipynb #cb83be68
 OF_DTYPE = "dtype", "scalar type", "input type", "datatype", "long", "float", "double", "half", "bool", "int"

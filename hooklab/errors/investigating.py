@@ -22,20 +22,22 @@ from hooklab.hooks.distributed import in_processes
 from hooklab.hooks.select import is_scripted, unwrap
 from hooklab.hooks.tree import shape_text, tensors
 from hooklab.hooks.undisturbed import own_tensors
-from hooklab.errors.candidates import Failure, of_convolution, of_layer, unit_of, wrong_sizes
+from hooklab.errors.candidates import Failure, of_convolution, of_layer, tied, ties, unit_of, wrong_sizes
 from hooklab.errors.repairs import Repair, run_again
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.inputs import dtypes, joins, layouts, reshapes
-from hooklab.errors.operations import additions, attention_masks, heads, picture_sizes, positions, products
+from hooklab.errors.operations import additions, heads, picture_sizes, positions, products
 from hooklab.errors.reasons import of_call, reason_of
 from hooklab.errors.scene import EndedCall, ended_calls
+from hooklab.errors.sequences import attention_masks, batch_first, batch_second, mask_in_words, wrong_mask
 from hooklab.errors.walk import Made, Walk, walking
 
 # %% ../../nbs/lib/errors/investigating.ipynb #2a0b668e
 SECONDS, MOST = 5., 3  # for trying repairs; how many are listed
 
 # %% ../../nbs/lib/errors/investigating.ipynb #f61d7879
-LOOKS = dtypes, positions, attention_masks, of_layer, of_convolution, joins, additions, heads, reshapes, products
+LOOKS = (dtypes, positions, batch_second, attention_masks, of_layer, ties, of_convolution, joins, additions, heads, reshapes,
+         products, batch_first)
 
 
 def candidates(failure: Failure) -> Iterator[Repair]:
@@ -53,10 +55,15 @@ def tried(failure: Failure) -> tuple[list[Repair], bool]: # Those that run, and 
         if change.text in known: continue
         known.add(change.text)
         if time.perf_counter() - start > SECONDS or len(found) == MOST: return found, False
-        try: run_again(failure.model, failure.args, failure.kwargs, change, root=failure.root)
-        except Exception: continue
-        found.append(change)
+        runs = next((one for one in (change, change.instead) if one is not None and does_run(failure, one)), None)
+        if runs is not None: found.append(runs)
     return found, True
+
+
+def does_run(failure: Failure, change: Repair) -> bool:
+    try: run_again(failure.model, failure.args, failure.kwargs, change, root=failure.root)
+    except Exception: return False
+    return True
 
 # %% ../../nbs/lib/errors/investigating.ipynb #6117e128
 def from_where(failure: Failure, t: Tensor) -> str:
@@ -65,10 +72,11 @@ def from_where(failure: Failure, t: Tensor) -> str:
     if made is None: return ""
     if made.how == "input": return f" from the input `{made.name}`"
     if made.how == "parameter": return f", the parameter `{f'{made.layer}.{made.name}' if made.layer else made.name}`"
-    near = next((one for one in made.ancestors() if one.how == "layer"), None)
-    layer = near and f"`{near.name}` ({type(failure.layer(near.name)).__name__})"
-    if made.how == "layer": return f" from {layer}"
-    return f" from {made.name}" + (f" of what {layer} returned" if near else "")
+    near = next((one for one in made.ancestors() if one.how != "function"), None)
+    if near is None: return f" from {made.name}"
+    if near.how != "layer": return f" from {made.name} of the {near.how} `{near.name}`"
+    layer = f"`{near.name}` ({type(failure.layer(near.name)).__name__})"
+    return f" from {layer}" if made.how == "layer" else f" from {made.name} of what {layer} returned"
 
 
 def factors(made: Made | None, n: int) -> str: # As in ` = 4×6×6`
@@ -81,9 +89,18 @@ def factors(made: Made | None, n: int) -> str: # As in ` = 4×6×6`
 def what_happened(failure: Failure) -> str:
     "What met, and where it came from."
     call, walk = failure.call, failure.walk
+    shared, mask = tied(failure), wrong_mask(failure)
+    if shared is not None:
+        own, t, wanted, others = shared
+        return (f"The `{own}` of {of_call(call)} is {shape_text(t)} and not {'×'.join(map(str, wanted))}: it is tied to "
+                f"`{others[0]}`.")
     for size, t, takes, got in wrong_sizes(failure):
         found = f"{got}{factors(walk.origin(t), got)}{from_where(failure, t)}"
+        if size.dim == 1 and t.shape[0] == takes:
+            return (f"{of_call(call)} takes {takes} {unit_of(size.name)} in dimension 1, and got {shape_text(t)}"
+                    f"{from_where(failure, t)}, with {takes} in dimension 0: the batch dimension may be missing.")
         return f"{of_call(call)} takes {takes} {unit_of(size.name)} and got {found}."
+    if mask is not None: return mask_in_words(failure, of_call(call), from_where(failure, mask[1]))
     parts = [shape_text(t) + from_where(failure, t) for t in failure.given[:4]]
     if failure.called is not None: return f"In {of_call(call)}, `{failure.called.name}` got {' and '.join(parts)}."
     return f"{of_call(call)} got {' and '.join(parts) or 'no tensor'}."

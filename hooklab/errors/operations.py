@@ -17,20 +17,13 @@ from hooklab.errors.candidates import Failure, resized
 from hooklab.errors.repairs import Repair
 from hooklab.errors.inputs import of_shape, on_call, on_input, others, parameter, sized, unlike
 from hooklab.errors.scene import part
+from hooklab.errors.sequences import ATTENTION, is_mask, masks
 from hooklab.errors.walk import Made
 
 # %% ../../nbs/lib/errors/operations.ipynb #f7415266
 TWO_SIDED = {"add", "sub", "mul", "div", "truediv", "iadd", "isub", "imul", "itruediv", "where", "maximum", "minimum",
              "pow", "lerp", "addcmul", "masked_fill", "rsub", "eq", "mse_loss", "and", "or"}
 PRODUCTS = {"matmul", "bmm", "mm", "einsum", "addmm", "baddbmm", "linear"}
-ATTENTION = {"scaled_dot_product_attention", "multi_head_attention_forward"}
-
-
-def is_mask(failure: Failure, t: Tensor) -> bool:
-    "Is this tensor there to hide places?"
-    made = failure.walk.origin(t)
-    if t.dtype == torch.bool: return True
-    return made is not None and any("mask" in one.name for one in made.ancestors())
 
 
 def additions(failure: Failure) -> Iterator[Repair]:
@@ -87,47 +80,6 @@ def products(failure: Failure) -> Iterator[Repair]:
         for t in parts[1:3]:
             if t.shape[-1] != parts[0].shape[-1]: yield from sized(failure, t, -1, parts[0].shape[-1], "features")
             if t.shape[-1] != parts[0].shape[-1]: yield from sized(failure, parts[0], -1, t.shape[-1], "features")
-
-# %% ../../nbs/lib/errors/operations.ipynb #0d9053c0
-def masks(failure: Failure, parts: list[Tensor]) -> Iterator[Repair]:
-    "A mask of another shape or format."
-    found = [t for t in parts if is_mask(failure, t)]
-    inputs = [(name, t) for name, t in failure.inputs
-              if "mask" in name or t.dtype == torch.bool]
-    targets = [t.shape for t in parts if all(t is not mask for mask in found)]
-    for name, mask in inputs:
-        yield on_input(name, mask, "{}.bool()", lambda x: x.bool(), "mask")
-        yield on_input(name, mask, "{}.float()", lambda x: x.float(), "mask")
-        if mask.dim() > 1:
-            yield on_input(name, mask, "{}.transpose(-2, -1)", lambda x: x.transpose(-2, -1), "mask")
-        for dim in range(mask.dim() + 1):
-            yield on_input(name, mask, f"{{}}.unsqueeze({dim})", lambda x, dim=dim: x.unsqueeze(dim), "mask")
-        if mask.dim() == 2:
-            yield on_input(name, mask, "{}[:, None, None, :]", lambda x: x[:, None, None], "mask")
-        for dim in range(mask.dim()):
-            if mask.shape[dim] == 1 and mask.dim() > 1:
-                yield on_input(name, mask, f"{{}}.squeeze({dim})", lambda x, dim=dim: x.squeeze(dim), "mask")
-        yield from fitted(failure, name, mask, targets)
-
-
-def fitted(failure: Failure, name: str, mask: Tensor, shapes: list) -> Iterator[Repair]:
-    "A mask of the lengths that are hidden."
-    lengths = {n for shape in shapes for n in shape[-2:]} | {t.shape[1] for t in tensors([failure.args, failure.kwargs])
-                                                             if t is not mask and t.dim() > 1}
-    for n in sorted(lengths):
-        for dims in ((-1,), (-2,), (-2, -1)):
-            if len(dims) > mask.dim() or -dims[0] > mask.dim() or all(mask.shape[dim] == n for dim in dims): continue
-            shape = [n if dim - mask.dim() in dims else size for dim, size in enumerate(mask.shape)]
-            def change(x, shape=shape): return torch.ones(shape, device=x.device).to(x.dtype)
-            yield on_input(name, mask, f"{{}} of shape {tuple(shape)}", change, "mask")
-
-
-def attention_masks(failure: Failure) -> Iterator[Repair]:
-    "Masks of an attention layer or function."
-    inside_attention = isinstance(failure.call.layer, nn.MultiheadAttention)
-    called = failure.called is not None and failure.called.name in ATTENTION
-    named = any("mask" in name for name, _ in failure.inputs)
-    if inside_attention or called or named and "mask" in failure.text: yield from masks(failure, failure.given)
 
 # %% ../../nbs/lib/errors/operations.ipynb #6680d8ae
 def heads(failure: Failure) -> Iterator[Repair]:

@@ -31,6 +31,7 @@ class Repair:
     on_input: Callable[[tuple, dict], tuple[tuple, dict]] | None = None
     on_call: Callable[[], "CallChange"] | None = None
     is_of_size: bool = True # Does it change a size or a format, and not which numbers, or how many samples, there are?
+    instead: "Repair | None" = None # To try where this one does not run
 
     def run(self, model: nn.Module, args: tuple, kwargs: dict) -> Any: # What the model returns
         "The whole forward pass of a copy of the model, with this change."
