@@ -102,6 +102,11 @@ def wrong_sizes(failure: Failure) -> Iterator[tuple[Size, Tensor, int, int]]: # 
         if got != takes: yield size, t, takes, got
 
 
+def lacks_batch(failure: Failure) -> bool:
+    "Has the innermost layer got what it takes in the place of the batch?"
+    return any(size.dim == 1 and t.shape[0] == takes for size, t, takes, _ in wrong_sizes(failure))
+
+
 def is_of_other_rank(layer: _NormBase, t: Tensor) -> bool:
     try: layer._check_input_dim(t)
     except ValueError: return True

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.hooks.tree import map_tensors, tensors
-from hooklab.errors.candidates import Failure, geometry, producers
+from hooklab.errors.candidates import Failure, geometry, lacks_batch, producers
 from hooklab.errors.repairs import CallChange, Repair
 from hooklab.errors.scene import part
 from hooklab.errors.sizes import put_others, sizes_of, value_of
@@ -40,7 +40,7 @@ OF_RANK = "expected", "dimension", "unbatched", "rank", "unpack", "dims", "shape
 def layouts(failure: Failure) -> Iterator[Repair]:
     "Inputs with a batch dimension, without one, or with channels in another place."
     wanted = wanted_sizes(failure)
-    is_of_rank = any(word in failure.text for word in OF_RANK)
+    is_of_rank = lacks_batch(failure) or any(word in failure.text for word in OF_RANK)
     for name, t in failure.inputs:
         if is_of_rank and t.dim(): yield from ranks(name, t)
         if t.dim() < 3: continue

@@ -22,11 +22,12 @@ from hooklab.hooks.distributed import in_processes
 from hooklab.hooks.select import is_scripted, unwrap
 from hooklab.hooks.tree import shape_text, tensors
 from hooklab.hooks.undisturbed import own_tensors
-from hooklab.errors.candidates import Failure, of_convolution, of_layer, tied, ties, unit_of, wrong_sizes
+from hooklab.errors.candidates import Failure, lacks_batch, of_convolution, of_layer, tied, ties, unit_of, wrong_sizes
 from hooklab.errors.repairs import Repair, run_again
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.inputs import dtypes, joins, layouts, reshapes
-from hooklab.errors.operations import additions, heads, picture_sizes, positions, products
+from hooklab.errors.input_sizes import keeps, multiples, picture_sizes, sizes_tried
+from hooklab.errors.operations import additions, heads, positions, products
 from hooklab.errors.reasons import of_call, reason_of
 from hooklab.errors.scene import EndedCall, ended_calls
 from hooklab.errors.sequences import attention_masks, batch_first, batch_second, mask_in_words, wrong_mask
@@ -43,21 +44,24 @@ LOOKS = (dtypes, positions, batch_second, attention_masks, of_layer, ties, of_co
 def candidates(failure: Failure) -> Iterator[Repair]:
     "Changes that may repair it, the likely ones first."
     is_fed_by_input = any(made is not None and made.how == "input" for made in map(failure.walk.origin, failure.given))
-    looks = (layouts, *LOOKS) if is_fed_by_input else (*LOOKS, layouts)
+    looks = (layouts, *LOOKS) if is_fed_by_input or lacks_batch(failure) else (*LOOKS, layouts)
     for look in (*looks, picture_sizes):
         with suppress(Exception): yield from look(failure)  # another one may still find something
 
 
-def tried(failure: Failure) -> tuple[list[Repair], bool]: # Those that run, and whether all were tried
-    "The candidates with which the forward pass runs to its end."
-    found, known, start = [], set(), time.perf_counter()
+def tried(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run; were all tried? why an input size
+    "The candidates with which the forward pass runs to its end, and still does with the sizes with which it ran."
+    found, known, start, why = [], set(), time.perf_counter(), ""
+    sizes = sizes_tried(failure, SECONDS/3)
+    for change, why in multiples(failure, sizes):
+        if does_run(failure, change): found.append(change)
     for change in candidates(failure):
         if change.text in known: continue
         known.add(change.text)
-        if time.perf_counter() - start > SECONDS or len(found) == MOST: return found, False
+        if time.perf_counter() - start > SECONDS or len(found) >= MOST: return found, False, why
         runs = next((one for one in (change, change.instead) if one is not None and does_run(failure, one)), None)
-        if runs is not None: found.append(runs)
-    return found, True
+        if runs is not None and keeps(failure, runs, sizes): found.append(runs)
+    return found, True, why
 
 
 def does_run(failure: Failure, change: Repair) -> bool:
@@ -143,11 +147,12 @@ def _explained(error: Exception, model: nn.Module, last: tuple | None) -> Explan
     with in_silence(), suppress(Exception):
         failure = failed_again(error, model, calls)
         if failure is None: return plain
-        repairs, are_all = tried(failure)
+        repairs, are_all, why = tried(failure)
         if reason and not repairs: return plain
         kind = repairs[0].kind if repairs else kind_of(failure)
         certain = are_all and len(repairs) == 1 and repairs[0].is_of_size and kind != "positions"
-        return Explanation(failure.call.name, kind, what_happened(failure), repairs, certain)
+        text = f"{what_happened(failure)} {why}".rstrip()
+        return Explanation(failure.call.name, kind, text, repairs, certain)
     return plain
 
 

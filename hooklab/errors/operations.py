@@ -189,34 +189,3 @@ def cut(failure: Failure, n: int) -> Iterator[Repair]:
         return x
     def change(args, kwargs): return map_tensors(shorter, (args, kwargs))
     yield Repair(f"the input `{longer[0][0]}[:, :{n}]`", "positions", on_input=change, is_of_size=False)
-
-# %% ../../nbs/lib/errors/operations.ipynb #351596d0
-def picture_sizes(failure: Failure, most: int = 14) -> Iterator[Repair]:
-    "Pictures of another height and width."
-    wanted_by = ("kernel size", "output size", "too small", "shapes cannot be multiplied", "invalid for input of size",
-                 "must match the size", "height", "image size", "input size", "sizes of tensors must match", "assert")
-    if not any(word in failure.text for word in wanted_by): return
-    for name, t in failure.inputs:
-        if t.dim() != 4 or not t.is_floating_point() or t.shape[2] < 2: continue
-        height, width = t.shape[2:]
-        squares = [(n, n) for n in (*wanted_sides(failure), 32, 64, 224, 28, height + 1, height - 1)]
-        scaled = [(2*height, 2*width), (height//2, width//2), (4*height, 4*width), (2*height, width), (height, 2*width),
-                  (4*height, width), (8*height, width)]
-        sizes = [size for size in dict.fromkeys([*scaled[:2], *squares, *scaled[2:]])
-                 if min(size) > 1 and max(size) <= 512 and size != (height, width)]
-        for size in sizes[:most]:
-            def change(x, size=size): return torch.nn.functional.interpolate(x, size)
-            fitting = on_input(name, t, "", change, "kernel" if size[0] > height else "features")
-            fitting.text = f"an input `{name}` of {size[0]}×{size[1]}"
-            yield fitting
-
-
-def wanted_sides(failure: Failure) -> list[int]:
-    "Heights that the parts of the model name, as `image_size` does."
-    found = []
-    for layer in failure.model.modules():
-        for name, value in vars(layer).items():
-            if name not in ("image_size", "img_size", "input_size", "resolution"): continue
-            side = value[0] if isinstance(value, tuple | list) and value else value
-            if type(side) is int: found.append(side)
-    return found

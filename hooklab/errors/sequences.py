@@ -47,11 +47,11 @@ def wrong_mask(failure: Failure) -> tuple[str, Tensor, list[tuple[int, ...]]] | 
 def mask_in_words(failure: Failure, whole: str, where: str) -> str: # `whole` is the layer, `where` the mask is from
     "What is wrong with a mask."
     name, mask, fits = wrong_mask(failure)
-    query = given_to(failure.call)["query"]
+    query, article = given_to(failure.call)["query"], "an" if name[0] in "aeiou" else "a"
     shapes = " or ".join("×".join(map(str, shape)) for shape in fits)
     order = "" if failure.call.layer.batch_first else (f", which is {query.shape[1]} samples of {query.shape[0]} places "
                                                        "without `batch_first`")
-    return f"{whole} takes a `{name}` of {shapes} for the query of {shape_text(query)}{order}, and got {shape_text(mask)}{where}."
+    return f"{whole} takes {article} `{name}` of {shapes} for the query of {shape_text(query)}{order}, and got {shape_text(mask)}{where}."
 
 # %% ../../nbs/lib/errors/sequences.ipynb #2df42a0e
 def masks(failure: Failure, parts: list[Tensor]) -> Iterator[Repair]:
@@ -158,5 +158,5 @@ def reversed_order(failure: Failure, places: list[str], to: bool) -> Repair:
         for name in places:
             for m in part(model, name).modules():
                 if isinstance(order_of(m), bool): m.batch_first = to
-    text = f"{' and '.join(map(written, places))}, where the {'first' if to else 'second'} dimension is the batch,"
+    text = f"{' and '.join(map(written, places))} (the {'first' if to else 'second'} dimension is the batch)"
     return Repair(text, "batch first", on_model=change, is_of_size=False)
