@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/errors/candidates.ipynb #9ba9e714
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -113,12 +114,25 @@ def is_of_other_rank(layer: _NormBase, t: Tensor) -> bool:
     return False
 
 
+def alike(failure: Failure, change: Repair, **changed: Any) -> Repair | None:
+    "The same change of all layers whose names differ in numbers only, as those of a stack do."
+    def pattern(name): return re.sub(r"\b\d+\b", "*", name)
+    name = failure.call.name
+    names = [other for other in failure.named if pattern(other) == pattern(name)]
+    if len(names) < 2 or not all(type(failure.layer(other)) is type(failure.layer(name)) for other in names): return None
+    changes = [resized(failure, other, **changed).on_model for other in names]
+    return Repair(f"{change.text} as `{pattern(name)}`", change.kind, on_model=lambda model: [one(model) for one in changes])
+
+
 def of_layer(failure: Failure) -> Iterator[Repair]:
     "The innermost layer with the size that it got, or the layers before it with the size that it takes."
     wrong = [*wrong_sizes(failure)]
     if not wrong: return
     first = wrong[0][0].at == 0  # keys and values are as wide as the query, if nothing else is said
-    yield resized(failure, failure.call.name, **{size.name: got for size, _, _, got in wrong[:1 if first else None]})
+    changed = {size.name: got for size, _, _, got in wrong[:1 if first else None]}
+    change = resized(failure, failure.call.name, **changed)
+    change.instead = alike(failure, change, **changed)
+    yield change
     for _, t, takes, got in wrong:
         if isinstance(takes, int): yield from producers(failure, t, takes, got)
 

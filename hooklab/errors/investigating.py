@@ -23,12 +23,13 @@ from hooklab.hooks.select import is_scripted, unwrap
 from hooklab.hooks.tree import shape_text, tensors
 from hooklab.hooks.undisturbed import own_tensors
 from hooklab.errors.candidates import Failure, lacks_batch, of_convolution, of_layer, tied, ties, unit_of, wrong_sizes
-from hooklab.errors.repairs import Repair, run_again
+from hooklab.errors.repairs import Repair, run_again, runs_with
 from hooklab.errors.explanation import Explanation
-from hooklab.errors.inputs import dtypes, joins, layouts, reshapes
+from hooklab.errors.inputs import arrays, arrays_in, dtypes, greys, joins, layouts, reshapes
+from hooklab.errors.devices import moves, of_call
 from hooklab.errors.input_sizes import keeps, multiples, picture_sizes, sizes_tried
 from hooklab.errors.operations import additions, heads, positions, products
-from hooklab.errors.reasons import of_call, reason_of
+from hooklab.errors.reasons import reason_of
 from hooklab.errors.scene import EndedCall, ended_calls
 from hooklab.errors.sequences import attention_masks, batch_first, batch_second, mask_in_words, wrong_mask
 from hooklab.errors.walk import Made, Walk, walking
@@ -37,8 +38,8 @@ from hooklab.errors.walk import Made, Walk, walking
 SECONDS, MOST = 5., 3  # for trying repairs; how many are listed
 
 # %% ../../nbs/lib/errors/investigating.ipynb #f61d7879
-LOOKS = (dtypes, positions, batch_second, attention_masks, of_layer, ties, of_convolution, joins, additions, heads, reshapes,
-         products, batch_first)
+LOOKS = (arrays, dtypes, positions, batch_second, attention_masks, of_layer, ties, of_convolution, joins, additions, heads, reshapes,
+         products, greys, batch_first)
 
 
 def candidates(failure: Failure) -> Iterator[Repair]:
@@ -51,10 +52,10 @@ def candidates(failure: Failure) -> Iterator[Repair]:
 
 def tried(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run; were all tried? why an input size
     "The candidates with which the forward pass runs to its end, and still does with the sizes with which it ran."
-    found, known, start, why = [], set(), time.perf_counter(), ""
-    sizes = sizes_tried(failure, SECONDS/3)
-    for change, why in multiples(failure, sizes):
-        if does_run(failure, change): found.append(change)
+    known, start = set(), time.perf_counter()
+    sizes = sizes_tried(failure, SECONDS/5)
+    of_input = [(change, why) for change, why in multiples(failure, sizes) if does_run(failure, change)]
+    found, why = [change for change, _ in of_input], of_input[0][1] if of_input else ""
     for change in candidates(failure):
         if change.text in known: continue
         known.add(change.text)
@@ -65,9 +66,7 @@ def tried(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run;
 
 
 def does_run(failure: Failure, change: Repair) -> bool:
-    try: run_again(failure.model, failure.args, failure.kwargs, change, root=failure.root)
-    except Exception: return False
-    return True
+    return runs_with(change, failure.model, failure.args, failure.kwargs, failure.root)
 
 # %% ../../nbs/lib/errors/investigating.ipynb #6117e128
 def from_where(failure: Failure, t: Tensor) -> str:
@@ -106,6 +105,7 @@ def what_happened(failure: Failure) -> str:
         return f"{of_call(call)} takes {takes} {unit_of(size.name)} and got {found}."
     if mask is not None: return mask_in_words(failure, of_call(call), from_where(failure, mask[1]))
     parts = [shape_text(t) + from_where(failure, t) for t in failure.given[:4]]
+    parts += [f"an array of NumPy, {'×'.join(map(str, x.shape))} in {x.dtype}," for x in arrays_in([call.args, call.kwargs])]
     if failure.called is not None: return f"In {of_call(call)}, `{failure.called.name}` got {' and '.join(parts)}."
     return f"{of_call(call)} got {' and '.join(parts) or 'no tensor'}."
 
@@ -140,7 +140,9 @@ def _explained(error: Exception, model: nn.Module, last: tuple | None) -> Explan
     calls = ended_calls(error, model)
     can_run = can_run_again(error, model)
     with in_silence(): reason = reason_of(error, calls, model, last if can_run else None)
-    if reason is not None and not is_counted(error, calls): return Explanation(*reason)
+    if reason is not None and not is_counted(error, calls):
+        moved = moved_to_one(model, calls[0]) if reason.kind == "device" and can_run else []
+        return Explanation(*reason[:3], reason.repairs + moved)
     if not calls: return None
     plain = Explanation(*reason) if reason else of_shapes(calls[-1])
     if not can_run: return plain
@@ -154,6 +156,13 @@ def _explained(error: Exception, model: nn.Module, last: tuple | None) -> Explan
         text = f"{what_happened(failure)} {why}".rstrip()
         return Explanation(failure.call.name, kind, text, repairs, certain)
     return plain
+
+
+def moved_to_one(model: nn.Module, call: EndedCall) -> list[Repair]:
+    "The first move of tensors with which the model runs."
+    with in_silence(), suppress(Exception):
+        return [next(one for one in moves(unwrap(model), call) if runs_with(one, model, call.args, call.kwargs, call.name))]
+    return []
 
 
 def of_shapes(call: EndedCall) -> Explanation:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, resized
 from hooklab.errors.repairs import Repair
-from hooklab.errors.inputs import of_shape, on_call, on_input, others, parameter, sized, unlike
+from hooklab.errors.inputs import of_shape, on_call, others, parameter, sized, unlike
 from hooklab.errors.scene import part
 from hooklab.errors.sequences import ATTENTION, is_mask, masks
 from hooklab.errors.walk import Made

@@ -6,56 +6,26 @@
 __all__ = []
 
 # %% ../../nbs/lib/errors/reasons.ipynb #aada9f8f
-import re
-from typing import NamedTuple
+from collections.abc import Iterator
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from hooklab.hooks.putting_back import packing
-from hooklab.hooks.tree import tensors
-from hooklab.errors.repairs import run_again
-from hooklab.errors.scene import EndedCall, locals_of
-from hooklab.errors.walk import walking
+from hooklab.hooks.select import named_layers, unwrap
+from hooklab.hooks.tree import map_tensors, named_tensors, tensors
+from hooklab.hooks.undisturbed import kept_state, undisturbed
+from hooklab.errors.devices import OF_MODULES, Reason, device, of_call
+from hooklab.errors.repairs import Repair, run_again, twin_of
+from hooklab.errors.scene import EndedCall, locals_of, part
+from hooklab.errors.sizes import as_code, resize, sizes_of
+from hooklab.errors.walk import inputs_by_name, walking
 
 # %% ../../nbs/lib/errors/reasons.ipynb #1f68a7ff
-class Reason(NamedTuple):
-    "What an error is about, and where."
-    layer: str
-    kind: str
-    text: str
-
-
-def of_call(call: EndedCall) -> str:
-    "A layer in words, as in `head` (Linear)."
-    kind = type(call.layer).__name__
-    return f"`{call.name}` ({kind})" if call.name else f"the forward of {kind} itself"
-
-
-OF_DEVICE = ("same device", "expected device", "meta device", "meta tensor", "two devices", "is on cpu", "on device")
-
-
-TYPES = re.compile(r"Input type \(torch\.(\w+\.)?\w+\) and weight type")
-
-
-def device(error: Exception, calls: list[EndedCall]) -> Reason | None:
-    "Tensors on two devices."
-    text = str(error)
-    if not calls or not any(words in text for words in OF_DEVICE) and not TYPES.search(text): return None
-    call = calls[-1]
-    own = {t.device for t in [*call.layer.parameters(recurse=False), *call.layer.buffers(recurse=False)]}
-    given = {t.device for t in tensors([call.args, call.kwargs])}
-    if len(own | given) < 2 and "device" not in text: return None
-    has = f"has weights on {listed(own)} and " if own else ""
-    return Reason(call.name, "device", f"{of_call(call)} {has}got tensors on {listed(given)}. Move the model and its "
-                  "inputs to one device, and buffers with `register_buffer`.")
-
-
-def listed(found: set) -> str: return " and ".join(sorted(map(str, found)))
-
-
-def index(error: Exception, calls: list[EndedCall]) -> Reason | None:
+def index(error: Exception, calls: list[EndedCall], model: nn.Module, last: tuple | None) -> Reason | None:
     "An index that is too large, of an embedding or of the classes."
     text = str(error)
     loss = locals_of(error, "cross_entropy", "nll_loss", "nll_loss_nd")
@@ -65,7 +35,7 @@ def index(error: Exception, calls: list[EndedCall]) -> Reason | None:
         found = f"class {worst.reshape(-1)[0].item()}" if worst.numel() else "another class"
         layer = calls[-1].name if calls else ""
         text = f"The output has {classes} classes, 0 to {classes - 1}, and the target holds {found}."
-        return Reason(layer, "index", text)
+        return Reason(layer, "index", text, [*other_classes(loss, classes, model, last)])
     if not calls or not isinstance(error, IndexError) and "device-side assert" not in text: return None
     call = calls[-1]
     if not isinstance(call.layer, nn.Embedding | nn.EmbeddingBag): return None
@@ -74,6 +44,39 @@ def index(error: Exception, calls: list[EndedCall]) -> Reason | None:
     worst = next((int(t.max() if t.max() >= n else t.min()) for t in given if t.max() >= n or t.min() < 0), None)
     got = f"got {worst}" if worst is not None else "got an index beyond them"
     return Reason(call.name, "index", f"{of_call(call)} has {n} rows, 0 to {n - 1}, and {got}.")
+
+# %% ../../nbs/lib/errors/reasons.ipynb #b3c45c4e
+def other_classes(loss: dict, classes: int, model: nn.Module, last: tuple | None) -> Iterator[Repair]:
+    "Targets from 0, a last layer with more classes, or a class that is left out, where the loss runs with it."
+    logits, target, ignored = loss["input"].detach(), loss["target"], loss.get("ignore_index", -100)
+    held = {n for n in target.unique().tolist() if n != ignored}
+    bad = sorted(n for n in held if not 0 <= n < classes)
+    def loss_of(logits, target, ignored): return F.nll_loss(logits, target, loss.get("weight"), ignore_index=ignored)
+    def repair(text, use): return Repair(text, "index", on_use=use, is_of_size=False)
+    if held and min(held) == 1 and max(held) == classes:
+        yield repair("`target - 1`", lambda *_: loss_of(logits, torch.where(target == ignored, target, target - 1), ignored))
+    if bad and last and 0 <= bad[0] and bad[-1] < 2*classes:
+        at = min(1, logits.dim() - 1)
+        wider = logits.new_zeros([bad[-1] + 1 if dim == at else size for dim, size in enumerate(logits.shape)])
+        for name, change in wider_layers(model, classes, bad[-1] + 1):
+            def use(model, args, kwargs, change=change):
+                output = run_again(model, args, kwargs, change)
+                if not any(len(wider[0]) in t.shape for t in tensors(output)): raise ValueError("other classes")
+                return loss_of(wider, target, ignored)
+            with suppress(Exception):
+                use(model, *last)
+                yield repair(f"{change.text} as `{name}`", use)
+                break
+    if len(bad) == 1: yield repair(f"`ignore_index={bad[0]}`", lambda *_: loss_of(logits, target, bad[0]))
+
+
+def wider_layers(model: nn.Module, classes: int, n: int, most: int = 3) -> Iterator[tuple[str, Repair]]: # With their names
+    "The last layers that return so many numbers, with more."
+    found = [(name, layer, size.name) for name, layer in reversed(named_layers(unwrap(model)))
+             for size in sizes_of(layer) if not size.is_input and getattr(layer, size.name) == classes]
+    for name, layer, what in found[:most]:
+        code = as_code(layer, **{what: n}) or f"{what}={n}"
+        yield name, Repair(f"`{code}`", "index", on_model=lambda m, name=name, what=what: resize(part(m, name), **{what: n}))
 
 # %% ../../nbs/lib/errors/reasons.ipynb #25a2e6a8
 ONE_VALUE = "more than 1 value per channel", "more than 1 spatial element"
@@ -144,10 +147,40 @@ def in_place(error: Exception, model: nn.Module, last: tuple | None) -> Reason |
                   "returns a new tensor, such as `x = x + 1` in place of `x += 1`, or `inplace=False`.")
 
 # %% ../../nbs/lib/errors/reasons.ipynb #3d22ec53
-def second_backward(error: Exception) -> Reason | None:
+def second_backward(error: Exception, model: nn.Module, last: tuple | None) -> Reason | None:
+    "What is kept with a graph that is gone: in the model, in an input, or in the loss."
     if "backward through the graph a second time" not in str(error): return None
-    return Reason("", "second backward", "A part of the graph went through backward before and is freed: a state or "
-                  "loss of an earlier step is a part of this one. Detach it, or call backward once on the sum.")
+    kept = {(f"{name}." if name else "") + own: (name, t) for name, m in model.named_modules()
+            for what, x in vars(m).items() if what not in OF_MODULES for own, t in named_tensors(x, what) if t.grad_fn}
+    layer = next(iter(kept.values()))[0] if kept else ""
+    inputs = [name for name, t in inputs_by_name(model, *last) if t.grad_fn] if last else []
+    text = "A part of the graph went through backward before and is freed: a state or loss of an earlier step is a part " \
+           "of this one. Detach it, or call backward once on the sum."
+    if kept: code, twice = " and ".join(f"`{name}.detach()`" for name in kept) + " after each step", two_steps
+    elif inputs: code, twice = " and ".join(f"the input `{name}.detach()`" for name in dict.fromkeys(inputs)), two_steps
+    else: code, twice = "`backward(retain_graph=True)` in all passes through the graph but the last", two_passes
+    repair = Repair(code, "second backward", on_use=twice, is_of_size=False)
+    with suppress(Exception):
+        if last is not None: return twice(model, *last) or Reason(layer, "second backward", text, [repair])
+    return Reason(layer, "second backward", text)
+
+
+def two_steps(model: nn.Module, args: tuple, kwargs: dict, passes: int = 1):
+    "Two steps of a copy that keeps nothing of the graph of another step."
+    model = twin_of(model)
+    args, kwargs = map_tensors(Tensor.detach, (args, kwargs))
+    with undisturbed(model, (args, kwargs), None, False, True, state=kept_state(model, tensors([args, kwargs]))) as m:
+        for _ in range(2 if passes == 1 else 1):
+            for part in m.modules():
+                vars(part).update({what: map_tensors(lambda t: t.detach() if t.grad_fn else t, x)
+                                   for what, x in vars(part).items() if what not in OF_MODULES})
+            loss = sum(t.float().square().mean() for t in tensors(m(*args, **kwargs)) if t.requires_grad)
+            for i in range(passes): loss.backward(retain_graph=i + 1 < passes)
+
+
+def two_passes(model: nn.Module, args: tuple, kwargs: dict):
+    "Two backward passes through one graph that is kept for the second."
+    two_steps(model, args, kwargs, 2)
 
 
 def no_gradient(error: Exception, model: nn.Module, last: tuple | None) -> Reason | None:
@@ -166,5 +199,5 @@ def no_gradient(error: Exception, model: nn.Module, last: tuple | None) -> Reaso
 
 def reason_of(error: Exception, calls: list[EndedCall], model: nn.Module, last: tuple | None) -> Reason | None:
     "Place and reason of an error of these kinds."
-    found = device(error, calls) or index(error, calls) or batch_norm(error, calls) or second_backward(error)
-    return found or in_place(error, model, last) or no_gradient(error, model, last)
+    found = device(error, calls) or index(error, calls, model, last) or batch_norm(error, calls)
+    return found or second_backward(error, model, last) or in_place(error, model, last) or no_gradient(error, model, last)

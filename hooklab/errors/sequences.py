@@ -130,7 +130,7 @@ def other_order(failure: Failure, now: bool) -> Iterator[Repair]:
     for t in failure.given:
         made = failure.walk.origin(t)
         names += [one.name for one in made.ancestors() if one.how == "layer"] if made else []
-    at = [*dict.fromkeys(name for name in map(lambda name: stack_of(failure, name, now), names) if name is not None)]
+    at = [*dict.fromkeys(at for name in names if (at := stack_of(failure, name, now)) is not None)]
     for places in [[name] for name in at] + ([at] if len(at) > 1 else []): yield reversed_order(failure, places, not now)
 
 
