@@ -77,7 +77,7 @@ def sizes_tried(failure: Failure, seconds: float) -> list[Sized]:
             was, of = tuple(t.shape[dim] for dim in dims), []
             far, near = [[size for size in sizes if size != was and min(size) > 0] for sizes in other_sizes(was)]
             for size in dict.fromkeys(far + near):
-                if size in near and size not in far and all(one.met is None for one in of): break
+                if size not in far and not is_of_size(failure) and all(one.met is None for one in of): break
                 if time.perf_counter() - start > seconds: return found + of
                 of.append(tried_in(failure, name, t, dims, size))
             found += of
@@ -148,19 +148,32 @@ def padded(name: str, t: Tensor, dims: tuple[int, ...], size: tuple[int, ...]) -
     return padding
 
 # %% ../../nbs/lib/errors/input_sizes.ipynb #a912d55d
-def picture_sizes(failure: Failure, most: int = 14) -> Iterator[Repair]:
-    "Pictures of another height and width."
-    wanted_by = ("kernel size", "output size", "too small", "shapes cannot be multiplied", "invalid for input of size",
-                 "must match the size", "height", "image size", "input size", "sizes of tensors must match", "assert")
-    if not any(word in failure.text for word in wanted_by): return
+OF_SIZE = ("kernel size", "output size", "too small", "shapes cannot be multiplied", "invalid for input of size",
+           "must match the size", "height", "image size", "input size", "sizes of tensors must match", "assert")
+COMMON = 32, 64, 224, 28
+
+
+def is_of_size(failure: Failure) -> bool: return any(word in failure.text for word in OF_SIZE)
+
+
+def picture_sizes(failure: Failure, tried: list[Sized], most: int = 14) -> Iterator[Repair]:
+    "Pictures of another height and width, with those first that were tried; one of those with which the same meets."
+    if not is_of_size(failure): return
+    met = {}
+    for one in tried:
+        if one.met is not None and len(one.dims) > 1: met.setdefault((one.name, one.met), []).append(one)
+    for of in met.values():
+        near = min(of, key=lambda one: (one.size[0] not in COMMON, abs(one.size[0] - one.was[0])))
+        yield replace(near.change, kind="kernel" if near.size[0] > near.was[0] else "features")
+    known = {(one.name, one.size) for of in met.values() for one in of}
     for name, t in failure.inputs:
         if t.dim() != 4 or not t.is_floating_point() or t.shape[2] < 2: continue
         height, width = t.shape[2:]
-        squares = [(n, n) for n in (*wanted_sides(failure), 32, 64, 224, 28, height + 1, height - 1)]
+        squares = [(n, n) for n in (*wanted_sides(failure), *COMMON, height + 1, height - 1)]
         scaled = [(2*height, 2*width), (height//2, width//2), (4*height, 4*width), (2*height, width), (height, 2*width),
                   (4*height, width), (8*height, width)]
         sizes = [size for size in dict.fromkeys([*scaled[:2], *squares, *scaled[2:]])
-                 if min(size) > 1 and max(size) <= 512 and size != (height, width)]
+                 if min(size) > 1 and max(size) <= 512 and size != (height, width) and (name, size) not in known]
         for size in sizes[:most]:
             def change(x, size=size): return F.interpolate(x, size)
             fitting = on_input(name, t, "", change, "kernel" if size[0] > height else "features")

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import partial
 from io import StringIO
 from threading import RLock
 
@@ -27,7 +28,7 @@ from hooklab.errors.repairs import Repair, run_again, runs_with
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.inputs import arrays, arrays_in, dtypes, greys, joins, layouts, reshapes
 from hooklab.errors.devices import moves, of_call
-from hooklab.errors.input_sizes import keeps, multiples, picture_sizes, sizes_tried
+from hooklab.errors.input_sizes import Sized, keeps, multiples, picture_sizes, sizes_tried
 from hooklab.errors.operations import additions, heads, positions, products
 from hooklab.errors.reasons import reason_of
 from hooklab.errors.scene import EndedCall, ended_calls
@@ -42,11 +43,11 @@ LOOKS = (arrays, dtypes, positions, batch_second, attention_masks, of_layer, tie
          products, greys, batch_first)
 
 
-def candidates(failure: Failure) -> Iterator[Repair]:
+def candidates(failure: Failure, sizes: list[Sized]) -> Iterator[Repair]:
     "Changes that may repair it, the likely ones first."
     is_fed_by_input = any(made is not None and made.how == "input" for made in map(failure.walk.origin, failure.given))
     looks = (layouts, *LOOKS) if is_fed_by_input or lacks_batch(failure) else (*LOOKS, layouts)
-    for look in (*looks, picture_sizes):
+    for look in (*looks, partial(picture_sizes, tried=sizes)):
         with suppress(Exception): yield from look(failure)  # another one may still find something
 
 
@@ -56,7 +57,7 @@ def tried(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run;
     sizes = sizes_tried(failure, SECONDS/5)
     of_input = [(change, why) for change, why in multiples(failure, sizes) if does_run(failure, change)]
     found, why = [change for change, _ in of_input], of_input[0][1] if of_input else ""
-    for change in candidates(failure):
+    for change in candidates(failure, sizes):
         if change.text in known: continue
         known.add(change.text)
         if time.perf_counter() - start > SECONDS or len(found) >= MOST: return found, False, why

@@ -65,15 +65,16 @@ def other_classes(loss: dict, classes: int, model: nn.Module, last: tuple | None
                 return loss_of(wider, target, ignored)
             with suppress(Exception):
                 use(model, *last)
-                yield repair(f"{change.text} as `{name}`", use)
+                yield repair(change.text + (f" as `{name}`" if name else ""), use)
                 break
     if len(bad) == 1: yield repair(f"`ignore_index={bad[0]}`", lambda *_: loss_of(logits, target, bad[0]))
 
 
 def wider_layers(model: nn.Module, classes: int, n: int, most: int = 3) -> Iterator[tuple[str, Repair]]: # With their names
     "The last layers that return so many numbers, with more."
-    found = [(name, layer, size.name) for name, layer in reversed(named_layers(unwrap(model)))
-             for size in sizes_of(layer) if not size.is_input and getattr(layer, size.name) == classes]
+    named = [("", unwrap(model)), *named_layers(unwrap(model))]
+    found = [(name, layer, size.name) for name, layer in reversed(named) for size in sizes_of(layer)
+             if not size.is_input and getattr(layer, size.name) == classes]
     for name, layer, what in found[:most]:
         code = as_code(layer, **{what: n}) or f"{what}={n}"
         yield name, Repair(f"`{code}`", "index", on_model=lambda m, name=name, what=what: resize(part(m, name), **{what: n}))

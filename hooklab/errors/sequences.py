@@ -153,7 +153,8 @@ def reversed_order(failure: Failure, places: list[str], to: bool) -> Repair:
         layer = failure.layer(name)
         inner = layer.layers[0] if isinstance(layer, nn.TransformerEncoder | nn.TransformerDecoder) else layer
         code = as_code(inner, batch_first=to) or f"batch_first={to}"
-        return f"`{code}`" if name == failure.call.name or not name else f"`{code}` in `{name}`"
+        if name == failure.call.name or not name: return f"`{code}`"
+        return f"`{code}` {'in' if inner is not layer else 'as'} `{name}`"
     def change(model):
         for name in places:
             for m in part(model, name).modules():

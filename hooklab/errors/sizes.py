@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
+from torch.overrides import TorchFunctionMode
 
 # %% ../../nbs/lib/errors/sizes.ipynb #7dfb7dbb
 class Size(NamedTuple):
@@ -93,17 +94,12 @@ def arguments(layer: nn.Module, **changed: Any) -> dict[str, Any]:
     known = parameters_of(kind)
     found = {name: argument(layer, name, one) for name, one in known.items()}
     found = {name: value for name, value in found.items() if not isinstance(value, Tensor) and value != known[name].default}
-    with suppress(Exception), torch.device("meta"):
-        wanted = settings(kind(**found))
+    with suppress(Exception):
+        wanted = settings(constructed(kind, found))
         for name in [name for name in found if known[name].default is not Parameter.empty]:
             others = {other: found[other] for other in found if other != name}
             if makes(kind, others, wanted): found = others  # as without `kdim`, if it is `embed_dim`
     return found | changed
-
-
-def made(layer: nn.Module, **changed: Any) -> nn.Module: # On the meta device
-    "A new layer of the same class of torch and with the same settings, but for these."
-    with torch.device("meta"): return torchs_class(layer)(**arguments(layer, **changed))
 
 
 def settings(layer: nn.Module) -> dict[tuple[str, str], Any]: # By the name of the part, and of the attribute
@@ -118,6 +114,26 @@ def settings(layer: nn.Module) -> dict[tuple[str, str], Any]: # By the name of t
 def is_setting(value: Any) -> bool:
     if isinstance(value, tuple | list): return all(map(is_setting, value))
     return value is None or isinstance(value, int | float | str) or isroutine(value)
+
+# %% ../../nbs/lib/errors/sizes.ipynb #2dc903d5
+class WithoutNumbers(TorchFunctionMode):
+    "Tensors get no first numbers: on the meta device they have none, and `normal_` would import torch's compiler."
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool: return False  # True imports it, too
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = func.__name__
+        if name.endswith("_") and not name.endswith("__"): return [*args, *(kwargs or {}).values()][0]
+        return func(*args, **(kwargs or {}))
+
+
+def constructed(kind: type, given: dict[str, Any]) -> nn.Module: # On the meta device
+    with torch.device("meta"), WithoutNumbers(): return kind(**given)
+
+
+def made(layer: nn.Module, **changed: Any) -> nn.Module: # On the meta device
+    "A new layer of the same class of torch and with the same settings, but for these."
+    return constructed(torchs_class(layer), arguments(layer, **changed))
 
 # %% ../../nbs/lib/errors/sizes.ipynb #09b1790a
 def as_code(layer: nn.Module, **changed: Any) -> str | None: # None where no call makes such a layer
@@ -145,7 +161,7 @@ def as_code(layer: nn.Module, **changed: Any) -> str | None: # None where no cal
 
 def makes(kind: type, given: dict[str, Any], wanted: dict) -> bool:
     "Does a constructor make a layer with these settings of it?"
-    with torch.device("meta"), suppress(Exception): return settings(kind(**given)) == wanted
+    with suppress(Exception): return settings(constructed(kind, given)) == wanted
     return False
 
 # %% ../../nbs/lib/errors/sizes.ipynb #cd23d2a7
