@@ -5,12 +5,15 @@ The map; a room imports only from those above it:
     explanation    the layer, the kind, the repairs, as text and for programs
     scene          which layers an error has ended, and what they were given, from its traceback
     walk           the forward pass once more, up to the error: which layer or function made each tensor
-    sizes          which sizes a layer has, and the same layer with another one
+    sizes          which sizes a layer has; a layer as the call of its constructor, and made anew with other arguments
     repairs        one change of a layer, an input or a line of code, tried in a run that leaves nothing behind
     candidates     changes of the layer that failed, and of those before it
     inputs         changes of what the model, or a function, is given
-    operations     changes where two tensors meet: additions, products, attention, positions
-    reasons        errors without a repair: devices, indices, batches of one, and those of the backward pass
+    sequences      masks, and batches that come first or second
+    operations     changes where two tensors meet: additions, products, positions
+    input_sizes    inputs in other sizes: those that ran and have to run with a repair, and the next multiple
+    devices        tensors on two devices, and moves
+    reasons        errors whose reason can be told: indices, batches of one, and those of the backward pass
     investigating  runs the model up to its error, and tries the changes
     explaining     puts an explanation into a note on the error
 """

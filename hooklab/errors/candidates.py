@@ -69,7 +69,8 @@ def resized(failure: Failure, name: str, kind: str = "", **changed: Any) -> Repa
         tied = {before[own]: p for own, p in old.named_parameters(remove_duplicate=False)
                 if before.get(own, p) is not p}
         for m in model.modules() if tied else (): put_others(m, lambda _, t: tied.get(t, t))
-    return Repair(in_place_of(failure, name, **changed), kind or unit_of(next(iter(changed))), on_model=change)
+    return Repair(f"{name} {changed}", kind or unit_of(next(iter(changed))), on_model=change,
+                  written=lambda: in_place_of(failure, name, **changed))
 
 
 def unit_of(size: str) -> str: return "channels" if size in OF_CHANNELS else "features"
@@ -82,7 +83,7 @@ def in_place_of(failure: Failure, name: str, **changed: Any) -> str:
     if code is not None: return f"`{code}`" if name == failure.call.name else f"`{code}` as `{name}`"
     return ", ".join(f"`{what}={value}`" for what, value in changed.items()) + (f" in `{name}`" if name else "")
 
-
+# %% ../../nbs/lib/errors/candidates.ipynb #27c15b70
 def given_to(call: EndedCall) -> dict[str, Any]: # Empty where it does not take them
     "What the forward of a layer was given, by the names of its parameters."
     with suppress(TypeError): return signature(call.layer.forward).bind(*call.args, **call.kwargs).arguments
@@ -119,9 +120,12 @@ def alike(failure: Failure, change: Repair, **changed: Any) -> Repair | None:
     def pattern(name): return re.sub(r"\b\d+\b", "*", name)
     name = failure.call.name
     names = [other for other in failure.named if pattern(other) == pattern(name)]
-    if len(names) < 2 or not all(type(failure.layer(other)) is type(failure.layer(name)) for other in names): return None
+    if len(names) < 2 or len({type(failure.layer(other)) for other in names}) > 1: return None
     changes = [resized(failure, other, **changed).on_model for other in names]
-    return Repair(f"{change.text} as `{pattern(name)}`", change.kind, on_model=lambda model: [one(model) for one in changes])
+    def all_of_them(model):
+        for one in changes: one(model)
+    return Repair(f"{pattern(name)} {changed}", change.kind, on_model=all_of_them,
+                  written=lambda: f"{change.written()} as `{pattern(name)}`")
 
 
 def of_layer(failure: Failure) -> Iterator[Repair]:
@@ -158,11 +162,11 @@ def tied(failure: Failure) -> tuple[str, Tensor, torch.Size, list[str]] | None: 
     "A parameter of the innermost layer that has not the shape that the layer makes, since it is one of another layer."
     layer = failure.call.layer
     with suppress(Exception):
-        new = dict(made(layer).named_parameters(recurse=False))
+        new, all_named = dict(made(layer).named_parameters(recurse=False)), failure.model.named_parameters
         for own, t in layer.named_parameters(recurse=False):
             if own not in new or new[own].shape == t.shape: continue
             here = f"{failure.call.name}.{own}".removeprefix(".")
-            others = [name for name, p in failure.model.named_parameters(remove_duplicate=False) if p is t and name != here]
+            others = [name for name, p in all_named(remove_duplicate=False) if p is t and name != here]
             if others: return own, t, new[own].shape, others
     return None
 
@@ -219,9 +223,9 @@ def groups_of(failure: Failure, name: str, layer: nn.Module) -> Iterator[Repair]
 def attribute(failure: Failure, name: str, what: str, value: Any, kind: str) -> Repair:
     "The change of an attribute of a layer. A new kernel comes with new weights."
     layer = failure.layer(name)
-    if not isinstance(getattr(layer, what), tuple) and isinstance(value, tuple) and len(set(value)) == 1: value = value[0]
+    if isinstance(value, tuple) and len({*value}) == 1 and not isinstance(getattr(layer, what), tuple): value = value[0]
     changed = {what: value}
-    if what == "kernel_size" and not isinstance(layer, _ConvNd): changed["stride"] = layer.stride  # else it is the kernel
+    if what == "kernel_size" and not isinstance(layer, _ConvNd): changed["stride"] = layer.stride  # else the kernel
     return resized(failure, name, kind, **changed)
 
 # %% ../../nbs/lib/errors/candidates.ipynb #e9b88371

@@ -9,6 +9,7 @@ __all__ = []
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -16,9 +17,9 @@ from torch import Tensor, nn
 
 from hooklab.hooks.select import named_layers
 from hooklab.hooks.tree import map_tensors, named_tensors, tensors
-from hooklab.errors.repairs import Repair
+from hooklab.errors.repairs import Repair, runs_with
 from hooklab.errors.scene import EndedCall
-from hooklab.errors.sizes import put_others
+from hooklab.errors.sizes import OF_MODULES, put_others
 
 # %% ../../nbs/lib/errors/devices.ipynb #fc34d742
 class Reason(NamedTuple):
@@ -52,8 +53,9 @@ def device(error: Exception, calls: list[EndedCall]) -> Reason | None:
     has = f"has weights on {listed(own)} and " if own else ""
     astray = {name: t.device for one in reversed(calls) for name, t in constants(one).items() if t.device not in given}
     keeps = "".join(f" `{name}`, which the model keeps, is on {where}." for name, where in [*astray.items()][:3])
-    return Reason(call.name, "device", f"{of_call(call)} {has}got tensors on {listed(given)}.{keeps} Move the model and "
-                  "its inputs to one device, and what the model keeps with `register_buffer`.")
+    text = (f"{of_call(call)} {has}got tensors on {listed(given)}.{keeps} Move the model and its inputs to one device, "
+            "and what the model keeps with `register_buffer`.")
+    return Reason(call.name, "device", text)
 
 
 def listed(found: set) -> str: return " and ".join(sorted(map(str, found)))
@@ -66,9 +68,6 @@ def constants(call: EndedCall) -> dict[str, Tensor]:
     for what, value in vars(layer).items():
         if what not in OF_MODULES: found |= {start + name: t for name, t in named_tensors(value, what)}
     return found
-
-
-OF_MODULES = vars(nn.Module()).keys()
 
 # %% ../../nbs/lib/errors/devices.ipynb #dfc13507
 def moves(model: nn.Module, call: EndedCall) -> Iterator[Repair]: # The outermost call
@@ -92,6 +91,12 @@ def moves(model: nn.Module, call: EndedCall) -> Iterator[Repair]: # The outermos
         if astray: yield Repair(f"{of_model} and {of_inputs}" + without_numbers([*inputs, *astray.values()]), "device",
                                 on_input=in_input, on_model=in_model)
     if astray: yield Repair(of_model + without_numbers(astray.values()), "device", on_model=in_model)
+
+
+def moved(model: nn.Module, call: EndedCall) -> list[Repair]:
+    "The first of these moves with which the model runs."
+    def runs(one): return runs_with(one, model, call.args, call.kwargs, call.name)
+    return [*islice(filter(runs, moves(model, call)), 1)]
 
 
 def without_numbers(of: Any) -> str:

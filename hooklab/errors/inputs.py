@@ -217,6 +217,7 @@ def joins(failure: Failure) -> Iterator[Repair]:
     parts = tensors(called.args[0] if called.args else called.kwargs.get("tensors"))
     if len(parts) < 2: return
     yield from along_others(called, parts[0].dim())
+    yield from interpolated(failure, parts, "concatenation")
     dim = dim_of(called)
     yield from unlike(failure, parts, "concatenation", None if called.name == "stack" else dim % max(parts[0].dim(), 1))
 
@@ -245,6 +246,21 @@ def earlier_joins(failure: Failure, most: int = 2) -> Iterator[Repair]:
         for one in made.ancestors() if made else ():
             if one.called is not None and one.name in JOINS: found.setdefault(id(one), one)
     for one in [*found.values()][:most]: yield from along_others(one.called, len(one.shape))
+
+
+def interpolated(failure: Failure, parts: list[Tensor], kind: str) -> Iterator[Repair]:
+    "Tensors that were made larger or smaller, with the height and width of another one."
+    for t in parts:
+        made = failure.walk.origin(t)
+        found = [one for one in made.ancestors() if one.how == "function" and one.name in SCALES] if made else []
+        for size in dict.fromkeys(tuple(other.shape[2:]) for other in parts if other.shape[2:] != t.shape[2:]):
+            for one in found[:1]:
+                def change(args, kwargs, size=size):
+                    return args[:1], {name: x for name, x in kwargs.items() if name != "scale_factor"} | {"size": size}
+                yield on_call(one.called, f"{one.name}(…, size={size})", change, kind)
+
+
+SCALES = "interpolate", "upsample"
 
 
 def unlike(failure: Failure, parts: list[Tensor], kind: str, left_out: int | None = None) -> Iterator[Repair]:

@@ -27,7 +27,7 @@ from hooklab.errors.candidates import Failure, lacks_batch, of_convolution, of_l
 from hooklab.errors.repairs import Repair, run_again, runs_with
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.inputs import arrays, arrays_in, dtypes, greys, joins, layouts, reshapes
-from hooklab.errors.devices import moves, of_call
+from hooklab.errors.devices import moved, of_call
 from hooklab.errors.input_sizes import Sized, keeps, multiples, picture_sizes, sizes_tried
 from hooklab.errors.operations import additions, heads, positions, products
 from hooklab.errors.reasons import reason_of
@@ -39,8 +39,8 @@ from hooklab.errors.walk import Made, Walk, walking
 SECONDS, MOST = 5., 3  # for trying repairs; how many are listed
 
 # %% ../../nbs/lib/errors/investigating.ipynb #f61d7879
-LOOKS = (arrays, dtypes, positions, batch_second, attention_masks, of_layer, ties, of_convolution, joins, additions, heads, reshapes,
-         products, greys, batch_first)
+LOOKS = (arrays, dtypes, positions, batch_second, attention_masks, of_layer, ties, of_convolution, joins, additions,
+         heads, reshapes, products, greys, batch_first)
 
 
 def candidates(failure: Failure, sizes: list[Sized]) -> Iterator[Repair]:
@@ -53,16 +53,18 @@ def candidates(failure: Failure, sizes: list[Sized]) -> Iterator[Repair]:
 
 def tried(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run; were all tried? why an input size
     "The candidates with which the forward pass runs to its end, and still does with the sizes with which it ran."
-    known, start = set(), time.perf_counter()
     sizes = sizes_tried(failure, SECONDS/5)
     of_input = [(change, why) for change, why in multiples(failure, sizes) if does_run(failure, change)]
     found, why = [change for change, _ in of_input], of_input[0][1] if of_input else ""
+    known, start = set(), time.perf_counter()
     for change in candidates(failure, sizes):
         if change.text in known: continue
         known.add(change.text)
         if time.perf_counter() - start > SECONDS or len(found) >= MOST: return found, False, why
         runs = next((one for one in (change, change.instead) if one is not None and does_run(failure, one)), None)
-        if runs is not None and keeps(failure, runs, sizes): found.append(runs)
+        if runs is None or not keeps(failure, runs, sizes): continue
+        if runs.written is not None: runs.text, runs.written = runs.written(), None
+        found.append(runs)
     return found, True, why
 
 
@@ -96,8 +98,8 @@ def what_happened(failure: Failure) -> str:
     shared, mask = tied(failure), wrong_mask(failure)
     if shared is not None:
         own, t, wanted, others = shared
-        return (f"The `{own}` of {of_call(call)} is {shape_text(t)} and not {'×'.join(map(str, wanted))}: it is tied to "
-                f"`{others[0]}`.")
+        shapes = f"{shape_text(t)} and not {'×'.join(map(str, wanted))}"
+        return f"The `{own}` of {of_call(call)} is {shapes}: it is tied to `{others[0]}`."
     for size, t, takes, got in wrong_sizes(failure):
         found = f"{got}{factors(walk.origin(t), got)}{from_where(failure, t)}"
         if size.dim == 1 and t.shape[0] == takes:
@@ -106,7 +108,8 @@ def what_happened(failure: Failure) -> str:
         return f"{of_call(call)} takes {takes} {unit_of(size.name)} and got {found}."
     if mask is not None: return mask_in_words(failure, of_call(call), from_where(failure, mask[1]))
     parts = [shape_text(t) + from_where(failure, t) for t in failure.given[:4]]
-    parts += [f"an array of NumPy, {'×'.join(map(str, x.shape))} in {x.dtype}," for x in arrays_in([call.args, call.kwargs])]
+    parts += [f"an array of NumPy, {'×'.join(map(str, x.shape))} in {x.dtype},"
+              for x in arrays_in([call.args, call.kwargs])]
     if failure.called is not None: return f"In {of_call(call)}, `{failure.called.name}` got {' and '.join(parts)}."
     return f"{of_call(call)} got {' and '.join(parts) or 'no tensor'}."
 
@@ -142,8 +145,10 @@ def _explained(error: Exception, model: nn.Module, last: tuple | None) -> Explan
     can_run = can_run_again(error, model)
     with in_silence(): reason = reason_of(error, calls, model, last if can_run else None)
     if reason is not None and not is_counted(error, calls):
-        moved = moved_to_one(model, calls[0]) if reason.kind == "device" and can_run else []
-        return Explanation(*reason[:3], reason.repairs + moved)
+        repairs = [*reason.repairs]
+        with in_silence(), suppress(Exception):
+            if reason.kind == "device" and can_run: repairs += moved(unwrap(model), calls[0])
+        return Explanation(*reason[:3], repairs)
     if not calls: return None
     plain = Explanation(*reason) if reason else of_shapes(calls[-1])
     if not can_run: return plain
@@ -157,13 +162,6 @@ def _explained(error: Exception, model: nn.Module, last: tuple | None) -> Explan
         text = f"{what_happened(failure)} {why}".rstrip()
         return Explanation(failure.call.name, kind, text, repairs, certain)
     return plain
-
-
-def moved_to_one(model: nn.Module, call: EndedCall) -> list[Repair]:
-    "The first move of tensors with which the model runs."
-    with in_silence(), suppress(Exception):
-        return [next(one for one in moves(unwrap(model), call) if runs_with(one, model, call.args, call.kwargs, call.name))]
-    return []
 
 
 def of_shapes(call: EndedCall) -> Explanation:

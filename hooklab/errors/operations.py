@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, resized
 from hooklab.errors.repairs import Repair
-from hooklab.errors.inputs import of_shape, on_call, others, parameter, sized, unlike
+from hooklab.errors.inputs import interpolated, of_shape, on_call, others, parameter, sized, unlike
 from hooklab.errors.scene import part
 from hooklab.errors.sequences import ATTENTION, is_mask, masks
 from hooklab.errors.walk import Made
@@ -34,6 +34,7 @@ def additions(failure: Failure) -> Iterator[Repair]:
     if len(parts) < 2: return
     if called.name == "masked_fill" or any(is_mask(failure, t) for t in parts): yield from masks(failure, parts)
     kind = "addition"
+    yield from interpolated(failure, parts, kind)
     yield from unlike(failure, parts, kind)
     for t in parts:
         for other in parts:

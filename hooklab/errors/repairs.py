@@ -25,14 +25,15 @@ from hooklab.errors.walk import caller_of
 @dataclass
 class Repair:
     "One change: of a layer, of what the model is called with, or of what a function is given."
-    text: str # As one would write it
+    text: str # As one would write it; what tells it from others, until it is written
     kind: str # What was wrong if this is the repair
     on_model: Callable[[nn.Module], Any] | None = None
     on_input: Callable[[tuple, dict], tuple[tuple, dict]] | None = None
     on_call: Callable[[], "CallChange"] | None = None
     is_of_size: bool = True # Does it change a size or a format, and not which numbers, or how many samples, there are?
     instead: "Repair | None" = None # To try where this one does not run
-    on_use: Callable[[nn.Module, tuple, dict], Any] | None = None # Runs the loss or the backward pass with a change of it
+    written: Callable[[], str] | None = None # Writes the text, where that takes time
+    on_use: Callable[[nn.Module, tuple, dict], Any] | None = None # Runs the loss or the backward pass with the change
 
     def run(self, model: nn.Module, args: tuple, kwargs: dict) -> Any: # What the model returns
         "The whole forward pass of a copy of the model with this change, or what failed after it."

@@ -49,9 +49,10 @@ def mask_in_words(failure: Failure, whole: str, where: str) -> str: # `whole` is
     name, mask, fits = wrong_mask(failure)
     query, article = given_to(failure.call)["query"], "an" if name[0] in "aeiou" else "a"
     shapes = " or ".join("×".join(map(str, shape)) for shape in fits)
-    order = "" if failure.call.layer.batch_first else (f", which is {query.shape[1]} samples of {query.shape[0]} places "
-                                                       "without `batch_first`")
-    return f"{whole} takes {article} `{name}` of {shapes} for the query of {shape_text(query)}{order}, and got {shape_text(mask)}{where}."
+    order = f", which is {query.shape[1]} samples of {query.shape[0]} places without `batch_first`"
+    if failure.call.layer.batch_first: order = ""
+    return (f"{whole} takes {article} `{name}` of {shapes} for the query of {shape_text(query)}{order}, and got "
+            f"{shape_text(mask)}{where}.")
 
 # %% ../../nbs/lib/errors/sequences.ipynb #2df42a0e
 def masks(failure: Failure, parts: list[Tensor]) -> Iterator[Repair]:
@@ -131,7 +132,8 @@ def other_order(failure: Failure, now: bool) -> Iterator[Repair]:
         made = failure.walk.origin(t)
         names += [one.name for one in made.ancestors() if one.how == "layer"] if made else []
     at = [*dict.fromkeys(at for name in names if (at := stack_of(failure, name, now)) is not None)]
-    for places in [[name] for name in at] + ([at] if len(at) > 1 else []): yield reversed_order(failure, places, not now)
+    for name in at: yield reversed_order(failure, [name], not now)
+    if len(at) > 1: yield reversed_order(failure, at, not now)
 
 
 def stack_of(failure: Failure, name: str, now: bool) -> str | None:

@@ -75,7 +75,7 @@ def parameters_of(kind: type) -> dict[str, Parameter]:
     return {name: one for name, one in signature(written).parameters.items() if not name.startswith("_")
             and name not in NO_SETTINGS and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
 
-
+# %% ../../nbs/lib/errors/sizes.ipynb #9ef53eac
 def argument(layer: nn.Module, name: str, one: Parameter) -> Any:
     "What a constructor was given for this parameter; its default where the layer does not tell."
     for start in "", "encoder.layers.0.":
@@ -93,7 +93,8 @@ def arguments(layer: nn.Module, **changed: Any) -> dict[str, Any]:
     kind = torchs_class(layer)
     known = parameters_of(kind)
     found = {name: argument(layer, name, one) for name, one in known.items()}
-    found = {name: value for name, value in found.items() if not isinstance(value, Tensor) and value != known[name].default}
+    found = {name: value for name, value in found.items()
+             if not isinstance(value, Tensor) and value != known[name].default}
     with suppress(Exception):
         wanted = settings(constructed(kind, found))
         for name in [name for name in found if known[name].default is not Parameter.empty]:
@@ -106,7 +107,8 @@ def settings(layer: nn.Module) -> dict[tuple[str, str], Any]: # By the name of t
     "The numbers, words and functions in a layer and its parts, and which of their tensors are left out."
     found = {}
     for name, m in layer.named_modules():
-        found |= {(name, what): value for what, value in vars(m).items() if what not in OF_MODULES and is_setting(value)}
+        found |= {(name, what): value for what, value in vars(m).items()
+                  if what not in OF_MODULES and is_setting(value)}
         found |= {(name, own): t is None for own, t in [*m._parameters.items(), *m._buffers.items()]}
     return found
 
@@ -137,7 +139,7 @@ def made(layer: nn.Module, **changed: Any) -> nn.Module: # On the meta device
 
 # %% ../../nbs/lib/errors/sizes.ipynb #09b1790a
 def as_code(layer: nn.Module, **changed: Any) -> str | None: # None where no call makes such a layer
-    "A layer as one writes it, with other arguments, as in `Linear(144, 10)`; those are written even if they are defaults."
+    "A layer as one writes it, with other arguments, as in `Linear(144, 10)`; these are always written."
     kind = torchs_class(layer)
     if type(layer).__init__ is not kind.__init__: return None
     with suppress(Exception):

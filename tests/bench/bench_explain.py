@@ -1,6 +1,6 @@
 """How often the note on an error is right: 400 planted errors that have a repair, and 100 that have none.
 
-    python -m tests.bench explain [--part N] [--only PART_OF_NAME …] [--show] [--to FILE] [--before FILE]
+    python -m tests.bench explain [--part N] [--only WORD …] [--show] [--to FILE] [--before FILE]
     python -m tests.bench.bench_explain --plain [--part N] [--only …]
 
 plants all errors of error_cases.py, those that a second seed draws, and those of the kinds of which least is repaired,
@@ -145,16 +145,25 @@ def plainly(of: list[Planted]) -> int:
 SECOND = "second "  # the other seed
 
 
-def all_figures() -> dict:
+def judged(of: list[Planted], show: bool) -> list[Judged]:
+    found = []
+    for case in of:
+        found.append(judge(case))
+        if show: print(found[-1], flush=True)
+    return found
+
+
+def all_figures(show: bool) -> dict:
     "Those of the first seed, in full; of the second one; and of the kinds of which least is repaired."
-    figures = figures_of([judge(case) for case in cases.all_cases()])
-    second = figures_of([judge(case) for case in cases.all_cases(SECOND)])
+    figures = figures_of(judged(cases.all_cases(), show))
+    second = figures_of(judged(cases.all_cases(SECOND), show))
     for title, rows in second.items():
         if "by source" not in title: figures[f"{title}, second seed"] = rows
-    worst = [judge(case) for case in cases.worst_cases(SECOND)]
+    worst = judged(cases.worst_cases(SECOND), show)
     of = [(kind, [one for one in worst if one.case.kind == kind]) for kind in cases.WORST]
     figures["kinds of which least is repaired, second seed, in percent"] = {
-        "first repair runs": share([one.runs for one in worst]), "certain and wrong": share([one.wrong for one in worst])}
+        "first repair runs": share([one.runs for one in worst]),
+        "certain and wrong": share([one.wrong for one in worst])}
     figures["kinds of which least is repaired, second seed"] = [row(kind, found) for kind, found in of]
     figures["no repair that runs, of those kinds"] = [str(one) for one in worst if not one.runs]
     return figures
@@ -172,17 +181,13 @@ def measure(*options: str) -> dict | None:
     of = chosen(asked.part, asked.only)
     if asked.plain: sys.exit(plainly(of) > 0)
     if asked.part == 1 and not asked.only and not cases.missing():
-        figures = all_figures() | {"a call of one linear layer, in µs": price()}
+        figures = all_figures(asked.show) | {"a call of one linear layer, in µs": price()}
         if asked.to: asked.to.write_text(json.dumps(figures))
         if asked.before:
             figures |= {f"before: {title}": rows for title, rows in json.loads(asked.before.read_text()).items()
                         if "percent" in title or "kinds of which" in title}
         return figures
-    found = []
-    for case in of:
-        found.append(judge(case))
-        if asked.show: print(found[-1], flush=True)
-    for title, rows in figures_of(found).items(): print(title, rows)
+    for title, rows in figures_of(judged(of, asked.show)).items(): print(title, rows)
     return None
 
 
