@@ -72,7 +72,7 @@ def tried_in(failure: Failure, name: str, t: Tensor, dims: tuple[int, ...], size
 def dims_of(failure: Failure, t: Tensor) -> list[tuple[int, ...]]:
     "The dimensions whose sizes may be others, those together that change together."
     if t.dim() < 4: return [(dim,) for dim in range(1, t.dim())]
-    volume = t.dim() > 4 and not any(True for _ in wrong_sizes(failure))  # else one of them may be the channels of a film
+    volume = t.dim() > 4 and not any(True for _ in wrong_sizes(failure))  # else one may be the channels of a film
     return [(t.dim() - 2, t.dim() - 1), *([tuple(range(2, t.dim()))] if volume else [])]
 
 

@@ -247,7 +247,7 @@ def earlier_joins(failure: Failure, most: int = 2) -> Iterator[Repair]:
             if one.called is not None and one.name in JOINS: found.setdefault(id(one), one)
     for one in [*found.values()][:most]: yield from along_others(one.called, len(one.shape))
 
-
+# %% ../../nbs/lib/errors/inputs.ipynb #0460530c
 def interpolated(failure: Failure, parts: list[Tensor], kind: str) -> Iterator[Repair]:
     "Tensors that were made larger or smaller, with the height and width of another one."
     for t in parts:

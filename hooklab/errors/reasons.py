@@ -157,11 +157,11 @@ def second_backward(error: Exception, model: nn.Module, last: tuple | None) -> R
             for what, x in vars(m).items() if what not in OF_MODULES for own, t in named_tensors(x, what) if t.grad_fn}
     layer = next(iter(kept.values()))[0] if kept else ""
     inputs = [name for name, t in inputs_by_name(model, *last) if t.grad_fn] if last else []
-    text = ("A part of the graph went through backward before and is freed: a state or loss of an earlier step is a part "
-            "of this one. Detach it, or call backward once on the sum.")
+    text = ("A part of the graph went through backward before and is freed: a state or loss of an earlier step is a "
+            "part of this one. Detach it, or call backward once on the sum.")
+    code, twice = "`backward(retain_graph=True)` in all passes through the graph but the last", two_passes
     if kept: code, twice = " and ".join(f"`{name}.detach()`" for name in kept) + " after each step", two_steps
-    elif inputs: code, twice = " and ".join(f"the input `{name}.detach()`" for name in dict.fromkeys(inputs)), two_steps
-    else: code, twice = "`backward(retain_graph=True)` in all passes through the graph but the last", two_passes
+    elif inputs: code, twice = " and ".join(f"the input `{one}.detach()`" for one in dict.fromkeys(inputs)), two_steps
     repair = Repair(code, "second backward", on_use=twice, is_of_size=False)
     with suppress(Exception):
         if last is not None: return twice(model, *last) or Reason(layer, "second backward", text, [repair])

@@ -21,7 +21,8 @@ fixed before the first run:
               `e.repairs[0].run(model, args, kwargs)` runs through. Where the loss or the backward pass raises, it runs
               those with the change, too
 A repair of a kind without a repair counts against it unless it runs through. The second seed was fixed before anything
-was measured with it. Goals: 99 % of the layers, 85 % of the repairs, none that is certain and wrong, 95 % of those without."""
+was measured with it. Goals: 99 % of the layers, 85 % of the repairs, none that is certain and wrong, 95 % of those
+without."""
 import argparse
 import json
 import sys

@@ -1111,8 +1111,8 @@ plant("no gradient", "lenet", "", edit(("return self.fc3(F.relu(self.fc2(F.relu(
 
 GREY = given(0, lambda x, rng: x[:, :1], "grey pictures")
 FLAT = given(0, lambda x, rng: x[:, 0], "grey pictures without a dimension for the channel")
-for name in ("tv_resnet", "tv_densenet", "tv_vit", "tv_swin", "tv_squeezenet", "timm_resnet", "timm_vit", "timm_convnext",
-             "timm_mixer", "timm_nfnet", "hf_resnet", "hf_segformer", "hf_vit", "unet"):
+for name in ("tv_resnet", "tv_densenet", "tv_vit", "tv_swin", "tv_squeezenet", "timm_resnet", "timm_vit",
+             "timm_convnext", "timm_mixer", "timm_nfnet", "hf_resnet", "hf_segformer", "hf_vit", "unet"):
     plant("one channel", name, "", GREY)
 for name in "tv_resnet", "tv_vit", "tv_convnext", "timm_efficientnet", "timm_vit", "hf_resnet", "unet", "lenet":
     plant("one channel", name, "", FLAT)
@@ -1145,7 +1145,8 @@ ORDER = "torchvision", "timm", "transformers", "hand-written"
 # Kinds of which less is repaired, or of which nothing was; each error that is offered is drawn
 
 WORST = "one channel", "numpy", "device", "second backward", "class"
-OF_CLASSES = {"classes are counted from 1", "a class of -1", "pixels of 255", "more classes", "labels beyond the classes"}
+OF_CLASSES = {"classes are counted from 1", "a class of -1", "pixels of 255", "more classes",
+              "labels beyond the classes"}
 
 
 def drawn(found: list[Planted], count: int, what: str) -> list[Planted]:

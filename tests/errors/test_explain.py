@@ -159,8 +159,8 @@ def test_an_index_that_is_too_large():
     model = nn.Linear(4, 3)
     found = explained(model, run=lambda: F.cross_entropy(model(torch.randn(2, 4)), torch.tensor([1, 5])))
     assert found.kind == "index" and not found.certain
-    assert str(found) == ("The output has 3 classes, 0 to 2, and the target holds class 5. `Linear(4, 6)` fits; so does "
-                          "`ignore_index=5`.")
+    assert str(found) == ("The output has 3 classes, 0 to 2, and the target holds class 5. "
+                          "`Linear(4, 6)` fits; so does `ignore_index=5`.")
 
 
 def test_a_batch_of_one():

@@ -1,12 +1,11 @@
-"""A layer as the call of its constructor: what is written makes the same layer, and what is tried is what is written."""
+"""A layer as the call of its constructor: what is written makes the same layer, and is what is tried."""
 import copy
 import inspect
 import warnings
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from torch import nn
 from torch.nn import functional as F
 
@@ -32,16 +31,19 @@ BY_NAME = {
     "in_features": few, "out_features": few, "in1_features": few, "in2_features": few, "num_features": few, "dim": few,
     "in_channels": st.just(4), "out_channels": st.just(8), "groups": st.sampled_from([1, 2, 4]), "bias": st.booleans(),
     "padding_mode": st.sampled_from(["zeros", "circular", "reflect", "replicate"]), "output_padding": st.just(0),
-    "input_size": few, "hidden_size": st.integers(5, 7), "num_layers": st.integers(1, 3), "proj_size": st.integers(0, 3),
+    "input_size": few, "hidden_size": st.integers(5, 7), "num_layers": st.integers(1, 3),
+    "proj_size": st.integers(0, 3),
     "nonlinearity": st.sampled_from(["tanh", "relu"]), "embed_dim": small, "num_heads": st.sampled_from([1, 2]),
     "kdim": st.none() | small, "vdim": st.none() | small, "d_model": small, "nhead": st.sampled_from([1, 2]),
     "dim_feedforward": few, "num_encoder_layers": few, "num_decoder_layers": few,
     "activation": st.sampled_from(["relu", "gelu", F.gelu]), "num_embeddings": st.integers(5, 8), "embedding_dim": few,
-    "padding_idx": st.none() | st.integers(-2, 3), "max_norm": st.none() | NUMBERS, "num_groups": st.sampled_from([1, 2]),
+    "padding_idx": st.none() | st.integers(-2, 3), "max_norm": st.none() | NUMBERS,
+    "num_groups": st.sampled_from([1, 2]),
     "num_channels": small, "normalized_shape": few | st.tuples(few, few), "momentum": st.none() | NUMBERS,
     "num_parameters": few, "mode": st.sampled_from(["nearest", "bilinear", "sum", "mean"]), "size": few | st.none(),
     "scale_factor": st.none() | st.sampled_from([2., 3.]), "reduction": st.sampled_from(["mean", "sum", "none"]),
-    "n_classes": st.just(9), "num_classes": few, "cutoffs": st.sampled_from([[2], [2, 5]]), "ignore_index": st.integers(-3, 3),
+    "n_classes": st.just(9), "num_classes": few, "cutoffs": st.sampled_from([[2], [2, 5]]),
+    "ignore_index": st.integers(-3, 3),
     "start_dim": few, "end_dim": st.integers(-2, -1), "unflattened_size": st.tuples(few, few),
     "approximate": st.sampled_from(["none", "tanh"]), "upscale_factor": few, "downscale_factor": few,
     "norm_type": st.sampled_from([1., 2.]), "blank": few, "lower": st.just(.1), "upper": st.just(.4),
