@@ -155,12 +155,16 @@ def second_backward(error: Exception, model: nn.Module, last: tuple | None) -> R
     if "backward through the graph a second time" not in str(error): return None
     kept = {(f"{name}." if name else "") + own: (name, t) for name, m in model.named_modules()
             for what, x in vars(m).items() if what not in OF_MODULES for own, t in named_tensors(x, what) if t.grad_fn}
+    with suppress(Exception):
+        if kept and last:
+            two_steps(model, *last, detached=False)
+            kept = {}  # made anew in each pass, as the weight of `weight_norm` is
     layer = next(iter(kept.values()))[0] if kept else ""
     inputs = [name for name, t in inputs_by_name(model, *last) if t.grad_fn] if last else []
     text = ("A part of the graph went through backward before and is freed: a state or loss of an earlier step is a "
             "part of this one. Detach it, or call backward once on the sum.")
     code, twice = "`backward(retain_graph=True)` in all passes through the graph but the last", two_passes
-    if kept: code, twice = " and ".join(f"`{name}.detach()`" for name in kept) + " after each step", two_steps
+    if kept: code, twice = " and ".join(f"`{name}.detach()`" for name in [*kept][:3]) + " after each step", two_steps
     elif inputs: code, twice = " and ".join(f"the input `{one}.detach()`" for one in dict.fromkeys(inputs)), two_steps
     repair = Repair(code, "second backward", on_use=twice, is_of_size=False)
     with suppress(Exception):
@@ -168,13 +172,13 @@ def second_backward(error: Exception, model: nn.Module, last: tuple | None) -> R
     return Reason(layer, "second backward", text)
 
 
-def two_steps(model: nn.Module, args: tuple, kwargs: dict, passes: int = 1):
-    "Two steps of a copy that keeps nothing of the graph of another step."
+def two_steps(model: nn.Module, args: tuple, kwargs: dict, passes: int = 1, detached: bool = True):
+    "Two steps of a copy that keeps nothing of the graph of another step, or one with several backward passes."
     model = twin_of(model)
     args, kwargs = map_tensors(Tensor.detach, (args, kwargs))
     with undisturbed(model, (args, kwargs), None, False, True, state=kept_state(model, tensors([args, kwargs]))) as m:
         for _ in range(2 if passes == 1 else 1):
-            for part in m.modules():
+            for part in m.modules() if detached else ():
                 vars(part).update({what: map_tensors(lambda t: t.detach() if t.grad_fn else t, x)
                                    for what, x in vars(part).items() if what not in OF_MODULES})
             loss = sum(t.float().square().mean() for t in tensors(m(*args, **kwargs)) if t.requires_grad)

@@ -32,7 +32,7 @@ class Calls(nn.Module):
 
 
 def explained(model, *args, run=None, **kwargs):
-    with pytest.raises((RuntimeError, ValueError, IndexError, TypeError)), hl.explain_errors(model) as watch:
+    with pytest.raises((RuntimeError, ValueError, IndexError, TypeError, AssertionError)), hl.explain_errors(model) as watch:
         run() if run else model(*args, **kwargs)
     return watch.explanation
 
@@ -312,3 +312,13 @@ def test_what_a_film_has_as_channels_stays():
     def forward(m, film): return m.conv(film.flatten(0, 1))
     found = explained(Calls(forward, conv=nn.Conv2d(5, 4, 3, padding=1)), torch.randn(2, 3, 4, 9, 9))
     assert texts(found)[0] == "`Conv2d(4, 4, 3, padding=1)`"
+
+
+def test_a_weight_that_is_made_anew_in_each_pass_is_no_state():
+    with warnings.catch_warnings(action="ignore"): layer = nn.utils.weight_norm(nn.Linear(3, 3))
+    model = nn.Sequential(layer, nn.Tanh())
+    def twice():
+        loss = model(torch.randn(2, 3)).sum()
+        loss.backward()
+        loss.backward()
+    assert "retain_graph=True" in texts(explained(model, run=twice))[0]
