@@ -32,7 +32,8 @@ class Calls(nn.Module):
 
 
 def explained(model, *args, run=None, **kwargs):
-    with pytest.raises((RuntimeError, ValueError, IndexError, TypeError, AssertionError)), hl.explain_errors(model) as watch:
+    errors = RuntimeError, ValueError, IndexError, TypeError, AssertionError
+    with pytest.raises(errors), hl.explain_errors(model) as watch:
         run() if run else model(*args, **kwargs)
     return watch.explanation
 
