@@ -65,8 +65,10 @@ def constants(call: EndedCall) -> dict[str, Tensor]:
     "Buffers of a layer, and tensors that it keeps as attributes."
     layer, start = call.layer, f"{call.name}." if call.name else ""
     found = {start + name: t for name, t in layer.named_buffers(recurse=False)}
+    weights = {id(p) for p in layer.parameters()}  # recurrent layers list them once more
     for what, value in vars(layer).items():
-        if what not in OF_MODULES: found |= {start + name: t for name, t in named_tensors(value, what)}
+        if what in OF_MODULES: continue
+        found |= {start + name: t for name, t in named_tensors(value, what) if id(t) not in weights}
     return found
 
 # %% ../../nbs/lib/errors/devices.ipynb #dfc13507
