@@ -246,8 +246,8 @@ def test_a_layer_or_an_input_on_another_device():
     model = Calls(lambda m, x: m.head(m.rnn(x)[0]), rnn=nn.GRU(3, 5, device="meta"), head=nn.Linear(5, 4))
     more = nn.Sequential(model, nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 2), nn.Linear(2, 2))
     found = explained(more, torch.randn(2, 6, 3))
-    assert texts(found) == ["`0.rnn.weight_ih_l0`, `0.rnn.weight_hh_l0`, `0.rnn.bias_ih_l0` and more on cpu, with numbers "
-                            "that those on meta do not have,"]
+    assert texts(found) == ["`0.rnn.weight_ih_l0`, `0.rnn.weight_hh_l0`, `0.rnn.bias_ih_l0` and more on cpu, with "
+                            "numbers that those on meta do not have,"]
     found = explained(nn.Linear(3, 2), torch.randn(4, 3, device="meta"))
     assert texts(found) == ["the inputs on cpu, with numbers that those on meta do not have,"]
     assert found.repairs[0].run(nn.Linear(3, 2), (torch.randn(4, 3, device="meta"),), {}).device.type == "cpu"
