@@ -6,19 +6,24 @@
 __all__ = []
 
 # %% ../../nbs/lib/errors/candidates.ipynb #9ba9e714
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from hooklab.hooks.select import named_layers
 from hooklab.hooks.tree import tensors
 from hooklab.errors.repairs import Repair
 from hooklab.errors.scene import EndedCall, part
-from hooklab.errors.sizes import Size, as_code, resize, sizes_of, value_of
+from hooklab.errors.sizes import Size, as_code, made, put_others, resize, sizes_of, value_of
 from hooklab.errors.walk import Called, Walk, inputs_by_name
 
 # %% ../../nbs/lib/errors/candidates.ipynb #a7e2cc79
@@ -55,43 +60,84 @@ class Failure:
 OF_CHANNELS = "in_channels", "out_channels", "num_channels", "num_features", "num_parameters"
 
 
-def resized(failure: Failure, name: str, size: str, n: Any, kind: str = "") -> Repair:
-    "The change of one size of a layer."
-    layer = failure.layer(name)
-    return Repair(in_place_of(failure, name, as_code(layer, **{size: n})), kind or unit_of(size),
-                  on_model=lambda model: resize(part(model, name), size, n))
+def resized(failure: Failure, name: str, kind: str = "", **changed: Any) -> Repair:
+    "A layer that is made with other arguments."
+    def change(model):
+        old = part(model, name)
+        before = dict(old.named_parameters(remove_duplicate=False))
+        resize(old, **changed)
+        tied = {before[own]: p for own, p in old.named_parameters(remove_duplicate=False)
+                if before.get(own, p) is not p}
+        for m in model.modules() if tied else (): put_others(m, lambda _, t: tied.get(t, t))
+    return Repair(f"{name} {changed}", kind or unit_of(next(iter(changed))), on_model=change,
+                  written=lambda: in_place_of(failure, name, **changed))
 
 
 def unit_of(size: str) -> str: return "channels" if size in OF_CHANNELS else "features"
 
 
-def in_place_of(failure: Failure, name: str, code: str) -> str:
-    "A layer as code, with its name where it is another one than that which failed."
-    return f"`{code}`" if name == failure.call.name else f"`{code}` as `{name}`"
+def in_place_of(failure: Failure, name: str, **changed: Any) -> str:
+    "A layer as code, with its name where it is another one than that which failed, or what changes in it."
+    layer = failure.layer(name)
+    code = as_code(layer, **changed)
+    if code is not None: return f"`{code}`" if name == failure.call.name else f"`{code}` as `{name}`"
+    return ", ".join(f"`{what}={value}`" for what, value in changed.items()) + (f" in `{name}`" if name else "")
+
+# %% ../../nbs/lib/errors/candidates.ipynb #27c15b70
+def given_to(call: EndedCall) -> dict[str, Any]: # Empty where it does not take them
+    "What the forward of a layer was given, by the names of its parameters."
+    with suppress(TypeError): return signature(call.layer.forward).bind(*call.args, **call.kwargs).arguments
+    return {}
 
 
 def wrong_sizes(failure: Failure) -> Iterator[tuple[Size, Tensor, int, int]]: # The size, what was given, taken, got
     "Where the innermost layer got another size than it takes."
-    layer = failure.call.layer
-    given = tensors([failure.call.args, failure.call.kwargs])
-    if isinstance(layer, nn.RNNBase | nn.RNNCellBase): given = given[:1]
+    layer, given = failure.call.layer, [*given_to(failure.call).values()]
     for size in sizes_of(layer):
-        if not size.is_input or isinstance(layer, nn.PReLU) and layer.num_parameters == 1: continue
+        t = next(iter(tensors(given[size.at:size.at + 1])), None)
+        if t is None or not size.is_input or isinstance(layer, nn.PReLU) and layer.num_parameters == 1: continue
+        if isinstance(layer, _NormBase) and is_of_other_rank(layer, t): continue
         takes = value_of(layer, size.name)
-        for t in given:
-            if isinstance(takes, tuple): got = tuple(t.shape[-len(takes):])
-            elif t.dim() > size.dim if size.dim >= 0 else t.dim() >= -size.dim: got = t.shape[size.dim]
-            else: continue
-            if got != takes: yield size, t, takes, got
+        if isinstance(takes, tuple): got = tuple(t.shape[-len(takes):])
+        elif t.dim() > size.dim if size.dim >= 0 else t.dim() >= -size.dim: got = t.shape[size.dim]
+        else: continue
+        if got != takes: yield size, t, takes, got
+
+
+def lacks_batch(failure: Failure) -> bool:
+    "Has the innermost layer got what it takes in the place of the batch?"
+    return any(size.dim == 1 and t.shape[0] == takes for size, t, takes, _ in wrong_sizes(failure))
+
+
+def is_of_other_rank(layer: _NormBase, t: Tensor) -> bool:
+    try: layer._check_input_dim(t)
+    except ValueError: return True
+    return False
+
+
+def alike(failure: Failure, change: Repair, **changed: Any) -> Repair | None:
+    "The same change of all layers whose names differ in numbers only, as those of a stack do."
+    def pattern(name): return re.sub(r"\b\d+\b", "*", name)
+    name = failure.call.name
+    names = [other for other in failure.named if pattern(other) == pattern(name)]
+    if len(names) < 2 or len({type(failure.layer(other)) for other in names}) > 1: return None
+    changes = [resized(failure, other, **changed).on_model for other in names]
+    def all_of_them(model):
+        for one in changes: one(model)
+    return Repair(f"{pattern(name)} {changed}", change.kind, on_model=all_of_them,
+                  written=lambda: f"{change.written()} as `{pattern(name)}`")
 
 
 def of_layer(failure: Failure) -> Iterator[Repair]:
     "The innermost layer with the size that it got, or the layers before it with the size that it takes."
-    name = failure.call.name
-    for size, t, takes, got in wrong_sizes(failure):
-        groups = getattr(failure.call.layer, "num_groups", getattr(failure.call.layer, "groups", 1))
-        n = (got,) if isinstance(getattr(failure.call.layer, size.name), tuple) and type(got) is int else got
-        if isinstance(got, tuple) or got % groups == 0: yield resized(failure, name, size.name, n)
+    wrong = [*wrong_sizes(failure)]
+    if not wrong: return
+    first = wrong[0][0].at == 0  # keys and values are as wide as the query, if nothing else is said
+    changed = {size.name: got for size, _, _, got in wrong[:1 if first else None]}
+    change = resized(failure, failure.call.name, **changed)
+    change.instead = alike(failure, change, **changed)
+    yield change
+    for _, t, takes, got in wrong:
         if isinstance(takes, int): yield from producers(failure, t, takes, got)
 
 # %% ../../nbs/lib/errors/candidates.ipynb #44fe5bec
@@ -108,8 +154,36 @@ def producers(failure: Failure, t: Tensor, takes: int, got: int, most: int = 6) 
             if size.is_input or isinstance(layer, nn.MultiheadAttention): continue
             old = getattr(layer, size.name)
             for n in dict.fromkeys((old*takes/got, old + takes - got)):
-                if n == int(n) > 0 and n != old: yield resized(failure, one.name, size.name, int(n))
+                if n == int(n) > 0 and n != old: yield resized(failure, one.name, **{size.name: int(n)})
         if len(seen) >= most: return
+
+# %% ../../nbs/lib/errors/candidates.ipynb #e46f93f7
+def tied(failure: Failure) -> tuple[str, Tensor, torch.Size, list[str]] | None: # Its name, it, the shape, other names
+    "A parameter of the innermost layer that has not the shape that the layer makes, since it is one of another layer."
+    layer = failure.call.layer
+    with suppress(Exception):
+        new, all_named = dict(made(layer).named_parameters(recurse=False)), failure.model.named_parameters
+        for own, t in layer.named_parameters(recurse=False):
+            if own not in new or new[own].shape == t.shape: continue
+            here = f"{failure.call.name}.{own}".removeprefix(".")
+            others = [name for name, p in all_named(remove_duplicate=False) if p is t and name != here]
+            if others: return own, t, new[own].shape, others
+    return None
+
+
+def ties(failure: Failure) -> Iterator[Repair]:
+    "The layer with a parameter of its own, or those that share it made for the same shape."
+    found = tied(failure)
+    if found is None: return
+    own, t, wanted, others = found
+    name = failure.call.name
+    code = as_code(failure.layer(name)) or name
+    def untied(model): resize(part(model, name))
+    yield Repair(f"`{code}` with a `{own}` of its own", "tied", on_model=untied, is_of_size=False)
+    for other in others:
+        at = other.rpartition(".")[0]
+        for size in sizes_of(failure.layer(at)):
+            for n in wanted: yield resized(failure, at, "tied", **{size.name: n})
 
 # %% ../../nbs/lib/errors/candidates.ipynb #826bc627
 def of_convolution(failure: Failure) -> Iterator[Repair]:
@@ -143,22 +217,16 @@ def groups_of(failure: Failure, name: str, layer: nn.Module) -> Iterator[Repair]
     old = getattr(layer, what)
     fits = [n for n in range(1, min(channels) + 1) if n != old and all(c % n == 0 for c in channels)]
     for n in sorted(fits, key=lambda n: (abs(n - old), n))[:4]:
-        if what == "groups": yield resized(failure, name, what, n, "groups")
-        else: yield attribute(failure, name, what, n, "groups")
+        yield resized(failure, name, "groups", **{what: n})
 
 
 def attribute(failure: Failure, name: str, what: str, value: Any, kind: str) -> Repair:
     "The change of an attribute of a layer. A new kernel comes with new weights."
     layer = failure.layer(name)
-    old = getattr(layer, what)
-    if not isinstance(old, tuple) and isinstance(value, tuple) and len(set(value)) == 1: value = value[0]
-    known = bool(sizes_of(layer))
-    text = as_code(layer, **{what: value}) if known else f"{what}={value}"
-    def change(model):
-        changed = part(model, name)
-        if isinstance(changed, _ConvNd): resize(changed, what, value)
-        else: setattr(changed, what, value)
-    return Repair(in_place_of(failure, name, text), kind, on_model=change)
+    if isinstance(value, tuple) and len({*value}) == 1 and not isinstance(getattr(layer, what), tuple): value = value[0]
+    changed = {what: value}
+    if what == "kernel_size" and not isinstance(layer, _ConvNd): changed["stride"] = layer.stride  # else the kernel
+    return resized(failure, name, kind, **changed)
 
 # %% ../../nbs/lib/errors/candidates.ipynb #e9b88371
 def geometry(failure: Failure, t: Tensor, dim: int, takes: int, kind: str, most: int = 4) -> Iterator[Repair]:

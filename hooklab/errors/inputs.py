@@ -8,15 +8,19 @@ __all__ = []
 # %% ../../nbs/lib/errors/inputs.ipynb #84929d85
 import math
 from collections.abc import Callable, Iterator
+from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.utils._pytree import tree_leaves, tree_map
 
 from hooklab.hooks.tree import map_tensors, tensors
-from hooklab.errors.candidates import Failure, geometry, producers
+from hooklab.errors.candidates import Failure, geometry, lacks_batch, producers
 from hooklab.errors.repairs import CallChange, Repair
 from hooklab.errors.scene import part
-from hooklab.errors.sizes import put_others, sizes_of, value_of
+from hooklab.errors.sizes import put_others, size_of_kernel, sizes_of, value_of
 from hooklab.errors.walk import Called, Made
 
 # %% ../../nbs/lib/errors/inputs.ipynb #66faabde
@@ -40,7 +44,7 @@ OF_RANK = "expected", "dimension", "unbatched", "rank", "unpack", "dims", "shape
 def layouts(failure: Failure) -> Iterator[Repair]:
     "Inputs with a batch dimension, without one, or with channels in another place."
     wanted = wanted_sizes(failure)
-    is_of_rank = any(word in failure.text for word in OF_RANK)
+    is_of_rank = lacks_batch(failure) or any(word in failure.text for word in OF_RANK)
     for name, t in failure.inputs:
         if is_of_rank and t.dim(): yield from ranks(name, t)
         if t.dim() < 3: continue
@@ -61,7 +65,11 @@ def ranks(name: str, t: Tensor) -> Iterator[Repair]:
 
 
 def reordered(name: str, t: Tensor, order: tuple[int, ...]) -> Repair:
-    return on_input(name, t, f"{{}}.permute{order}", lambda x: x.permute(order), "channels last")
+    "The dimensions in another order; in memory too, where a `view` later in the model needs that."
+    change = on_input(name, t, f"{{}}.permute{order}", lambda x: x.permute(order), "channels last")
+    change.instead = on_input(name, t, f"{{}}.permute{order}.contiguous()", lambda x: x.permute(order).contiguous(),
+                              "channels last")
+    return change
 
 # %% ../../nbs/lib/errors/inputs.ipynb #cb83be68
 OF_DTYPE = "dtype", "scalar type", "input type", "datatype", "long", "float", "double", "half", "bool", "int"
@@ -108,6 +116,43 @@ def before(failure: Failure, most: int = 5) -> list[str]:
 def cast(layer: nn.Module, dtype: torch.dtype):
     def in_dtype(_, t): return t.detach().to(dtype) if t.is_floating_point() else t
     for m in layer.modules(): put_others(m, in_dtype)
+
+# %% ../../nbs/lib/errors/inputs.ipynb #69485953
+def is_array(x: Any) -> bool: return type(x).__module__ == "numpy" and hasattr(x, "__array__")
+
+
+def arrays_in(given: Any) -> list[Any]: return [x for x in tree_leaves(given) if is_array(x)]
+
+
+def arrays(failure: Failure) -> Iterator[Repair]:
+    "Tensors in place of arrays of NumPy, in the format of the weights where that is needed."
+    parameters = [*signature(failure.layer(failure.root).forward).parameters]
+    named = {**dict(zip(parameters, failure.args)), **failure.kwargs}
+    names = [name for name, x in named.items() if arrays_in(x)]
+    if not names: return
+    weights = next((p.dtype for p in failure.model.parameters() if p.is_floating_point()), torch.float32)
+    def all_as(code, change):
+        def changed(args, kwargs): return tree_map(lambda x: change(x) if is_array(x) else x, (args, kwargs))
+        text = " and ".join(f"the input `{code.format(name)}`" for name in names)
+        return Repair(text, "numpy", on_input=changed)
+    plain = all_as("torch.from_numpy({})", torch.from_numpy)
+    code = IN_SHORT.get(weights, f"{{}}.to({weights})").format("torch.from_numpy({})")
+    plain.instead = all_as(code, lambda x: torch.from_numpy(x).to(weights))
+    yield plain
+
+
+def greys(failure: Failure) -> Iterator[Repair]:
+    "Pictures of one channel, repeated as often as the model takes channels."
+    first = next((m for m in failure.model.modules() if isinstance(m, _ConvNd)), None)
+    if first is None or first.in_channels < 2: return
+    n, rank = first.in_channels, size_of_kernel(first) + 2
+    shape = (-1, n, *[-1]*(rank - 2))
+    for name, t in failure.inputs:
+        if t.dim() == rank and t.shape[1] == 1:
+            yield on_input(name, t, f"{{}}.expand{shape}", lambda x: x.expand(shape), "one channel")
+        if t.dim() == rank - 1 and t.is_floating_point() and t.shape[0] != n:
+            yield on_input(name, t, f"{{}}.unsqueeze(1).expand{shape}", lambda x: x.unsqueeze(1).expand(shape),
+                           "one channel")
 
 # %% ../../nbs/lib/errors/inputs.ipynb #b5df6abc
 def on_call(called: Called, code: str, change: Callable, kind: str, is_of_size: bool = False) -> Repair:
@@ -172,6 +217,7 @@ def joins(failure: Failure) -> Iterator[Repair]:
     parts = tensors(called.args[0] if called.args else called.kwargs.get("tensors"))
     if len(parts) < 2: return
     yield from along_others(called, parts[0].dim())
+    yield from interpolated(failure, parts, "concatenation")
     dim = dim_of(called)
     yield from unlike(failure, parts, "concatenation", None if called.name == "stack" else dim % max(parts[0].dim(), 1))
 
@@ -200,6 +246,21 @@ def earlier_joins(failure: Failure, most: int = 2) -> Iterator[Repair]:
         for one in made.ancestors() if made else ():
             if one.called is not None and one.name in JOINS: found.setdefault(id(one), one)
     for one in [*found.values()][:most]: yield from along_others(one.called, len(one.shape))
+
+# %% ../../nbs/lib/errors/inputs.ipynb #0460530c
+def interpolated(failure: Failure, parts: list[Tensor], kind: str) -> Iterator[Repair]:
+    "Tensors that were made larger or smaller, with the height and width of another one."
+    for t in parts:
+        made = failure.walk.origin(t)
+        found = [one for one in made.ancestors() if one.how == "function" and one.name in SCALES] if made else []
+        for size in dict.fromkeys(tuple(other.shape[2:]) for other in parts if other.shape[2:] != t.shape[2:]):
+            for one in found[:1]:
+                def change(args, kwargs, size=size):
+                    return args[:1], {name: x for name, x in kwargs.items() if name != "scale_factor"} | {"size": size}
+                yield on_call(one.called, f"{one.name}(…, size={size})", change, kind)
+
+
+SCALES = "interpolate", "upsample"
 
 
 def unlike(failure: Failure, parts: list[Tensor], kind: str, left_out: int | None = None) -> Iterator[Repair]:

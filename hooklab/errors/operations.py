@@ -15,22 +15,15 @@ from torch import Tensor, nn
 from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, resized
 from hooklab.errors.repairs import Repair
-from hooklab.errors.inputs import of_shape, on_call, on_input, others, parameter, sized, unlike
+from hooklab.errors.inputs import interpolated, of_shape, on_call, others, parameter, sized, unlike
 from hooklab.errors.scene import part
+from hooklab.errors.sequences import ATTENTION, is_mask, masks
 from hooklab.errors.walk import Made
 
 # %% ../../nbs/lib/errors/operations.ipynb #f7415266
 TWO_SIDED = {"add", "sub", "mul", "div", "truediv", "iadd", "isub", "imul", "itruediv", "where", "maximum", "minimum",
              "pow", "lerp", "addcmul", "masked_fill", "rsub", "eq", "mse_loss", "and", "or"}
 PRODUCTS = {"matmul", "bmm", "mm", "einsum", "addmm", "baddbmm", "linear"}
-ATTENTION = {"scaled_dot_product_attention", "multi_head_attention_forward"}
-
-
-def is_mask(failure: Failure, t: Tensor) -> bool:
-    "Is this tensor there to hide places?"
-    made = failure.walk.origin(t)
-    if t.dtype == torch.bool: return True
-    return made is not None and any("mask" in one.name for one in made.ancestors())
 
 
 def additions(failure: Failure) -> Iterator[Repair]:
@@ -41,6 +34,7 @@ def additions(failure: Failure) -> Iterator[Repair]:
     if len(parts) < 2: return
     if called.name == "masked_fill" or any(is_mask(failure, t) for t in parts): yield from masks(failure, parts)
     kind = "addition"
+    yield from interpolated(failure, parts, kind)
     yield from unlike(failure, parts, kind)
     for t in parts:
         for other in parts:
@@ -87,47 +81,6 @@ def products(failure: Failure) -> Iterator[Repair]:
         for t in parts[1:3]:
             if t.shape[-1] != parts[0].shape[-1]: yield from sized(failure, t, -1, parts[0].shape[-1], "features")
             if t.shape[-1] != parts[0].shape[-1]: yield from sized(failure, parts[0], -1, t.shape[-1], "features")
-
-# %% ../../nbs/lib/errors/operations.ipynb #0d9053c0
-def masks(failure: Failure, parts: list[Tensor]) -> Iterator[Repair]:
-    "A mask of another shape or format."
-    found = [t for t in parts if is_mask(failure, t)]
-    inputs = [(name, t) for name, t in failure.inputs
-              if "mask" in name or t.dtype == torch.bool]
-    targets = [t.shape for t in parts if all(t is not mask for mask in found)]
-    for name, mask in inputs:
-        yield on_input(name, mask, "{}.bool()", lambda x: x.bool(), "mask")
-        yield on_input(name, mask, "{}.float()", lambda x: x.float(), "mask")
-        if mask.dim() > 1:
-            yield on_input(name, mask, "{}.transpose(-2, -1)", lambda x: x.transpose(-2, -1), "mask")
-        for dim in range(mask.dim() + 1):
-            yield on_input(name, mask, f"{{}}.unsqueeze({dim})", lambda x, dim=dim: x.unsqueeze(dim), "mask")
-        if mask.dim() == 2:
-            yield on_input(name, mask, "{}[:, None, None, :]", lambda x: x[:, None, None], "mask")
-        for dim in range(mask.dim()):
-            if mask.shape[dim] == 1 and mask.dim() > 1:
-                yield on_input(name, mask, f"{{}}.squeeze({dim})", lambda x, dim=dim: x.squeeze(dim), "mask")
-        yield from fitted(failure, name, mask, targets)
-
-
-def fitted(failure: Failure, name: str, mask: Tensor, shapes: list) -> Iterator[Repair]:
-    "A mask of the lengths that are hidden."
-    lengths = {n for shape in shapes for n in shape[-2:]} | {t.shape[1] for t in tensors([failure.args, failure.kwargs])
-                                                             if t is not mask and t.dim() > 1}
-    for n in sorted(lengths):
-        for dims in ((-1,), (-2,), (-2, -1)):
-            if len(dims) > mask.dim() or -dims[0] > mask.dim() or all(mask.shape[dim] == n for dim in dims): continue
-            shape = [n if dim - mask.dim() in dims else size for dim, size in enumerate(mask.shape)]
-            def change(x, shape=shape): return torch.ones(shape, device=x.device).to(x.dtype)
-            yield on_input(name, mask, f"{{}} of shape {tuple(shape)}", change, "mask")
-
-
-def attention_masks(failure: Failure) -> Iterator[Repair]:
-    "Masks of an attention layer or function."
-    inside_attention = isinstance(failure.call.layer, nn.MultiheadAttention)
-    called = failure.called is not None and failure.called.name in ATTENTION
-    named = any("mask" in name for name, _ in failure.inputs)
-    if inside_attention or called or named and "mask" in failure.text: yield from masks(failure, failure.given)
 
 # %% ../../nbs/lib/errors/operations.ipynb #6680d8ae
 def heads(failure: Failure) -> Iterator[Repair]:
@@ -193,7 +146,7 @@ def positions(failure: Failure) -> Iterator[Repair]:
     layer = failure.call.layer
     if isinstance(layer, nn.Embedding) and isinstance(failure.error, IndexError) and is_of_places(failure):
         n = 1 + max(int(t.max()) for t in failure.given if not t.is_floating_point() and t.numel())
-        yield resized(failure, failure.call.name, "num_embeddings", n, "positions")
+        yield resized(failure, failure.call.name, "positions", num_embeddings=n)
         yield from cut(failure, layer.num_embeddings)
     elif failure.called is not None and failure.called.name in TWO_SIDED:
         for t in tensors(failure.called.args):
@@ -237,34 +190,3 @@ def cut(failure: Failure, n: int) -> Iterator[Repair]:
         return x
     def change(args, kwargs): return map_tensors(shorter, (args, kwargs))
     yield Repair(f"the input `{longer[0][0]}[:, :{n}]`", "positions", on_input=change, is_of_size=False)
-
-# %% ../../nbs/lib/errors/operations.ipynb #351596d0
-def picture_sizes(failure: Failure, most: int = 14) -> Iterator[Repair]:
-    "Pictures of another height and width."
-    wanted_by = ("kernel size", "output size", "too small", "shapes cannot be multiplied", "invalid for input of size",
-                 "must match the size", "height", "image size", "input size", "sizes of tensors must match", "assert")
-    if not any(word in failure.text for word in wanted_by): return
-    for name, t in failure.inputs:
-        if t.dim() != 4 or not t.is_floating_point() or t.shape[2] < 2: continue
-        height, width = t.shape[2:]
-        squares = [(n, n) for n in (*wanted_sides(failure), 32, 64, 224, 28, height + 1, height - 1)]
-        scaled = [(2*height, 2*width), (height//2, width//2), (4*height, 4*width), (2*height, width), (height, 2*width),
-                  (4*height, width), (8*height, width)]
-        sizes = [size for size in dict.fromkeys([*scaled[:2], *squares, *scaled[2:]])
-                 if min(size) > 1 and max(size) <= 512 and size != (height, width)]
-        for size in sizes[:most]:
-            def change(x, size=size): return torch.nn.functional.interpolate(x, size)
-            fitting = on_input(name, t, "", change, "kernel" if size[0] > height else "features")
-            fitting.text = f"an input `{name}` of {size[0]}×{size[1]}"
-            yield fitting
-
-
-def wanted_sides(failure: Failure) -> list[int]:
-    "Heights that the parts of the model name, as `image_size` does."
-    found = []
-    for layer in failure.model.modules():
-        for name, value in vars(layer).items():
-            if name not in ("image_size", "img_size", "input_size", "resolution"): continue
-            side = value[0] if isinstance(value, tuple | list) and value else value
-            if type(side) is int: found.append(side)
-    return found

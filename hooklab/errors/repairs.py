@@ -25,16 +25,19 @@ from hooklab.errors.walk import caller_of
 @dataclass
 class Repair:
     "One change: of a layer, of what the model is called with, or of what a function is given."
-    text: str # As one would write it
+    text: str # As one would write it; what tells it from others, until it is written
     kind: str # What was wrong if this is the repair
     on_model: Callable[[nn.Module], Any] | None = None
     on_input: Callable[[tuple, dict], tuple[tuple, dict]] | None = None
     on_call: Callable[[], "CallChange"] | None = None
     is_of_size: bool = True # Does it change a size or a format, and not which numbers, or how many samples, there are?
+    instead: "Repair | None" = None # To try where this one does not run
+    written: Callable[[], str] | None = None # Writes the text, where that takes time
+    on_use: Callable[[nn.Module, tuple, dict], Any] | None = None # Runs the loss or the backward pass with the change
 
     def run(self, model: nn.Module, args: tuple, kwargs: dict) -> Any: # What the model returns
-        "The whole forward pass of a copy of the model, with this change."
-        return run_again(model, args, kwargs, self)
+        "The whole forward pass of a copy of the model with this change, or what failed after it."
+        return self.on_use(model, args, kwargs) if self.on_use else run_again(model, args, kwargs, self)
 
 
 class CallChange(TorchFunctionMode):
@@ -78,19 +81,25 @@ def run_again(
 ) -> Any: # What it returned
     "Run a copy of a model as it is, or with a change."
     model = twin_of(model)
+    if change and change.on_input: args, kwargs = change.on_input(args, kwargs)
     on_meta = any(t.is_meta for t in tensors([args, kwargs]))
     meta = on_meta and not any(t.is_meta for t in own_tensors(model.modules()))  # as when shapes alone are asked for
 
     def run(gradients: bool):
         state = kept_state(model, tensors([args, kwargs]))
         with undisturbed(model, (args, kwargs), None, meta, gradients, state=state) as m:
-            own_args, own_kwargs = args, kwargs
-            if change and change.on_input: own_args, own_kwargs = change.on_input(args, kwargs)
             if change and change.on_model: change.on_model(m)
             with around(m) if around else change.on_call() if change and change.on_call else nullcontext():
-                return part(m, root)(*own_args, **own_kwargs)
+                return part(m, root)(*args, **kwargs)
     if gradients: return run(True)
     try: return run(False)
     except Exception as error:
         if not asks_for_gradients(error): raise
     return run(True)
+
+# %% ../../nbs/lib/errors/repairs.ipynb #7eff4db7
+def runs_with(change: Repair, model: nn.Module, args: tuple, kwargs: dict, root: str) -> bool:
+    "Does the forward pass run to its end with this change?"
+    try: run_again(model, args, kwargs, change, root=root)
+    except Exception: return False
+    return True

@@ -7,12 +7,16 @@ __all__ = []
 
 # %% ../../nbs/lib/errors/sizes.ipynb #0fc134ad
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from contextlib import suppress
+from inspect import Parameter, isroutine, signature
+from operator import attrgetter
+from typing import Any, NamedTuple, get_overloads
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.conv import _ConvNd
+from torch.overrides import TorchFunctionMode
 
 # %% ../../nbs/lib/errors/sizes.ipynb #7dfb7dbb
 class Size(NamedTuple):
@@ -20,6 +24,7 @@ class Size(NamedTuple):
     name: str # The attribute that holds it
     dim: int # The dimension of its input, or of its output, that has to be so large
     is_input: bool
+    at: int = 0 # Which of its inputs
 
 
 def size_of_kernel(layer: nn.Module) -> int: return len(layer.kernel_size)
@@ -37,7 +42,9 @@ def sizes_of(layer: nn.Module) -> list[Size]:
     if isinstance(layer, nn.Embedding): return [Size("embedding_dim", -1, False)]
     if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
         return [Size("input_size", -1, True), Size("hidden_size", -1, False)]
-    if isinstance(layer, nn.MultiheadAttention): return [Size("embed_dim", -1, True), Size("embed_dim", -1, False)]
+    if isinstance(layer, nn.MultiheadAttention):
+        return [Size("embed_dim", -1, True), Size("kdim", -1, True, 1), Size("vdim", -1, True, 2),
+                Size("embed_dim", -1, False)]
     if isinstance(layer, nn.PReLU): return [Size("num_parameters", 1, True)]
     return []
 
@@ -47,83 +54,156 @@ def value_of(layer: nn.Module, name: str) -> int:
     return value[-1] if isinstance(value, tuple) and len(value) == 1 else value
 
 # %% ../../nbs/lib/errors/sizes.ipynb #e2420f84
-def new_shape(layer: nn.Module, own: str, t: Tensor, name: str, n: Any) -> list[int]:
-    "The shape that a parameter or buffer of a layer has once the size `name` is `n`."
-    shape, old = list(t.shape), getattr(layer, name)
-    if isinstance(layer, nn.LayerNorm | nn.RMSNorm): return list(n)
-    if isinstance(layer, _NormBase | nn.GroupNorm | nn.PReLU): return [n if size == old else size for size in shape]
-    if isinstance(layer, nn.Embedding): shape[name == "embedding_dim"] = n
-    elif isinstance(layer, nn.Linear):
-        if name == "out_features": shape[0] = n
-        elif own == "weight": shape[1] = n
-    elif isinstance(layer, _ConvNd): return shape_of_convolution(layer, own, shape, name, n)
-    elif isinstance(layer, nn.RNNBase | nn.RNNCellBase): return shape_of_recurrent(layer, own, shape, name, n)
-    elif isinstance(layer, nn.MultiheadAttention): return [n*size//old if size % old == 0 else size for size in shape]
-    return shape
+ELSEWHERE = {  # arguments that a layer keeps under another name
+    "p": ["norm"], "add_bias_kv": ["bias_k"], "bias": ["in_proj_bias", "linear1.bias", "linear.bias"],
+    "in_features": ["linear.in_features"], "d_model": ["self_attn.embed_dim"], "nhead": ["self_attn.num_heads"],
+    "dim_feedforward": ["linear1.out_features"], "layer_norm_eps": ["norm1.eps"],
+    "batch_first": ["self_attn.batch_first"], "num_encoder_layers": ["encoder.num_layers"],
+    "num_decoder_layers": ["decoder.num_layers"]}
+NO_SETTINGS = {"self", "device", "dtype", "size_average", "reduce"}  # the last two are not used any more
+OF_MODULES = vars(nn.Module()).keys()
 
 
-def shape_of_convolution(layer: nn.Module, own: str, shape: list[int], name: str, n: Any) -> list[int]:
-    sizes = {"in_channels": layer.in_channels, "out_channels": layer.out_channels, "groups": layer.groups,
-             "kernel_size": layer.kernel_size, name: n}
-    before, after = sizes["out_channels"], sizes["in_channels"]//sizes["groups"]
-    if isinstance(layer, _ConvTransposeNd): before, after = sizes["in_channels"], sizes["out_channels"]//sizes["groups"]
-    return [before, after, *sizes["kernel_size"]] if own == "weight" else [sizes["out_channels"]]
+def torchs_class(layer: nn.Module) -> type[nn.Module]:
+    "The class of torch that a layer is of, or whose child its class is."
+    return next(kind for kind in type(layer).__mro__ if getattr(nn, kind.__name__, None) is kind)
 
 
-def shape_of_recurrent(layer: nn.Module, own: str, shape: list[int], name: str, n: int) -> list[int]:
-    if name == "input_size": return [shape[0], n] if own.startswith(("weight_ih_l0", "weight_ih")) and len(shape) == 2 \
-        and shape[1] == layer.input_size and (own == "weight_ih" or "_l0" in own) else shape
-    gates, hidden = shape[0]//layer.hidden_size, layer.hidden_size
-    first = [gates*n]
-    if len(shape) == 1: return first
-    of_input = own == "weight_ih" or "weight_ih_l0" in own
-    return [*first, shape[1] if of_input else shape[1]//hidden*n]
+def parameters_of(kind: type) -> dict[str, Parameter]:
+    "The parameters of a constructor."
+    written = (get_overloads(kind.__init__) or [kind.__init__])[0]
+    return {name: one for name, one in signature(written).parameters.items() if not name.startswith("_")
+            and name not in NO_SETTINGS and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+
+# %% ../../nbs/lib/errors/sizes.ipynb #9ef53eac
+def argument(layer: nn.Module, name: str, one: Parameter) -> Any:
+    "What a constructor was given for this parameter; its default where the layer does not tell."
+    for start in "", "encoder.layers.0.":
+        for path in name, *ELSEWHERE.get(name, ()):
+            with suppress(AttributeError):
+                value = attrgetter(start + path)(layer)
+                if isinstance(value, nn.Dropout): return value.p
+                if type(one.default) is bool and not isinstance(value, bool): return value is not None  # of a tensor
+                return value[:-1] if name == "cutoffs" else value
+    return one.default
 
 
+def arguments(layer: nn.Module, **changed: Any) -> dict[str, Any]:
+    "What a constructor was given for a layer, with changes, but for defaults, what follows from the rest, and tensors."
+    kind = torchs_class(layer)
+    known = parameters_of(kind)
+    found = {name: argument(layer, name, one) for name, one in known.items()}
+    found = {name: value for name, value in found.items()
+             if not isinstance(value, Tensor) and value != known[name].default}
+    with suppress(Exception):
+        wanted = settings(constructed(kind, found))
+        for name in [name for name in found if known[name].default is not Parameter.empty]:
+            others = {other: found[other] for other in found if other != name}
+            if makes(kind, others, wanted): found = others  # as without `kdim`, if it is `embed_dim`
+    return found | changed
+
+
+def settings(layer: nn.Module) -> dict[tuple[str, str], Any]: # By the name of the part, and of the attribute
+    "The numbers, words and functions in a layer and its parts, and which of their tensors are left out."
+    found = {}
+    for name, m in layer.named_modules():
+        found |= {(name, what): value for what, value in vars(m).items()
+                  if what not in OF_MODULES and is_setting(value)}
+        found |= {(name, own): t is None for own, t in [*m._parameters.items(), *m._buffers.items()]}
+    return found
+
+
+def is_setting(value: Any) -> bool:
+    if isinstance(value, tuple | list): return all(map(is_setting, value))
+    return value is None or isinstance(value, int | float | str) or isroutine(value)
+
+# %% ../../nbs/lib/errors/sizes.ipynb #2dc903d5
+class WithoutNumbers(TorchFunctionMode):
+    "Tensors get no first numbers: on the meta device they have none, and `normal_` would import torch's compiler."
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool: return False  # True imports it, too
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = func.__name__
+        if name.endswith("_") and not name.endswith("__"): return [*args, *(kwargs or {}).values()][0]
+        return func(*args, **(kwargs or {}))
+
+
+def constructed(kind: type, given: dict[str, Any]) -> nn.Module: # On the meta device
+    with torch.device("meta"), WithoutNumbers(): return kind(**given)
+
+
+def made(layer: nn.Module, **changed: Any) -> nn.Module: # On the meta device
+    "A new layer of the same class of torch and with the same settings, but for these."
+    return constructed(torchs_class(layer), arguments(layer, **changed))
+
+# %% ../../nbs/lib/errors/sizes.ipynb #09b1790a
+def as_code(layer: nn.Module, **changed: Any) -> str | None: # None where no call makes such a layer
+    "A layer as one writes it, with other arguments, as in `Linear(144, 10)`; these are always written."
+    kind = torchs_class(layer)
+    if type(layer).__init__ is not kind.__init__: return None
+    with suppress(Exception):
+        own, plain = settings(layer), settings(made(layer))
+        if any(own.get(what, kind) != value for what, value in plain.items()): return None
+        wanted = settings(made(layer, **changed))
+        given = {name: value.__name__ if isroutine(value) else value
+                 for name, value in arguments(layer, **changed).items()}
+        if not makes(kind, given, wanted): return None
+        known = parameters_of(kind)
+        for name, value in [*given.items()]:
+            if isinstance(value, tuple | list) and len({*value}) == 1 and makes(kind, given | {name: value[0]}, wanted):
+                given[name] = value[0]
+        def written(name):
+            value = tuple(given[name]) if isinstance(given[name], torch.Size) else given[name]
+            by_place = known[name].default is Parameter.empty and known[name].kind is Parameter.POSITIONAL_OR_KEYWORD
+            return repr(value) if by_place else f"{name}={value!r}"
+        return f"{type(layer).__name__}({', '.join(written(name) for name in known if name in given)})"
+    return None
+
+
+def makes(kind: type, given: dict[str, Any], wanted: dict) -> bool:
+    "Does a constructor make a layer with these settings of it?"
+    with suppress(Exception): return settings(constructed(kind, given)) == wanted
+    return False
+
+# %% ../../nbs/lib/errors/sizes.ipynb #cd23d2a7
 def put_others(layer: nn.Module, other: Callable[[str, Tensor], Tensor]):
     "Put `other(name, tensor)` in place of each parameter and buffer of a layer, unless it is the same tensor."
     for store in layer._parameters, layer._buffers:
         for own, t in [*store.items()]:
             new = t if t is None else other(own, t)
             if new is not t: store[own] = nn.Parameter(new, requires_grad=False) if store is layer._parameters else new
+    weights_listed(layer)
+
+
+def weights_listed(layer: nn.Module):
+    "A recurrent layer keeps a list of its weights."
     if isinstance(layer, nn.RNNBase): layer._flat_weights = [getattr(layer, own) for own in layer._flat_weights_names]
 
 
 @torch.no_grad()
-def resize(layer: nn.Module, name: str, n: Any):
-    "Give a layer another size. Its new weights are small random numbers."
-    def resized(own, t):
-        shape = new_shape(layer, own, t, name, n) if t.dim() else []
-        if shape == list(t.shape): return t
-        if t.dim() == 1: return torch.ones(shape, dtype=t.dtype, device=t.device)
-        return torch.randn(shape, dtype=t.dtype, device=t.device)*.02
-    put_others(layer, resized)
-    if isinstance(layer, nn.MultiheadAttention):
-        layer.head_dim = n//layer.num_heads
-        layer.kdim = layer.vdim = n
-    if isinstance(layer, _ConvNd) and name == "padding" and layer.padding_mode != "zeros":
-        layer._reversed_padding_repeated_twice = [size for size in reversed(n) for _ in range(2)]
-    if hasattr(layer, name): setattr(layer, name, n)
-
-# %% ../../nbs/lib/errors/sizes.ipynb #09b1790a
-def as_code(layer: nn.Module, **changed: Any) -> str:
-    "A layer as one writes it, with these sizes changed, as in `Linear(144, 10)`."
-    kind = type(layer).__name__
-    def size(name): return changed.get(name, getattr(layer, name))
-    if isinstance(layer, nn.Linear): return f"{kind}({size('in_features')}, {size('out_features')})"
-    if isinstance(layer, _ConvNd):
-        more = "".join(f", {name}={short(size(name))}" for name in ("stride", "padding", "dilation", "groups")
-                       if name in changed or short(size(name)) not in (0, 1))
-        return f"{kind}({size('in_channels')}, {size('out_channels')}, {short(size('kernel_size'))}{more})"
-    if isinstance(layer, _NormBase): return f"{kind}({size('num_features')})"
-    if isinstance(layer, nn.GroupNorm): return f"{kind}({size('num_groups')}, {size('num_channels')})"
-    if isinstance(layer, nn.LayerNorm | nn.RMSNorm): return f"{kind}({short(size('normalized_shape'))})"
-    if isinstance(layer, nn.Embedding): return f"{kind}({size('num_embeddings')}, {size('embedding_dim')})"
-    if isinstance(layer, nn.RNNBase | nn.RNNCellBase): return f"{kind}({size('input_size')}, {size('hidden_size')})"
-    if isinstance(layer, nn.MultiheadAttention): return f"{kind}({size('embed_dim')}, {size('num_heads')})"
-    named = ", ".join(f"{name}={short(value)}" for name, value in changed.items())
-    return f"{kind}({named})"
+def resize(layer: nn.Module, **changed: Any):
+    "Make a layer what its constructor makes with other arguments. Its new weights are small random numbers."
+    if torchs_class(layer) is nn.Module: return vars(layer).update(changed)  # only its forward knows what they do
+    new, parts = made(layer, **changed), dict(layer.named_modules())
+    like = next((t for t in layer.parameters()), torch.empty(0))
+    for (name, what), value in settings(new).items():
+        if name in parts and what in vars(parts[name]): setattr(parts[name], what, value)
+    for name, m in new.named_modules():
+        if name not in parts: continue
+        for store, others in (parts[name]._parameters, m._parameters), (parts[name]._buffers, m._buffers):
+            for own, t in others.items():
+                if own in store and shape(store[own]) != shape(t): store[own] = filled(t, like)
+        weights_listed(parts[name])
 
 
-def short(x: Any) -> Any: # 3 for (3, 3)
-    return x[0] if isinstance(x, tuple | list) and len(set(x)) == 1 else x
+def shape(t: Tensor | None) -> torch.Size | None: return None if t is None else t.shape
+
+
+def filled(t: Tensor | None, like: Tensor) -> Tensor | None:
+    "A tensor of this shape, in the format and on the device of another one."
+    if t is None: return None
+    dtype = like.dtype if t.is_floating_point() else t.dtype
+    if t.dim() < 2: new = torch.ones(t.shape, dtype=dtype, device=like.device)
+    else: new = torch.randn(t.shape, dtype=dtype, device=like.device)*.02
+    return nn.Parameter(new, requires_grad=False) if isinstance(t, nn.Parameter) else new

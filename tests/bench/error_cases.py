@@ -15,8 +15,8 @@ import re
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
@@ -96,7 +96,7 @@ class Change:
     use: Callable | None = None # The code that raises, where that is not a pass through the model
 
 
-offered: list[Planted] = []
+plants: list[tuple] = []
 
 
 def expand(pattern: str) -> list[str]:
@@ -110,15 +110,25 @@ def plant(kind: str, net: str, where: str, change: Change, times: int = 1, place
     """Offers an error so many times, in different layers where the pattern has several.
 
     `train` puts the model in train mode, and with `size` the healthy inputs are pictures of this size."""
+    plants.append((kind, net, where, change, times, places, train, size))
+
+
+def offered(seed: str) -> list[Planted]:
+    "All that can be drawn; the seed says in which layers, and by how much they change."
+    return [one for each in plants for one in planted(seed, *each)]
+
+
+def planted(seed: str, kind: str, net: str, where: str, change: Change, times: int, places: set[str] | None,
+            train: bool, size: int | None) -> Iterator[Planted]:
     names = expand(where)
-    random.Random(crc32(f"{kind} {net} {where} {change.note}".encode())).shuffle(names)
+    random.Random(crc32(f"{seed}{kind} {net} {where} {change.note}".encode())).shuffle(names)
     for i in range(times):
         name = names[i % len(names)]
         title = f"{net}{' ' if name else ''}{name}: {change.note}"
         if i >= len(names): title += f" ({i//len(names) + 1})"
         right = None if places is None else frozenset(place.replace("@", name) for place in places)
-        make = planter(net, name, change, title, train, size)
-        offered.append(Planted(kind, name, title, make, source_of(net), right))
+        make = planter(net, name, change, seed + title, train, size)
+        yield Planted(kind, name, title, make, source_of(net), right)
 
 
 def planter(net: str, name: str, change: Change, title: str, train: bool, size: int | None) -> Callable[[], tuple]:
@@ -1097,6 +1107,30 @@ plant("no gradient", "lenet", "", edit(("return self.fc3(F.relu(self.fc2(F.relu(
                                        note=".data", use=backward), places={""})
 
 
+# One channel where three are taken, without a dimension for it or with one; arrays of NumPy
+
+GREY = given(0, lambda x, rng: x[:, :1], "grey pictures")
+FLAT = given(0, lambda x, rng: x[:, 0], "grey pictures without a dimension for the channel")
+for name in ("tv_resnet", "tv_densenet", "tv_vit", "tv_swin", "tv_squeezenet", "timm_resnet", "timm_vit",
+             "timm_convnext", "timm_mixer", "timm_nfnet", "hf_resnet", "hf_segformer", "hf_vit", "unet"):
+    plant("one channel", name, "", GREY)
+for name in "tv_resnet", "tv_vit", "tv_convnext", "timm_efficientnet", "timm_vit", "hf_resnet", "unet", "lenet":
+    plant("one channel", name, "", FLAT)
+
+
+def as_array(dtype: str, key: int | str = 0) -> Change:
+    return given(key, lambda x, rng: x.numpy().astype(dtype), f"an array of {dtype}{of_input(key)}")
+
+
+for name in "tv_resnet", "tv_vit", "timm_convnext", "timm_mixer", "mlp", "unet", "wavenet", "hf_segformer":
+    plant("numpy", name, "", as_array("float32"))
+for name in "tv_densenet", "tv_swin", "timm_resnet", "timm_vit", "lenet", "pointnet", "hf_vit", "crnn":
+    plant("numpy", name, "", as_array("float64"))
+for name, key in ("gpt", 0), ("textcnn", 0), ("recommender", 1), ("hf_bert", "input_ids"), ("hf_gpt2", "input_ids"):
+    plant("numpy", name, "", as_array("int64", key))
+plant("numpy", "tv_mobilenetv2", "", as_array("uint8"))
+
+
 # Which of them are drawn: of each kind, so many of torchvision, timm, transformers, and written here
 
 QUOTAS = {
@@ -1108,6 +1142,13 @@ COUNTS = {"device": 18, "index": 18, "batch norm": 16, "in-place": 16, "second b
 ORDER = "torchvision", "timm", "transformers", "hand-written"
 
 
+# Kinds of which less is repaired, or of which nothing was; each error that is offered is drawn
+
+WORST = "one channel", "numpy", "device", "second backward", "class"
+OF_CLASSES = {"classes are counted from 1", "a class of -1", "pixels of 255", "more classes",
+              "labels beyond the classes"}
+
+
 def drawn(found: list[Planted], count: int, what: str) -> list[Planted]:
     "So many of them, at random, in their own order."
     if len(found) < count: raise ValueError(f"{what}: {count} are asked for, and {len(found)} are offered")
@@ -1115,15 +1156,25 @@ def drawn(found: list[Planted], count: int, what: str) -> list[Planted]:
     return [one for i, one in enumerate(found) if i in chosen]
 
 
-def all_cases() -> list[Planted]:
-    "The 500 errors."
-    found = []
+def all_cases(seed: str = "") -> list[Planted]:
+    "500 errors."
+    found, of_seed = [], offered(seed)
     for kind, counts in QUOTAS.items():
         for source, count in zip(ORDER, counts):
-            of = [one for one in offered if one.kind == kind and one.source == source]
-            found += drawn(of, count, f"{kind}, {source}")
-    for kind, count in COUNTS.items(): found += drawn([one for one in offered if one.kind == kind], count, kind)
+            of = [one for one in of_seed if one.kind == kind and one.source == source]
+            found += drawn(of, count, f"{seed}{kind}, {source}")
+    for kind, count in COUNTS.items():
+        found += drawn([one for one in of_seed if one.kind == kind], count, f"{seed}{kind}")
     return found
+
+
+def worst_cases(seed: str) -> list[Planted]:
+    "All errors of the kinds in WORST; a class that does not exist is one of the errors with an index."
+    found = []
+    for one in offered(seed):
+        if one.name.partition(": ")[2] in OF_CLASSES: found.append(replace(one, kind="class"))
+        elif one.kind in WORST: found.append(one)
+    return sorted(found, key=lambda one: WORST.index(one.kind))
 
 
 def missing() -> list[str]:

@@ -109,7 +109,7 @@ REPAIRED = {  # what fails, with what, the layer, the kind, and the first repair
     "heads": (attention(5), torch.randn(2, 7, 24), "", "heads", "`heads=4`"),
     "view": (Calls(lambda m, x: m.head(m.c(x).view(len(x), 250)), c=nn.Conv2d(3, 8, 3), head=nn.Linear(288, 2)),
              pictures, "", "reshape", "`view(2, -1)` in the forward of the model"),
-    "addition": (residual(2), pictures, "", "addition", "`Conv2d(3, 8, 3, stride=1)` as `a`"),
+    "addition": (residual(2), pictures, "", "addition", "`Conv2d(3, 8, 3, stride=1, padding=1)` as `a`"),
     "concatenation": (Calls(lambda m, x: torch.cat([m.a(x), m.b(x)], 1), a=nn.Conv2d(3, 8, 3, padding=1),
                             b=nn.Conv2d(3, 8, 3, stride=2, padding=1)), pictures, "", "concatenation", None),
     "joined, and then too wide": (joined(1), torch.randn(2, 8), "head", "features", "`Linear(10, 2)`"),
@@ -158,7 +158,9 @@ def test_an_index_that_is_too_large():
     assert str(found) == "`word` (Embedding) has 50 rows, 0 to 49, and got 60."
     model = nn.Linear(4, 3)
     found = explained(model, run=lambda: F.cross_entropy(model(torch.randn(2, 4)), torch.tensor([1, 5])))
-    assert found.kind == "index" and str(found) == "The output has 3 classes, 0 to 2, and the target holds class 5."
+    assert found.kind == "index" and not found.certain
+    assert str(found) == ("The output has 3 classes, 0 to 2, and the target holds class 5. "
+                          "`Linear(4, 6)` fits; so does `ignore_index=5`.")
 
 
 def test_a_batch_of_one():
