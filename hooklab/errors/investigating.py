@@ -9,14 +9,16 @@ __all__ = []
 import math
 import time
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from threading import RLock
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from hooklab.hooks.distributed import in_processes
@@ -29,11 +31,12 @@ from hooklab.errors.explanation import Explanation
 from hooklab.errors.inputs import arrays, arrays_in, dtypes, greys, joins, layouts, reshapes
 from hooklab.errors.devices import moved, of_call
 from hooklab.errors.input_sizes import Sized, keeps, multiples, picture_sizes, sizes_tried
+from hooklab.errors.loss_errors import of_loss
 from hooklab.errors.operations import additions, heads, positions, products
 from hooklab.errors.reasons import reason_of
 from hooklab.errors.scene import EndedCall, ended_calls
 from hooklab.errors.sequences import attention_masks, batch_first, batch_second, mask_in_words, wrong_mask
-from hooklab.errors.walk import Made, Walk, walking
+from hooklab.errors.walk import Made, Walk, from_where, walking
 
 # %% ../../nbs/lib/errors/investigating.ipynb #2a0b668e
 SECONDS, MOST = 5., 3  # for trying repairs; how many are listed
@@ -62,9 +65,7 @@ def tried(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run;
         known.add(change.text)
         if time.perf_counter() - start > SECONDS or len(found) >= MOST: return found, False, why
         runs = next((one for one in (change, change.instead) if one is not None and does_run(failure, one)), None)
-        if runs is None or not keeps(failure, runs, sizes): continue
-        if runs.written is not None: runs.text, runs.written = runs.written(), None
-        found.append(runs)
+        if runs is not None and keeps(failure, runs, sizes): found.append(runs.write())
     return found, True, why
 
 
@@ -72,19 +73,6 @@ def does_run(failure: Failure, change: Repair) -> bool:
     return runs_with(change, failure.model, failure.args, failure.kwargs, failure.root)
 
 # %% ../../nbs/lib/errors/investigating.ipynb #6117e128
-def from_where(failure: Failure, t: Tensor) -> str:
-    "Where a tensor comes from, in words."
-    made = failure.walk.origin(t)
-    if made is None: return ""
-    if made.how == "input": return f" from the input `{made.name}`"
-    if made.how == "parameter": return f", the parameter `{f'{made.layer}.{made.name}' if made.layer else made.name}`"
-    near = next((one for one in made.ancestors() if one.how != "function"), None)
-    if near is None: return f" from {made.name}"
-    if near.how != "layer": return f" from {made.name} of the {near.how} `{near.name}`"
-    layer = f"`{near.name}` ({type(failure.layer(near.name)).__name__})"
-    return f" from {layer}" if made.how == "layer" else f" from {made.name} of what {layer} returned"
-
-
 def factors(made: Made | None, n: int) -> str: # As in ` = 4×6×6`
     "Of which sizes a flattened one is the product."
     if made is None or not made.parents or len(made.parents[0].shape) <= len(made.shape): return ""
@@ -101,13 +89,13 @@ def what_happened(failure: Failure) -> str:
         shapes = f"{shape_text(t)} and not {'×'.join(map(str, wanted))}"
         return f"The `{own}` of {of_call(call)} is {shapes}: it is tied to `{others[0]}`."
     for size, t, takes, got in wrong_sizes(failure):
-        found = f"{got}{factors(walk.origin(t), got)}{from_where(failure, t)}"
+        found = f"{got}{factors(walk.origin(t), got)}{from_where(walk, t)}"
         if size.dim == 1 and t.shape[0] == takes:
             return (f"{of_call(call)} takes {takes} {unit_of(size.name)} in dimension 1, and got {shape_text(t)}"
-                    f"{from_where(failure, t)}, with {takes} in dimension 0: the batch dimension may be missing.")
+                    f"{from_where(walk, t)}, with {takes} in dimension 0: the batch dimension may be missing.")
         return f"{of_call(call)} takes {takes} {unit_of(size.name)} and got {found}."
-    if mask is not None: return mask_in_words(failure, of_call(call), from_where(failure, mask[1]))
-    parts = [shape_text(t) + from_where(failure, t) for t in failure.given[:4]]
+    if mask is not None: return mask_in_words(failure, of_call(call), from_where(walk, mask[1]))
+    parts = [shape_text(t) + from_where(walk, t) for t in failure.given[:4]]
     parts += [f"an array of NumPy, {'×'.join(map(str, x.shape))} in {x.dtype},"
               for x in arrays_in([call.args, call.kwargs])]
     if failure.called is not None: return f"In {of_call(call)}, `{failure.called.name}` got {' and '.join(parts)}."
@@ -132,15 +120,17 @@ def in_silence() -> Iterator[None]:
 ONE_AT_A_TIME = RLock()  # what is switched off for a run belongs to the process
 
 
-def explained(error: Exception, model: nn.Module, last: tuple | None = None) -> Explanation | None:
+def explained(
+    error: Exception, model: nn.Module, last: tuple | None = None, outputs: deque | None = None,
+) -> Explanation | None:
     "What is known of an error that was raised by a model, or by what follows it."
     traceback = error.__traceback__  # grows if the same error is raised again
     try:
-        with ONE_AT_A_TIME: return _explained(error, model, last)
+        with ONE_AT_A_TIME: return _explained(error, model, last, outputs or deque())
     finally: error.__traceback__ = traceback
 
 
-def _explained(error: Exception, model: nn.Module, last: tuple | None) -> Explanation | None:
+def _explained(error: Exception, model: nn.Module, last: tuple | None, outputs: deque) -> Explanation | None:
     calls = ended_calls(error, model)
     can_run = can_run_again(error, model)
     with in_silence(): reason = reason_of(error, calls, model, last if can_run else None)
@@ -149,7 +139,8 @@ def _explained(error: Exception, model: nn.Module, last: tuple | None) -> Explan
         with in_silence(), suppress(Exception):
             if reason.kind == "device" and can_run: repairs += moved(unwrap(model), calls[0])
         return Explanation(*reason[:3], repairs)
-    if not calls: return None
+    if not calls:
+        with in_silence(): return of_loss(error, model, last if can_run else None, outputs)
     plain = Explanation(*reason) if reason else of_shapes(calls[-1])
     if not can_run: return plain
     with in_silence(), suppress(Exception):
@@ -157,6 +148,8 @@ def _explained(error: Exception, model: nn.Module, last: tuple | None) -> Explan
         if failure is None: return plain
         repairs, are_all, why = tried(failure)
         if reason and not repairs: return plain
+        loss = None if repairs else of_loss(error, model, None, outputs, failure)
+        if loss is not None: return replace(loss, layer=failure.call.name)
         kind = repairs[0].kind if repairs else kind_of(failure)
         certain = are_all and len(repairs) == 1 and repairs[0].is_of_size and kind != "positions"
         text = f"{what_happened(failure)} {why}".rstrip()

@@ -193,7 +193,7 @@ def other_layers(known: Around) -> Iterator[Repair]:
             output = tensors(change.run(known.failure.model, known.failure.args, known.failure.kwargs))[i]
             given = {name: output.detach().to(known.call.given[name].device)}
             known.call.run(**given)
-            if makes_sense(known.call, known.call.given | given): yield change
+            if makes_sense(known.call, known.call.given | given): yield change.write()
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #3aaf2564
 def fails(call: LossCall) -> bool:

@@ -39,6 +39,11 @@ class Repair:
         "The whole forward pass of a copy of the model with this change, or what failed after it."
         return self.on_use(model, args, kwargs) if self.on_use else run_again(model, args, kwargs, self)
 
+    def write(self) -> "Repair":
+        "Write the text, which is needed only of a repair that runs."
+        if self.written is not None: self.text, self.written = self.written(), None
+        return self
+
 
 class CallChange(TorchFunctionMode):
     "Changes what a function is given, wherever the same code calls it with the same numbers."

@@ -174,7 +174,8 @@ def from_where(walk: Walk, t: Tensor) -> str:
     if made is None: return ""
     if made.how == "input": return f" from the input `{made.name}`"
     if made.how == "parameter": return f", the parameter `{f'{made.layer}.{made.name}' if made.layer else made.name}`"
-    near = next((one for one in made.ancestors() if one.how == "layer"), None)
-    layer = near and (f"`{near.name}` ({type(part(walk.model, near.name)).__name__})" if near.name else "the model")
-    if made.how == "layer": return f" from {layer}"
-    return f" from {made.name}" + (f" of what {layer} returned" if near else "")
+    near = next((one for one in made.ancestors() if one.how != "function"), None)
+    if near is None: return f" from {made.name}"
+    if near.how != "layer": return f" from {made.name} of the {near.how} `{near.name}`"
+    layer = f"`{near.name}` ({type(part(walk.model, near.name)).__name__})" if near.name else "the model"
+    return f" from {layer}" if made.how == "layer" else f" from {made.name} of what {layer} returned"
