@@ -92,7 +92,7 @@ class Earlier:
         if attention is not None and self.attention is not None:
             self.attention.parts = attention.parts
             attention = self.attention
-        session.first_step = self.step
+        session.first_step = session.step = self.step
         session.schedule.ended = -(-self.step//(session.wanted.every or 1))  # of the steps before, those that were due
         return self.histories, attention
 

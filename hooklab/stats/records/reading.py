@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6f0a1f03
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from hooklab.stats.records.history import History, WeightHistory
 from hooklab.stats.records.loss_history import losses_from
 from hooklab.stats.records.recorded import NO_STEPS, Records
 from hooklab.stats.records.run_log import LOGGED_EARLIER, RunLog, as_logged
-from hooklab.stats.records.statistics import HEAD_ROWS, UPDATE_ROWS, completed, is_known
+from hooklab.stats.records.statistics import HEAD_ROWS, SAMPLE_ROWS, THIN_FROM, UPDATE_ROWS, completed, is_known
 from hooklab.stats.records.together import merge_here
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6d9b03fe
@@ -152,9 +153,9 @@ def check_numbers(file: TensorFile, histories: dict[str, History], log: RunLog |
             raise file.damaged(f"{name!r} of the loop is no count")
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6f0a1f06
-def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
-    "A history from a file."
-    rows = completed(facts["rows"])
+def history_from(kind: str, facts: dict[str, Any], tables: Tensor, is_thin: bool) -> History:
+    "A history from a file. `is_thin`: samples of large tensors were enough."
+    rows = completed(facts["rows"], is_thin)
     history = (WeightHistory if kind == "updates" else History)(facts["names"], rows)
     history.kind, history.turns = kind, facts.get("turns")
     history.trainable, history.followed = facts.get("trainable"), facts.get("followed", {})
@@ -166,6 +167,26 @@ def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
         tables[:, there] = recorded
     history.fill(facts["steps"], tables, facts.get("place"))
     return history
+
+
+def is_thin(about: dict[str, Any]) -> bool:
+    "Was a sample of a large tensor enough? The file of an earlier version does not say of which tensors."
+    of_layers = (facts["rows"] for kind, facts in about["facts"].items() if kind != "updates")
+    return about["hist_sample"] is None and any(SAMPLE_ROWS[0] in rows for rows in of_layers)
+
+
+def where_exact(histories: dict[str, History], sizes: dict[str, int], is_thin: bool):
+    "In the file of an earlier version, what is small is known to be exact, and all where no samples were wanted."
+    for kind, history in histories.items():
+        row = "doubt" if kind == "updates" else "unseen"
+        if row not in history.rows: continue
+        tables = history.tables()
+        unknown = tables[:, history.rows.index(row)]
+        size = tables[:, 0]
+        if kind == "updates": size = torch.tensor([sizes.get(name, math.inf) for name in history.names])
+        small = (size <= THIN_FROM) | torch.tensor(not is_thin)
+        tables[:, history.rows.index(row)] = torch.where(unknown.isnan() & small, 0, unknown)
+        history.fill(history.steps, tables, history.place)
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #a77e0f01
 def attention_from(
@@ -213,7 +234,9 @@ def read_file(
     for kind, facts in about["facts"].items():
         shape = len(facts["steps"]), len(facts["rows"]), len(facts["names"])
         tables = file.tensor(kind, shape, *floats)
-        histories[kind] = history_from(kind, facts, tables)
+        histories[kind] = history_from(kind, facts, tables, is_thin(about))
+    parameters = (about.get("run") or {}).get("parameters", {})
+    where_exact(histories, {name: of["n"] for name, of in parameters.items()}, is_thin(about))
     steps, heads = about.get("log_steps"), about.get("attention")
     if steps:
         log = RunLog()

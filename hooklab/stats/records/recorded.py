@@ -121,7 +121,7 @@ class Recorded(OneOfSeveral):
                           "to step(loss), or the optimizer to stats.on(model, optimizer=optimizer).")
 
     def table(self) -> list[dict[str, Any]]:
-        "A row for each layer and recorded step, for `pandas.DataFrame`."
+        "A row for each layer and recorded step, for `pandas.DataFrame`; `estimated` names the numbers that are estimates."
         found = []
         for kind, history in self.histories.items():
             for row in history.table():
@@ -153,7 +153,7 @@ class Recorded(OneOfSeveral):
     ):
         "Write every series to TensorBoard as scalars."
         for row in self.table():
-            for what in row.keys() - {"kind", "step", "layer"}:
+            for what in row.keys() - {"kind", "step", "layer", "estimated"}:
                 writer.add_scalar(f"{row['kind']}/{row['layer']}/{what}", row[what], row["step"])
 
     def _why_unrecorded(self) -> str:
