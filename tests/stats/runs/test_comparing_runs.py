@@ -241,7 +241,7 @@ def test_it_prints_a_verdict_and_a_table():
 def test_rows_are_for_pandas():
     pd = pytest.importorskip("pandas")
     c = compare_runs(reference("mlp"), run(change="rate"))
-    assert [*pd.DataFrame(c.rows).columns] == ["step", "layer", "what", "number", "a", "b", "error", "noise", "kind"]
+    assert [*pd.DataFrame(c.rows).columns] == ["step", "layer", "what", "number", "a", "b", "error", "noise", "kind", "estimated"]
 
 
 @pytest.mark.parametrize("style", ["default", pytest.param("dark_background", marks=pytest.mark.slow)])
