@@ -163,6 +163,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
             if report is not None:
                 for meters in session.meters.values(): meters.close(report, in_context)
         finally: session.remove()
+        self._silence = self.silence
         self._facts, self._next_step, self.session = self.facts, self.next_step, None
         if self.live_plot: self.live_plot.close()
         if self.saver: self.saver.close()
@@ -248,7 +249,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
 
     def __getstate__(self):
         "A copy or a pickle has the records, but nothing that is attached."
-        known = {"_facts": self.facts, "_next_step": self.next_step}
+        known = {"_facts": self.facts, "_next_step": self.next_step, "_silence": self.silence}
         return vars(self) | known | {"session": None, "saver": None, "earlier": None}
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8082
@@ -282,7 +283,7 @@ def holding(kind: type[ActivationStats], found: Records) -> ActivationStats:
     stats.process, stats.stage, stats.combined = found.process, found.stage, found.combined
     stats.others = found.others
     stats.attention, stats.every, stats._next_step = found.attention, found.every, found.next_step
-    stats.losses = found.losses
+    stats.losses, stats._silence = found.losses, found._silence
     stats._hold(found.histories)
     keep_log(stats, found.log)
     history = stats.history

@@ -28,8 +28,9 @@ class Earlier:
             raise ValueError("this is the record of all processes together, and none of them can go on with it: resume "
                              "in each process what that process has recorded")
         self.histories, self.log, self.attention = stats.histories, stats.log, stats.attention
-        self.facts, self.process = stats.facts, stats.process
-        self.step = stats.next_step if step is None else step
+        self.facts, self.process, self.silence = stats.facts, stats.process, stats.silence
+        self.ended = stats.next_step
+        self.step = self.ended if step is None else step
 
     def layers_in(
         self,
@@ -82,6 +83,10 @@ class Earlier:
         session: Any, # The `Session` that records now
     ) -> tuple[dict[str, History], AttentionHistory | None]: # The records to which the next steps are added
         "Have a session go on with the records."
+        for kind, history in self.histories.items():
+            samples = getattr(session.meters.get(kind), "samples", None)
+            n_again = sum(step >= self.step for step in history.steps)
+            if samples is not None and self.silence is not None: samples.go_on(*self.silence, n_again)
         for series in (*self.histories.values(), self.log, self.attention):
             if series is not None: series.go_on(self.step)
         for kind, history in self.histories.items():
@@ -99,6 +104,7 @@ class Earlier:
     def facts_before(self) -> dict[str, Any]:
         "The facts of the run so far, without the inputs and outputs of steps that are made again."
         found = dict(self.facts)
+        found["resumed"] = [*found.get("resumed", ()), {"step": self.step, "ended": self.ended}]
         for what in {"inputs", "outputs"} & found.keys():
             found[what] = [row for row in found[what] if row["step"] < self.step]
         return found

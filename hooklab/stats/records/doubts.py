@@ -6,6 +6,8 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/records/doubts.ipynb #6c1f0b04
+from bisect import bisect_left
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -36,6 +38,7 @@ def doubt(
         return torch.where(history.values("n") > history.sampled, error, 0)
     if one.doubt not in history.rows: return exact
     row = history.kept.row(one.doubt)
+    row = torch.where(row < 0, torch.nan, row)  # `NOT_MEASURED`
     if one.doubt == "doubt": found = row if what != "data" else row.clamp(max=OF_DEVIATION)
     else:
         error = OF_DEVIATION
@@ -48,6 +51,53 @@ def estimated(history: Any) -> dict[str, Tensor]: # By name, for each layer and 
     "Which numbers are not known to be exact."
     found = {what: doubt(history, what) != 0 for what in history.whats}
     return {what: rough for what, rough in found.items() if rough.any()}
+
+
+Ends = tuple[float, float] # How many standard errors numbers are off, in the first step and in the last
+
+
+def read(
+    history: Any, # A `History`
+    what: str, # As in `values`
+    off: Ends = (0, 0), # An estimate may be off by a little in each step, and other numbers are not
+) -> Tensor: # layer, step
+    "Recorded numbers, in 64 bits on the CPU, or what they may be as far as is known."
+    values = history.values(what).detach().double().cpu()
+    if not any(off): return values
+    errors = doubt(history, what).double().cpu().nan_to_num(OF_DEVIATION)
+    errors = errors*torch.linspace(*off, values.shape[-1], dtype=torch.double)
+    if STATISTICS[what].axis == "share": return (values + errors).clamp(0, 1)
+    return values*(1 + errors).clamp(min=0)
+
+
+def steps_in_words(first: int, last: int) -> str:
+    return f"step {first}" if first == last else f"steps {first} to {last}"
+
+
+NEED_EARLIER = "kept", "grad_norm_unclipped", "dead_units"  # numbers that need what was before the step
+
+
+def missing_in(stats: Any) -> Iterator[str]: # A `Recorded`
+    "What a record lacks because it was resumed."
+    known = {}
+    series = [*stats.histories.values()]
+    if stats.log: series.append(stats.log)
+    for one in series:
+        for name in NEED_EARLIER:
+            if name not in (one.names if one is stats.log else one.whats): continue
+            there = ~one.values(name).isnan()
+            known[name] = one.steps, (there if there.dim() == 1 else there.any(0)).tolist()
+    for resumed in stats.facts.get("resumed", ()):
+        step, ended = resumed["step"], resumed["ended"]
+        if ended < step:
+            yield (f"{steps_in_words(ended, step - 1)}: what was recorded ends before step {ended}, and the run was resumed at "
+                   f"step {step}")
+        for name, (steps, there) in known.items():
+            first = bisect_left(steps, step)
+            if not any(there[:first]) or first == len(steps) or there[first]: continue
+            last = there.index(True, first) - 1 if any(there[first:]) else len(steps) - 1
+            yield (f"{name} in {steps_in_words(steps[first], steps[last])}: the run was resumed at step {step}, and what was "
+                   "before it is not known")
 
 
 def in_words(history: Any, what: str) -> str: # Empty if all are exact

@@ -22,7 +22,8 @@ from hooklab.stats.records.history import History, WeightHistory
 from hooklab.stats.records.loss_history import losses_from
 from hooklab.stats.records.recorded import NO_STEPS, Records
 from hooklab.stats.records.run_log import LOGGED_EARLIER, RunLog, as_logged
-from hooklab.stats.records.statistics import HEAD_ROWS, SAMPLE_ROWS, THIN_FROM, UPDATE_ROWS, completed, is_known
+from hooklab.stats.records.statistics import (
+    HEAD_ROWS, MOST_UNITS, SAMPLE_ROWS, THIN_FROM, UPDATE_ROWS, completed, is_known)
 from hooklab.stats.records.together import merge_here
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6d9b03fe
@@ -117,7 +118,8 @@ FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optim
                 "shapes?": {str: [SIZE]}, "schedules?": {str: SCHEDULE}, "copies?": {str: COPY}, "modes?": MODES,
                 "other_steps?": OTHERS, "watched?": WATCHED, "thrown_away?": SIZE,
                 "passes?": PASSES, "kept?": {str: WEIGHTS_KEPT}, "counters?": {str: {"dtype": str, "value": NUMBER}},
-                "begun?": BEGUN, "loss_leads?": OneOf(bool, None)}
+                "begun?": BEGUN, "loss_leads?": OneOf(bool, None),
+                "resumed?": [{"step": SIZE, "ended": SIZE}]}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}
 LOSSES = {"names": [str], "losses": [str], "steps": STEPS, "place": PLACE, "without_graph": [str],
@@ -126,7 +128,7 @@ RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, 
             "run?": FACTS_OF_RUN, "log_steps?": STEPS, "log_names?": [str],
             "process?": OneOf((SIZE, SIZE, {str: int}), None),
             "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "losses?": LOSSES,
-            "log_place?": PLACE,
+            "log_place?": PLACE, "looked?": [SIZE],
             "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None), "others?": {str: [finding_kind]}}
 RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
                "statistics that ActivationStats has saved", "record it again, or take another copy",
@@ -257,5 +259,8 @@ def read_file(
     recorded = [history.steps[-1] + 1 for history in histories.values() if history.steps]
     found._next_step = about.get("next_step") or max(recorded, default=0)
     found.others = about.get("others", {})
+    if "looked" in about:
+        looked = about["looked"]
+        found._silence = file.tensor("silent", (len(looked), MOST_UNITS), *floats), looked
     found.name_process()
     return found

@@ -16,6 +16,7 @@ from torch import Tensor
 from ...hooks.names import class_name, printable
 from ...hooks.tensor_files import write_tensors
 from .attention_history import AttentionHistory
+from .doubts import missing_in
 from .history import NO_NUMBERS, History, WeightHistory
 from .norm_table import NormTable, norm_table
 from .plots import overview
@@ -45,6 +46,7 @@ class Recorded(OneOfSeveral):
     attention: AttentionHistory | None = None # What attention heads did
     losses: LossHistory | None = None # How each loss pulled at each layer, if `compare_losses` ran beside it
     _facts = None # Metadata of the run, without its time series, or a function that returns it
+    _silence = None # For how many steps units have been silent, once nothing is recorded any more
     earlier_facts = None # Of the part of the run that was recorded before, if this goes on with it
     _next_step = 0 # Once nothing is recorded any more
     others: dict[str, list[dict[str, Any]]] = {} # Findings of other tools about this run, as plain values
@@ -84,6 +86,18 @@ class Recorded(OneOfSeveral):
 
     @property
     def next_step(self) -> int: return self.session.step if self.session else self._next_step # Number of the next step
+
+    @property
+    def silence(self) -> tuple[Tensor, list[int]] | None:
+        "For `resume`: for how many measured steps each unit has been silent, and in how many each layer was looked at."
+        meters = self.session.meters.get(self.history.kind) if self.session else None
+        samples = getattr(meters, "samples", None)
+        return self._silence if samples is None else samples.silence
+
+    @property
+    def missing(self) -> list[str]:
+        "What a record lacks because it was resumed, and why: in words, with the steps."
+        return [*missing_in(self)]
 
     @property
     def steps(self) -> list[int]:
@@ -173,7 +187,7 @@ class Recorded(OneOfSeveral):
         found = Records(histories, self.hist_sample, self.scaled, why, log, facts, attention)
         found.losses = self.losses and self.losses.snapshot()
         found.process, found.stage, found.combined = self.process, self.stage, self.combined
-        found.every, found._next_step = self.every, self.next_step
+        found.every, found._next_step, found._silence = self.every, self.next_step, self.silence
         found.others = {tool: [*rows] for tool, rows in self.others.items()}
         return found
 
@@ -200,6 +214,9 @@ class Recorded(OneOfSeveral):
             kept = ("steps", "heads", "sample", "parts", "place")
             about["attention"] = {what: getattr(self.attention, what) for what in kept}
             tables["attention"] = self.attention.tables()
+        if self.silence:
+            silent, about["looked"] = self.silence
+            tables["silent"] = silent.cpu().contiguous()
         if self.losses:
             about["losses"] = self.losses.about
             tables |= self.losses.tensors()
@@ -224,7 +241,7 @@ MOST_LOOKS = 240  # at inputs, and at outputs: a run may be resumed many times
 def facts_of_both(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
     "The facts of a run that was resumed: those from before, and those from now."
     if not earlier: return now
-    found = dict(now)
+    found = dict(now) | {"resumed": earlier.get("resumed", [])}
     for what in {"inputs", "outputs"} & (earlier.keys() | now.keys()):
         found[what] = [*earlier.get(what, ()), *now.get(what, ())]
         while len(found[what]) > MOST_LOOKS:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 # %% ../../../nbs/lib/stats/records/statistics.ipynb #51a70006
 NOT_MEASURED = -1.  # in place of a length
+MOST_UNITS = 32  # of an output in its sample
 THIN_FROM = 16_384  # numbers: a tensor that has more may be measured by a sample
 
 
