@@ -21,8 +21,8 @@ OF_DEVIATION = 1/16  # the standard error of a deviation or of the length of a p
 
 
 def error_of_share(x: Tensor, n: float) -> Tensor:
-    "The standard error of a fraction that was found in `n` samples."
-    return (x*(1 - x)/n).clamp(min=0).sqrt()
+    "The standard error of a fraction that was found in `n` samples; where it was none or all of them, one of them."
+    return (x*(1 - x)/n + 1/n**2).clamp(min=0).sqrt()
 
 
 def doubt(
