@@ -1105,7 +1105,8 @@ def test_table_and_tensorboard():
     model = net()
     with hl.ActivationStats(grads=True).on(model) as s: train(model, batches(), s)
     table = s.table()
-    assert len(table) == 2*3*6 and table[0].keys() == {"kind", "step", "layer", "mean", "std", "near_zero"}
+    assert len(table) == 2*3*6
+    assert table[0].keys() == {"kind", "step", "layer", "mean", "std", "near_zero", "estimated"}
     written = {}
     class Writer:
         def add_scalar(self, name, value, step): written[name, step] = value

@@ -79,15 +79,14 @@ NEED_EARLIER = "kept", "grad_norm_unclipped", "dead_units"  # numbers that need 
 
 def missing_in(stats: Any) -> Iterator[str]: # A `Recorded`
     "What a record lacks because it was resumed."
-    known = {}
-    series = [*stats.histories.values()]
-    if stats.log: series.append(stats.log)
+    times, known = stats.facts.get("resumed", ()), {}
+    series = [*stats.histories.values(), *([stats.log] if stats.log else [])] if times and not stats.history.is_meta else []
     for one in series:
         for name in NEED_EARLIER:
             if name not in (one.names if one is stats.log else one.whats): continue
             there = ~one.values(name).isnan()
             known[name] = one.steps, (there if there.dim() == 1 else there.any(0)).tolist()
-    for resumed in stats.facts.get("resumed", ()):
+    for resumed in times:
         step, ended = resumed["step"], resumed["ended"]
         if ended < step:
             yield (f"{steps_in_words(ended, step - 1)}: what was recorded ends before step {ended}, and the run was resumed at "
