@@ -30,7 +30,7 @@ from .records.history import History
 from .records.other_tools import with_error
 from .records.statistics import row_names
 from .records.reading import read_records
-from .records.recorded import Recorded, Records, keep_log
+from .records.recorded import Recorded, Records, keep_log, silence_of
 from .trainers import lightning_callback, transformers_callback
 from ..training.callback import HookCallback
 
@@ -163,7 +163,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
             if report is not None:
                 for meters in session.meters.values(): meters.close(report, in_context)
         finally: session.remove()
-        self._silence = self.silence
+        self._silence = silence_of(self)
         self._facts, self._next_step, self.session = self.facts, self.next_step, None
         if self.live_plot: self.live_plot.close()
         if self.saver: self.saver.close()
@@ -249,7 +249,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
 
     def __getstate__(self):
         "A copy or a pickle has the records, but nothing that is attached."
-        known = {"_facts": self.facts, "_next_step": self.next_step, "_silence": self.silence}
+        known = {"_facts": self.facts, "_next_step": self.next_step, "_silence": silence_of(self)}
         return vars(self) | known | {"session": None, "saver": None, "earlier": None}
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8082

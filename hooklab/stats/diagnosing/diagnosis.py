@@ -52,7 +52,7 @@ def not_judged(run: Run) -> list[str]:
     return missing
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #0960f40f
-OFF = (2, 2), (-2, -2), (2, -2), (-2, 2) # standard errors: estimates all too small or large, or falling or rising in truth
+OFF = (2, 2), (-2, -2), (2, -2), (-2, 2)  # standard errors, in the first and the last step
 UNSURE = "Some of these numbers are estimated from a part of a tensor (≈), and it depends on how far they are off."
 
 
@@ -75,7 +75,7 @@ def found_in(run: Run, without_layers: bool = False) -> list[Finding]:
 
 
 def as_sure_as(others: list[Run], finding: Finding) -> Finding | None: # None if it is not even possible
-    "A finding as sure as in the run where it is least so, of these, in which estimates are off. Seen in some: possible."
+    "A finding as sure as where it is least so, of these runs, in which estimates are off. Seen in some: possible."
     def level(run):
         seen = [other.sure for other in run.once(FAULTS[finding.what].look)
                 if not finding.layers or {*other.layers} & {*finding.layers}]

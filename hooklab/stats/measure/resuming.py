@@ -15,6 +15,7 @@ from ...hooks.select import first_few, named_layers, unwrap
 from .run_facts import facts_of_layers
 from ..records.attention_history import AttentionHistory
 from ..records.history import History
+from ..records.recorded import silence_of
 
 # %% ../../../nbs/lib/stats/measure/resuming.ipynb #699d4bce
 class Earlier:
@@ -28,7 +29,7 @@ class Earlier:
             raise ValueError("this is the record of all processes together, and none of them can go on with it: resume "
                              "in each process what that process has recorded")
         self.histories, self.log, self.attention = stats.histories, stats.log, stats.attention
-        self.facts, self.process, self.silence = stats.facts, stats.process, stats.silence
+        self.facts, self.process, self.silence = stats.facts, stats.process, silence_of(stats)
         self.ended = stats.next_step
         self.step = self.ended if step is None else step
 

@@ -52,6 +52,12 @@ def estimated(history: Any) -> dict[str, Tensor]: # By name, for each layer and 
     found = {what: doubt(history, what) != 0 for what in history.whats}
     return {what: rough for what, rough in found.items() if rough.any()}
 
+# %% ../../../nbs/lib/stats/records/doubts.ipynb #6c1f0b11
+def mark_of(history: Any, what: str) -> str: # Empty if all are exact
+    "What to add to the label of a number."
+    n = int((doubt(history, what) != 0).any(1).sum())
+    return f" (≈ of {n} of {len(history.names)}: estimated)" if n else ""
+
 
 Ends = tuple[float, float] # How many standard errors numbers are off, in the first step and in the last
 
@@ -69,7 +75,7 @@ def read(
     if STATISTICS[what].axis == "share": return (values + errors).clamp(0, 1)
     return values*(1 + errors).clamp(min=0)
 
-
+# %% ../../../nbs/lib/stats/records/doubts.ipynb #6c1f0b13
 def steps_in_words(first: int, last: int) -> str:
     return f"step {first}" if first == last else f"steps {first} to {last}"
 
@@ -77,29 +83,29 @@ def steps_in_words(first: int, last: int) -> str:
 NEED_EARLIER = "kept", "grad_norm_unclipped", "dead_units"  # numbers that need what was before the step
 
 
-def missing_in(stats: Any) -> Iterator[str]: # A `Recorded`
-    "What a record lacks because it was resumed."
-    times, known = stats.facts.get("resumed", ()), {}
-    series = [*stats.histories.values(), *([stats.log] if stats.log else [])] if times and not stats.history.is_meta else []
-    for one in series:
+def missing_in(
+    stats: Any, # A `Recorded`
+) -> list[str]: # In words, with the steps
+    "What a record lacks because its run was resumed, and why."
+    return [*dict.fromkeys(lacking(stats))]
+
+
+def lacking(stats: Any) -> Iterator[str]:
+    times, known = stats.facts.get("resumed", ()), []
+    if not times or stats.history.is_meta: return
+    for one in (*stats.histories.values(), *([stats.log] if stats.log else ())):
         for name in NEED_EARLIER:
             if name not in (one.names if one is stats.log else one.whats): continue
             there = ~one.values(name).isnan()
-            known[name] = one.steps, (there if there.dim() == 1 else there.any(0)).tolist()
+            known.append((name, one.steps, (there if there.dim() == 1 else there.any(0)).tolist()))
     for resumed in times:
         step, ended = resumed["step"], resumed["ended"]
         if ended < step:
-            yield (f"{steps_in_words(ended, step - 1)}: what was recorded ends before step {ended}, and the run was resumed at "
-                   f"step {step}")
-        for name, (steps, there) in known.items():
+            yield (f"{steps_in_words(ended, step - 1)}: what was recorded ends before step {ended}, and the run was "
+                   f"resumed at step {step}")
+        for name, steps, there in known:
             first = bisect_left(steps, step)
             if not any(there[:first]) or first == len(steps) or there[first]: continue
             last = there.index(True, first) - 1 if any(there[first:]) else len(steps) - 1
-            yield (f"{name} in {steps_in_words(steps[first], steps[last])}: the run was resumed at step {step}, and what was "
-                   "before it is not known")
-
-
-def in_words(history: Any, what: str) -> str: # Empty if all are exact
-    "What to add to the label of a number."
-    n = int((doubt(history, what) != 0).any(1).sum())
-    return f" (≈ of {n} of {len(history.names)}: estimated)" if n else ""
+            span = steps_in_words(steps[first], steps[last])
+            yield f"{name} in {span}: the run was resumed at step {step}, and what was before it is not known"

@@ -34,7 +34,7 @@ def about(history: Any, what: str) -> Statistic:
 def label_of(history: Any, what: str) -> str:
     "A number in words, as it is written beside an axis."
     label = about(history, what).label.replace("{}", NOUNS[history.kind])
-    return label + doubts.in_words(history, what)
+    return label + doubts.mark_of(history, what)
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #a16735be
 def held(values: np.ndarray, measured: np.ndarray) -> np.ndarray:

@@ -170,7 +170,7 @@ def history_from(kind: str, facts: dict[str, Any], tables: Tensor, is_thin: bool
     history.fill(facts["steps"], tables, facts.get("place"))
     return history
 
-
+# %% ../../../nbs/lib/stats/records/reading.ipynb #6f0a1f11
 def is_thin(about: dict[str, Any]) -> bool:
     "Was a sample of a large tensor enough? The file of an earlier version does not say of which tensors."
     of_layers = (facts["rows"] for kind, facts in about["facts"].items() if kind != "updates")

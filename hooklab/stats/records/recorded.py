@@ -87,17 +87,7 @@ class Recorded(OneOfSeveral):
     @property
     def next_step(self) -> int: return self.session.step if self.session else self._next_step # Number of the next step
 
-    @property
-    def silence(self) -> tuple[Tensor, list[int]] | None:
-        "For `resume`: for how many measured steps each unit has been silent, and in how many each layer was looked at."
-        meters = self.session.meters.get(self.history.kind) if self.session else None
-        samples = getattr(meters, "samples", None)
-        return self._silence if samples is None else samples.silence
-
-    @property
-    def missing(self) -> list[str]:
-        "What a record lacks because it was resumed, and why: in words, with the steps."
-        return [*missing_in(self)]
+    missing = property(missing_in) # What it lacks because its run was resumed, and why
 
     @property
     def steps(self) -> list[int]:
@@ -135,7 +125,7 @@ class Recorded(OneOfSeveral):
                           "to step(loss), or the optimizer to stats.on(model, optimizer=optimizer).")
 
     def table(self) -> list[dict[str, Any]]:
-        "A row for each layer and recorded step, for `pandas.DataFrame`; `estimated` names the numbers that are estimates."
+        "A row for each layer and recorded step, for `pandas.DataFrame`; `estimated` names the numbers that are not exact."
         found = []
         for kind, history in self.histories.items():
             for row in history.table():
@@ -187,7 +177,7 @@ class Recorded(OneOfSeveral):
         found = Records(histories, self.hist_sample, self.scaled, why, log, facts, attention)
         found.losses = self.losses and self.losses.snapshot()
         found.process, found.stage, found.combined = self.process, self.stage, self.combined
-        found.every, found._next_step, found._silence = self.every, self.next_step, self.silence
+        found.every, found._next_step, found._silence = self.every, self.next_step, silence_of(self)
         found.others = {tool: [*rows] for tool, rows in self.others.items()}
         return found
 
@@ -214,8 +204,9 @@ class Recorded(OneOfSeveral):
             kept = ("steps", "heads", "sample", "parts", "place")
             about["attention"] = {what: getattr(self.attention, what) for what in kept}
             tables["attention"] = self.attention.tables()
-        if self.silence:
-            silent, about["looked"] = self.silence
+        silence = silence_of(self)
+        if silence:
+            silent, about["looked"] = silence
             tables["silent"] = silent.cpu().contiguous()
         if self.losses:
             about["losses"] = self.losses.about
@@ -228,6 +219,13 @@ class Recorded(OneOfSeveral):
         return f"{class_name(self)}: {self.history!r}{self.from_where}{recording}"
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #fe6ae232
+def silence_of(stats: Recorded) -> tuple[Tensor, list[int]] | None:
+    "For how many measured steps each unit has been silent, and in how many each layer was looked at, to go on with."
+    meters = stats.session.meters.get(stats.history.kind) if stats.session else None
+    samples = getattr(meters, "samples", None)
+    return stats._silence if samples is None else samples.silence
+
+
 def facts_of(history: History) -> dict[str, Any]:
     "The metadata that a file must contain about the tensor of a history."
     kept = ("names", "rows", "steps", "trainable", "followed", "turns", "parts", "place")

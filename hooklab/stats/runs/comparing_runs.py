@@ -131,8 +131,8 @@ class RunComparison:
         size = (f"{of}: by {in_digits(drift[0])} in step {self.steps[0]} and {in_digits(drift[-1])} in step "
                 f"{self.steps[-1]} in the middle layer's {what}.")
         if not self._odd: return f"They began equal, and differ by no more than rounding {size}"
-        return (f"They began equal, and differ by less than noise may be {size} But {self._odd}, so it cannot be told whether they differ by more "
-                "than rounding: give others=[…], runs that are known to be the same.")
+        return (f"They began equal, and differ by less than noise may be {size} But {self._odd}, so it cannot be told "
+                "whether they differ by more than rounding: give others=[…], runs that are known to be the same.")
 
     def _drift(self):
         what = "output" if "output" in self.found else next(iter(self.found))
@@ -174,8 +174,8 @@ class RunComparison:
         if not unlike: return
         names = [f"the {what} of {name}" for what, rows in unlike.items()
                  for name, is_unlike in zip(self.found[what].names, rows.tolist()) if is_unlike]
-        yield (f"Not everything of {first_few(names, 3)} was compared: a run has estimates there, and the other one not, "
-               "or of other parts.")
+        yield (f"Not everything of {first_few(names, 3)} was compared: a run has estimates there, and the other one "
+               "not, or of other parts.")
 
     def _blind(self):
         if isinstance(self.noise, Spread) or not self.same: return

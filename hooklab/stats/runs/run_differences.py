@@ -39,7 +39,7 @@ class StepNumbers:
             self.n = chosen(history.values("n"))
             numbers = {"mean": "mean", "std": "std", SHARE: "near_zero"}
         self.values = {title: chosen(history.values(name)) for title, name in numbers.items()}
-        self.doubts = {title: chosen(history.doubt(name)) for title, name in numbers.items()} # As `History.doubt` has them
+        self.doubts = {title: chosen(history.doubt(name)) for title, name in numbers.items()} # Of the values
         if "std" in numbers: self.values["std"].nan_to_num_(0)
 
     @property

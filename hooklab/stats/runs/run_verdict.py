@@ -144,7 +144,7 @@ def beyond_rounding(found: Found, a: Recorded) -> str: # Empty if there is nothi
     return (f"outputs differ by up to {in_digits(largest)} in step {step}, the first in which they do, and rounding of "
             f"{' and '.join(sorted(dtypes))} explains about {in_digits(precision*since)} there")
 
-
+# %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #35deeb11
 def are_equal(found: Found, what: str, t: int) -> bool:
     "Are the numbers of this step equal bit by bit, as far as they can be compared?"
     return not found[what].error[:, t].any()

@@ -24,15 +24,12 @@ def convolutions(): return nn.Sequential(nn.Unflatten(1, (3, 2, 2)), nn.Conv2d(3
 
 
 NETS = [with_norms, without_biases, convolutions]  # each has parameters of which only blocks are measured
-ADAM = lambda params: torch.optim.AdamW(params, 2e-3)
-
-
 class Training:
     "A loop that can be stopped, resumed, and changed."
     def __init__(self, make, change="", late=0):
         torch.manual_seed(3)
         self.model, self.change, self.late = make(), change, late
-        self.optimizer = ADAM(self.model.parameters())
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), 2e-3)
 
     def batch(self, step):
         numbers = torch.Generator().manual_seed(step)
@@ -112,7 +109,7 @@ def test_a_change_in_a_step_that_is_recorded_is_named(tmp_path):
         assert c.first.step == 29 and said in c.verdict, c
 
 
-def test_who_looks_at_the_loss_knows_that_the_data_are_the_same(monkeypatch):
+def test_who_looks_at_the_loss_knows_that_the_data_are_the_same():
     a, b = whole(with_norms, turns=None), whole(with_norms, "small data", 19, turns=None)
     c = compare_runs(a, b)
     assert c.first is None or c.first.step >= 19
