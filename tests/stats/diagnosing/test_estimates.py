@@ -1,4 +1,4 @@
-"""What a diagnosis concludes from an estimate: less where the doubt about it straddles a limit, and the same elsewhere."""
+"""What a diagnosis concludes from an estimate: less where the doubt straddles a limit, and the same elsewhere."""
 from functools import cache
 
 import pytest
@@ -43,8 +43,10 @@ def with_row(kind, row, change, doubt=0.):
 
 
 SWEEPS = {  # which numbers are changed, how, and what is then found at one end
-    "small steps": ("updates", "update", lambda f: lambda x, n: x*f, [10**(-e/20) for e in range(20, 80)], "learning rate too small"),
-    "large steps": ("updates", "update", lambda f: lambda x, n: x*f, [1.1**e for e in range(60)], "learning rate too large"),
+    "small steps": ("updates", "update", lambda f: lambda x, n: x*f, [10**(-e/20) for e in range(20, 80)],
+                    "learning rate too small"),
+    "large steps": ("updates", "update", lambda f: lambda x, n: x*f, [1.1**e for e in range(60)],
+                    "learning rate too large"),
     "zeros": ("activations", "near_zero", lambda f: lambda x, n: n*f, [.5 + e/120 for e in range(61)], None)}
 
 

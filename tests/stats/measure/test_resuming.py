@@ -57,18 +57,20 @@ def resumed(path, checkpoint, saved, change=lambda path: None):
     optimizer.load_state_dict(state[1])
     stats = hl.ActivationStats.load(path)
     change(stats)
-    with stats.resume(model, optimizer=optimizer, step=checkpoint) as s: train(model, optimizer, s, range(checkpoint, STEPS))
+    with stats.resume(model, optimizer=optimizer, step=checkpoint) as s:
+        train(model, optimizer, s, range(checkpoint, STEPS))
     return s
 
 
-def of_samples(s): return [name for name in s.history.whats if name in ("silent_units", "dead_units", "var_units", "n_samples")]
+OF_SAMPLES = "silent_units", "dead_units", "var_units", "n_samples"
 
 
 @pytest.mark.parametrize("checkpoint, saved", [(40, 40), (40, 47), (10, 12), (33, 60)])
 def test_no_column_is_lost(checkpoint, saved, whole, tmp_path):
     s = resumed(tmp_path/"run.safetensors", checkpoint, saved)
     assert s.steps == whole.steps
-    for name in of_samples(whole): torch.testing.assert_close(s.history.values(name), whole.history.values(name), equal_nan=True)
+    for name in OF_SAMPLES:
+        torch.testing.assert_close(s.history.values(name), whole.history.values(name), equal_nan=True)
     dead = s.history.values("dead_units")[1]
     assert dead[:SILENT_FOR - 1].isnan().all() and not dead[SILENT_FOR - 1:].isnan().any() and dead[-1] > .2
     assert [text.partition(":")[0] for text in s.missing] == [f"kept in step {checkpoint}"]
@@ -89,8 +91,10 @@ def test_of_an_earlier_file_the_steps_without_dead_units_are_named(tmp_path):
     def forget(stats): stats._silence = None
     s = resumed(tmp_path/"run.safetensors", 45, 45, forget)
     last = 45 + SILENT_FOR - 2
-    assert s.history.values("dead_units")[1, 44:].isnan().tolist() == [False] + [True]*(SILENT_FOR - 1) + [False]*(STEPS - last - 1)
-    assert any(text.startswith(f"dead_units in steps 45 to {last}: the run was resumed at step 45") for text in s.missing)
+    unknown = s.history.values("dead_units")[1, 44:].isnan().tolist()
+    assert unknown == [False] + [True]*(SILENT_FOR - 1) + [False]*(STEPS - last - 1)
+    said = f"dead_units in steps 45 to {last}: the run was resumed at step 45"
+    assert any(text.startswith(said) for text in s.missing)
 
 
 def test_twice_and_in_the_same_process(tmp_path, whole):

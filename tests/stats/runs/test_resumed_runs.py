@@ -1,4 +1,4 @@
-"""Two runs of which one was stopped and resumed, or with something changed on the way: where they part, and what is said."""
+"""Two runs of which one was stopped and resumed, or changed on the way: where they part, and what is said of it."""
 from copy import deepcopy
 from functools import cache
 
@@ -14,13 +14,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS = 41
 
 
-def with_norms(): return nn.Sequential(nn.Linear(12, 240), nn.LayerNorm(240), nn.GELU(), nn.Linear(240, 200), nn.Tanh(), nn.Linear(200, 5))
+def with_norms():
+    return nn.Sequential(nn.Linear(12, 240), nn.LayerNorm(240), nn.GELU(), nn.Linear(240, 200), nn.Tanh(),
+                         nn.Linear(200, 5))
 
 
 def without_biases(): return nn.Sequential(*(nn.Linear(i, o, bias=False) for i, o in ((12, 1400), (1400, 20), (20, 5))))
 
 
-def convolutions(): return nn.Sequential(nn.Unflatten(1, (3, 2, 2)), nn.Conv2d(3, 96, 1), nn.ReLU(), nn.Conv2d(96, 190, 1), nn.Flatten(), nn.Linear(760, 5))
+def convolutions():
+    return nn.Sequential(nn.Unflatten(1, (3, 2, 2)), nn.Conv2d(3, 96, 1), nn.ReLU(), nn.Conv2d(96, 190, 1),
+                         nn.Flatten(), nn.Linear(760, 5))
 
 
 NETS = [with_norms, without_biases, convolutions]  # each has parameters of which only blocks are measured
@@ -55,7 +59,8 @@ class Training:
         self.model.load_state_dict(state[0])
         self.optimizer.load_state_dict(state[1])
 
-    def record(self, **options): return hl.ActivationStats.for_diagnosis(**options).on(self.model, optimizer=self.optimizer)
+    def record(self, **options):
+        return hl.ActivationStats.for_diagnosis(**options).on(self.model, optimizer=self.optimizer)
 
 
 @cache
