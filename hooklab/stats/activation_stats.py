@@ -163,8 +163,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
             if report is not None:
                 for meters in session.meters.values(): meters.close(report, in_context)
         finally: session.remove()
-        self._silence = silence_of(self)
-        self._facts, self._next_step, self.session = self.facts, self.next_step, None
+        self._facts, self._next_step, self._silence, self.session = self.facts, self.next_step, silence_of(self), None
         if self.live_plot: self.live_plot.close()
         if self.saver: self.saver.close()
 

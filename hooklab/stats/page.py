@@ -80,8 +80,7 @@ def facts_about(stats: Recorded) -> dict[str, str]:
         noun = "parameters" if kind == "updates" else "layers"
         recorded.append(f"{kind} of {len(history.names)} {noun}")
     facts = {"Steps": span_of(stats.steps), "Recorded": ", ".join(recorded), "Histograms": "not recorded"}
-    if stats.whence: facts["Processes"] = stats.whence
-    if stats.missing: facts["Missing"] = "; ".join(stats.missing)
+    facts |= {name: x for name, x in (("Processes", stats.whence), ("Missing", "; ".join(stats.missing))) if x}
     if main.has_hist:
         sample = f"a sample of {main.sampled:,} numbers of each output" if main.sampled else "all numbers"
         facts["Histograms"] = f"of {sample}"

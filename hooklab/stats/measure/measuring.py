@@ -12,7 +12,7 @@ from torch import Tensor
 from ...hooks.distributed import Parts
 from .stacks import BLOCK, BLOCKS, Place, stride_for, thinly_measured
 from .turns import Wanted
-from ..records.moments import RowSizes, Scratch, measure, measured
+from ..records.moments import RowSizes, Scratch, measure, measured, numbers_on
 from ..records.statistics import BASICS, THIN_FROM
 
 # %% ../../../nbs/lib/stats/measure/measuring.ipynb #b5e1c0a1
@@ -66,6 +66,13 @@ class Measuring:
         sample = x.reshape(1, -1)[:, ::stride]
         of_sample = measured(sample, self.counts, self.with_hist)
         return torch.cat([measured(x), of_sample[len(BASICS):]])
+
+    def traced(self, meters: list) -> Tensor: # A column for each
+        "What compiled code has measured since the last step, with how many numbers it did not look at."
+        found = torch.cat([h.own for h in meters], 1)
+        if not self.is_thin: return found
+        shares = numbers_on(found.device, [h.unseen for h in meters])
+        return torch.cat([found, (found[0]*shares)[None]])
 
 # %% ../../../nbs/lib/stats/measure/measuring.ipynb #b5e1c0a4
 class GradientScale:

@@ -28,7 +28,7 @@ from .measuring import GradientScale, Measuring
 from .samples import TRACED, Samples, layouts
 from .stacks import Place, Stacks, StepTables
 from .turns import SwitchedGroup, Wanted
-from ..records.moments import in_a_row, main_tensor, merged, numbers_on, stacked
+from ..records.moments import in_a_row, main_tensor, merged, stacked
 from ..records.statistics import SAMPLE_ROWS
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #32c2b420
@@ -318,7 +318,7 @@ class MeterGroup(SwitchedGroup):
         new, self.new_places = self.new_places, False
         if new: self.step.stacks.make(self.places, self.device, len(self.hooks))
         if self.samples is not None: self._gather()
-        traced = self._traced() if self.traced else None
+        traced = self.measuring.traced(self.hooks) if self.traced else None
         taken = self.step.take(max(h.n_calls for h in self.hooks), traced)
         if self.traced: self._forget_traced()
         for h in self.hooks:
@@ -326,13 +326,6 @@ class MeterGroup(SwitchedGroup):
             h.n_calls = 0
         if new: self.step.stacks.align()
         return taken
-
-    def _traced(self) -> Tensor:
-        "What compiled code has measured."
-        found = torch.cat([h.own for h in self.hooks], 1)
-        if not self.measuring.is_thin: return found
-        shares = numbers_on(found.device, [h.unseen for h in self.hooks])
-        return torch.cat([found, (found[0]*shares)[None]])
 
     def _gather(self):
         "Take samples of the outputs that were copied as a whole."

@@ -347,7 +347,7 @@ class History(KeptSteps):
         return self.values("hist")[self.index(layer)].log1p()
 
     def table(self) -> list[dict[str, Any]]:
-        "A row for each layer and recorded step, for `pandas.DataFrame`; `estimated` names the numbers that are not exact."
+        "A row for each layer and recorded step, for `pandas.DataFrame`; `estimated` names what is not exact."
         found, marks = [], {what: rough.T.tolist() for what, rough in doubts.estimated(self).items()}
         for t, (step, row) in enumerate(zip(self.steps, self.stats)):
             for i, (name, given) in enumerate(zip(self.names, row)):

@@ -177,8 +177,9 @@ def is_thin(about: dict[str, Any]) -> bool:
     return about["hist_sample"] is None and any(SAMPLE_ROWS[0] in rows for rows in of_layers)
 
 
-def where_exact(histories: dict[str, History], sizes: dict[str, int], is_thin: bool):
+def where_exact(histories: dict[str, History], about: dict[str, Any]):
     "In the file of an earlier version, what is small is known to be exact, and all where no samples were wanted."
+    sizes = {name: of["n"] for name, of in (about.get("run") or {}).get("parameters", {}).items()}
     for kind, history in histories.items():
         row = "doubt" if kind == "updates" else "unseen"
         if row not in history.rows: continue
@@ -186,7 +187,7 @@ def where_exact(histories: dict[str, History], sizes: dict[str, int], is_thin: b
         unknown = tables[:, history.rows.index(row)]
         size = tables[:, 0]
         if kind == "updates": size = torch.tensor([sizes.get(name, math.inf) for name in history.names])
-        small = (size <= THIN_FROM) | torch.tensor(not is_thin)
+        small = (size <= THIN_FROM) | torch.tensor(not is_thin(about))
         tables[:, history.rows.index(row)] = torch.where(unknown.isnan() & small, 0, unknown)
         history.fill(history.steps, tables, history.place)
 
@@ -237,8 +238,7 @@ def read_file(
         shape = len(facts["steps"]), len(facts["rows"]), len(facts["names"])
         tables = file.tensor(kind, shape, *floats)
         histories[kind] = history_from(kind, facts, tables, is_thin(about))
-    parameters = (about.get("run") or {}).get("parameters", {})
-    where_exact(histories, {name: of["n"] for name, of in parameters.items()}, is_thin(about))
+    where_exact(histories, about)
     steps, heads = about.get("log_steps"), about.get("attention")
     if steps:
         log = RunLog()

@@ -125,7 +125,7 @@ class Recorded(OneOfSeveral):
                           "to step(loss), or the optimizer to stats.on(model, optimizer=optimizer).")
 
     def table(self) -> list[dict[str, Any]]:
-        "A row for each layer and recorded step, for `pandas.DataFrame`; `estimated` names the numbers that are not exact."
+        "A row for each layer and recorded step, for `pandas.DataFrame`; `estimated` names what is not exact."
         found = []
         for kind, history in self.histories.items():
             for row in history.table():

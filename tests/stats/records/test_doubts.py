@@ -189,13 +189,12 @@ def earlier_file(tmp_path):
         s.save(path)
         file = TensorFile(path, RUN)
         about = json.loads(json.dumps(file.facts))
-        tensors = {key: file.file.get_tensor(key) for key in (*about["facts"], "log", "silent")}
+        tensors = {key: file.file.get_tensor(key) for key in (*about["facts"], "log")}
         for kind, facts in about["facts"].items():
             kept = [i for i, row in enumerate(facts["rows"]) if row not in ("unseen", "doubt")]
             facts["rows"] = [facts["rows"][i] for i in kept]
             tensors[kind] = tensors[kind][:, kept].contiguous()
-        about.pop("looked", None)
-        tensors.pop("silent", None)
+        about.pop("looked", None)  # of silent units
         write_tensors(path, {key: (t.dtype, t.shape) for key, t in tensors.items()}, tensors.get, about)
         return path
     return make
