@@ -253,7 +253,7 @@ class Samples:
         self.room = None
         self.factors = None
         self.fitted = False  # is the room as large as the parts are?
-        self.silent = torch.zeros(len(layouts), 0, device=device)  # for how many steps each unit has been so
+        self.silent = torch.zeros(len(layouts), 0)  # for how many steps each unit has been so
 
     @property
     def silence(self) -> tuple[Tensor, list[int]]: # The second: in how many steps each layer was looked at
@@ -263,7 +263,7 @@ class Samples:
 
     def go_on(self, silent: Tensor, seen: list[int], n_again: int):
         "Go on with what was known, without the last `n_again` steps: a unit that was not silent in them is not dead."
-        self.silent = (silent.to(self.device) - n_again).clamp(min=0)
+        self.silent = (silent - n_again).clamp(min=0)
         for slot, n in zip(self.slots, seen): slot.seen = max(n - n_again, 0)
 
     def see(self, index: int, x: Tensor):

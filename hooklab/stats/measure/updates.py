@@ -25,10 +25,10 @@ def is_large(p: Tensor) -> bool:
     return p.numel() > THIN_FROM and is_dense(p.shape, p.stride())
 
 
-def doubt_of(blocks: Tensor) -> Tensor: # For each of several parameters; NaN if no block has moved
+def doubt_of(blocks: Tensor) -> Tensor: # For each of several parameters; 1 if no block has moved
     "The standard error of a length that is estimated from blocks, relative to it, or a little more."
     squares = torch.linalg.vector_norm(blocks, dim=2).square_()
-    return torch.linalg.vector_norm(squares, dim=1).div_(squares.sum(1)).mul_(.5)
+    return torch.linalg.vector_norm(squares, dim=1).div_(squares.sum(1)).mul_(.5).nan_to_num_(1.)
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #1a417dd9
 class Moves:

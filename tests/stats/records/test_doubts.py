@@ -230,3 +230,22 @@ def test_a_comparison_leaves_out_what_nobody_knows(earlier_file):
     found = json.loads(comparison_as_json(hl.compare(earlier_file(s), s)))
     assert found["same"] and "Not everything of" in found["verdict"]
     assert {row["estimated"] for row in found["rows"]} == {True, False}
+
+
+@pytest.mark.parametrize("factor", [0., torch.nan])
+def test_what_does_not_move_or_is_not_finite_is_an_estimate_all_the_same(factor):
+    def run():
+        torch.manual_seed(0)
+        model = nn.Linear(30, 900)
+        optimizer = torch.optim.SGD(model.parameters(), .1)
+        with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as s:
+            for step in range(6):
+                optimizer.zero_grad()
+                (model(torch.ones(3, 30)).square().mean()*(factor if step == 4 else 1.)).backward()
+                optimizer.step()
+                s.step()
+        return s
+    a, b = run(), run()
+    assert a.updates.doubt("update")[0, 4] == 1 and a.updates.doubt("data")[0, 4] == OF_DEVIATION
+    c = hl.compare(a, b)
+    assert c.same and "Not everything of" not in c.verdict, c
