@@ -30,7 +30,7 @@ from .records.history import History
 from .records.other_tools import with_error
 from .records.statistics import row_names
 from .records.reading import read_records
-from .records.recorded import Recorded, Records, keep_log
+from .records.recorded import Recorded, Records, keep_log, silence_of
 from .trainers import lightning_callback, transformers_callback
 from ..training.callback import HookCallback
 
@@ -170,7 +170,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
             if report is not None:
                 for meters in session.meters.values(): meters.close(report, in_context)
         finally: session.remove()
-        self._facts, self._next_step, self.session = self.facts, self.next_step, None
+        self._facts, self._next_step, self._silence, self.session = self.facts, self.next_step, silence_of(self), None
         if self.live_plot: self.live_plot.close()
         if self.saver: self.saver.close()
 
@@ -256,7 +256,8 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
 
     def __getstate__(self):
         "A copy or a pickle has the records, but nothing that is attached."
-        return {**vars(self), "_facts": self.facts, "_next_step": self.next_step, **dict.fromkeys(ATTACHED)}
+        known = {"_facts": self.facts, "_next_step": self.next_step, "_silence": silence_of(self)}
+        return vars(self) | known | dict.fromkeys(ATTACHED)
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8082
 def has_own_hook(stats: ActivationStats) -> bool:
@@ -289,7 +290,7 @@ def holding(kind: type[ActivationStats], found: Records) -> ActivationStats:
     stats.process, stats.stage, stats.combined = found.process, found.stage, found.combined
     stats.others = found.others
     stats.attention, stats.every, stats._next_step = found.attention, found.every, found.next_step
-    stats.losses = found.losses
+    stats.losses, stats._silence = found.losses, found._silence
     stats._hold(found.histories)
     keep_log(stats, found.log)
     history = stats.history

@@ -80,7 +80,7 @@ def facts_about(stats: Recorded) -> dict[str, str]:
         noun = "parameters" if kind == "updates" else "layers"
         recorded.append(f"{kind} of {len(history.names)} {noun}")
     facts = {"Steps": span_of(stats.steps), "Recorded": ", ".join(recorded), "Histograms": "not recorded"}
-    if stats.whence: facts["Processes"] = stats.whence
+    facts |= {name: x for name, x in (("Processes", stats.whence), ("Missing", "; ".join(stats.missing))) if x}
     if main.has_hist:
         sample = f"a sample of {main.sampled:,} numbers of each output" if main.sampled else "all numbers"
         facts["Histograms"] = f"of {sample}"
@@ -266,7 +266,8 @@ def number_cells(history: History, what: str) -> Iterator[str]:
     values, broken = to_draw(history, what)
     is_share = about(history, what).axis == "share"
     form = ".0%" if is_share else ".3g"
-    for series, bad in zip(values, broken):
+    rough = history.doubt(what).cpu().numpy() != 0
+    for series, bad, about_it in zip(values, broken, rough):
         there = series[np.isfinite(series)]
         if not there.size:
             yield "<td>not finite</td>" if bad.any() else "<td>did not run</td>"
@@ -274,7 +275,8 @@ def number_cells(history: History, what: str) -> Iterator[str]:
         span = (0, 1) if is_share else (there.min(), there.max())
         line = sparkline(history.steps, series, *span)
         alarm = f"<br><b>not finite</b> at step {history.steps[bad.argmax()]}" if bad.any() else ""
-        yield f"<td>{there[0]:{form}} → {there[-1]:{form}}{line}{alarm}</td>"
+        marks = ["≈" if is_rough else "" for is_rough in about_it[np.isfinite(series)]]
+        yield f"<td>{marks[0]}{there[0]:{form}} → {marks[-1]}{there[-1]:{form}}{line}{alarm}</td>"
 
 # %% ../../nbs/lib/stats/page.ipynb #0eb94b51
 def table_of(histories: dict[str, History]) -> str:

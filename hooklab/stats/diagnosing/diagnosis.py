@@ -6,17 +6,19 @@
 __all__ = ['diagnose']
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #14dc8a7d
+from dataclasses import replace
 from typing import Any
 
 from ...hooks.names import printable
 from .evidence import LASTS, SOON, Run
 from .fault_table import FAULTS, usual_advice
-from .findings import Diagnosis, Finding
+from .findings import SURE, Diagnosis, Finding
 from .loss_faults import ENOUGH
 from .loss_over_time import looks_at_loss
 from .special_layer_faults import any_attention, dead_heads
 from .verdict import verdict
 from ..records.attention_history import AttentionHistory
+from ..records.doubts import estimated
 from ..records.other_tools import plain_rows
 from ..records.recorded import Recorded
 
@@ -48,24 +50,47 @@ def not_judged(run: Run) -> list[str]:
     why = run.once(looks_at_loss)[1]
     if why and "inputs" in run.facts and len(run.log_steps) >= ENOUGH:
         missing.append(f"whether the loss falls: {why}")
+    missing += stats.missing
     n = len(run.steps)
     if n < LASTS:
         missing.append(f"what takes time to show; there are {n} recorded steps, and {SOON} tell more")
     return missing
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #0960f40f
+OFF = (2, 2), (-2, -2), (2, -2), (-2, 2)  # standard errors, in the first and the last step
+UNSURE = "Some of these numbers are estimated from a part of a tensor (≈), and it depends on how far they are off."
+
+
 def found_in(run: Run, without_layers: bool = False) -> list[Finding]:
     "The findings in a run, or only those that show even where no layer was measured."
     found, hidden = [], set()
+    rough = any(estimated(history) for history in run.stats.histories.values())
+    others = [Run(run.stats, off) for off in OFF] if rough else []
     for fault in FAULTS.values():  # causes first, so that the faults that they hide are not looked for
         if fault.what in hidden or without_layers > fault.without_layers:
             continue
         for seen in run.once(fault.look):
-            hidden.update(fault.hides)
             advice = seen.advice or usual_advice(fault.what, run)
-            found.append(Finding(fault.what, *seen[:4], advice, losses=seen.losses,
-                                 only_that=fault.only_that or seen.only_that))
+            finding = as_sure_as(others, Finding(fault.what, *seen[:4], advice, losses=seen.losses,
+                                                 only_that=fault.only_that or seen.only_that))
+            if finding is None: continue
+            hidden.update(fault.hides)
+            found.append(finding)
     return found
+
+
+def as_sure_as(others: list[Run], finding: Finding) -> Finding | None: # None if it is not even possible
+    "A finding as sure as where it is least so, of these runs, in which estimates are off. Seen in some: possible."
+    def level(run):
+        seen = [other.sure for other in run.once(FAULTS[finding.what].look)
+                if not finding.layers or {*other.layers} & {*finding.layers}]
+        return min(map(SURE.index, seen), default=len(SURE))
+
+    own, possible = SURE.index(finding.sure), SURE.index("possible")
+    least = max([own, *map(level, others)])
+    if least == len(SURE) and own >= possible: return None
+    least = min(least, max(own, possible))
+    return finding if least == own else replace(finding, sure=SURE[least], evidence=f"{finding.evidence} {UNSURE}")
 
 
 def said_of(stats: Recorded, preflight: Any) -> dict[str, list[dict[str, Any]]]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..records.doubts import Ends, read
 from ..records.history import History
 from ..records.recorded import Recorded
 from ..records.run_log import LOGGED
@@ -90,8 +91,9 @@ class Series:
         self,
         history: History | None, # None where it was not recorded
         steps: list[int], # The recorded steps of the run
+        off: Ends = (0, 0), # How far off estimates are taken to be
     ):
-        self.names, self.steps = [], steps
+        self.names, self.steps, self.off = [], steps, off
         self.followed, self.untrainable = {}, set()
         self.n = self.mean = self.std = self.near_zero = torch.zeros(0, len(steps), dtype=torch.double)
         self.under = self.hist = None
@@ -113,8 +115,7 @@ class Series:
         for one in JUDGED:
             if one.group != "basics" and one.row not in history.rows:
                 continue
-            values = history.values(one.name).detach().double().cpu()
-            self.numbers[one.name] = values.reshape(shape)
+            self.numbers[one.name] = read(history, one.name, self.off).reshape(shape)
         self.n, self.near_zero = self.numbers["n"], self.numbers["near_zero"]
         self.mean, self.std = self.numbers["mean"], self.numbers["std"]
         self.under = self.numbers.get("under")
@@ -135,8 +136,9 @@ class Run:
     def __init__(
         self,
         stats: Recorded, # The record of the run
+        off: Ends = (0, 0), # How far off estimates are taken to be
     ):
-        found = {}
+        self.off, found = off, {}
         for kind, history in stats.histories.items():
             found[kind] = history.whole()
         steps = next(iter(found.values())).steps
@@ -157,8 +159,8 @@ class Run:
         self.steps = steps
         self.scaled = stats.scaled
         self.recorded = set(found)
-        self.outputs = Series(found.get("activations"), steps)
-        self.grads = Series(found.get("gradients"), steps)
+        self.outputs = Series(found.get("activations"), steps, off)
+        self.grads = Series(found.get("gradients"), steps, off)
         bad = self.grads.bad.any(0)
         bad_outputs = self.outputs.bad.any(0)
         fine = ~(bad | bad_outputs)
@@ -218,14 +220,20 @@ class Run:
         last = gaps[-1:] if len(gaps) else steps.new_ones(len(steps))
         return torch.cat([gaps, last])[~self.skipped]
 
+    def lengths(
+        self,
+        what: str = "data", # or `update`
+    ) -> Tensor: # By parameter and step
+        "The lengths of parameters before each step, or of the step."
+        return read(self.updates, what, self.off if what == "update" else tuple(-end for end in self.off))
+
     @cached_property
-    def update(self) -> Tensor: # Without skipped steps
-        return self.updates.values("update").double().cpu()[:, ~self.skipped]
+    def update(self) -> Tensor: return self.lengths("update")[:, ~self.skipped] # Without skipped steps
 
     @cached_property
     def ratios(self) -> Tensor:
         "By parameter and step, without parameters that began at zero: their ratios mean nothing."
-        data = self.updates.values("data").double().cpu()[:, ~self.skipped]
+        data = self.lengths()[:, ~self.skipped]
         return (self.update/data)[data[:, 0] > 0] if data.shape[1] else data
 
     @cached_property

@@ -352,7 +352,7 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
     if run.updates is None: return
     rates = run.rates
     length = without_nan(run.logged("grad_norm"))
-    data = run.updates.values("data").double().cpu()
+    data = run.lengths()
     if len(rates) < LASTS or data.shape[1] < LASTS: return
     for o in run.optimizers:
         strong = {name: decay for name, decay in o["decay"].items() if decay}
@@ -388,7 +388,6 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
 
 def of_each_step(run: Run, rows: list[int], taken: float) -> float:
     "How far weight decay alone would move these parameters, relative to how far a step moves them."
-    update = run.updates.values("update").double().cpu()[rows]
-    data = run.updates.values("data").double().cpu()[rows]
+    update, data = run.lengths("update")[rows], run.lengths()[rows]
     fractions = (taken*data/update)[update > 0]
     return fractions.nanmedian().nan_to_num().item()

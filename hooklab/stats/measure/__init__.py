@@ -2,6 +2,7 @@
 
     session          everything attached to a model while it is recorded, and what is measured in which step
     meter_groups     the hooks that measure, and the tables that collect the numbers of a step
+    measuring        how one tensor is measured, all of it or a sample
     turns            what is measured, and in which steps; hooks that are off for a while
     stacks           small outputs measured together at the end of a step, and large ones where they are
     quick_batch      small outputs of several steps, measured together on a CPU

@@ -18,18 +18,18 @@ from torch import Tensor, nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from ...hooks.copies import HookWarning, functorch, stands_for_many, unwrapped
-from ...hooks.distributed import Parts, is_dtensor, local_part
+from ...hooks.distributed import is_dtensor, local_part
 from ...hooks.gradient import APART
 from ...hooks.layer_hook import GradientHook, listen
 from ...hooks.names import printable
 from ...hooks.select import unwrap
 from ...hooks.tree import tensors, unreadable
+from .measuring import GradientScale, Measuring
 from .samples import TRACED, Samples, layouts
-from .stacks import SMALL, THIN_FROM, Place, Stacks, StepTables, stride_for, thinly_measured
+from .stacks import Place, Stacks, StepTables
 from .turns import SwitchedGroup, Wanted
-from ..records.moments import (
-    RowSizes, Scratch, in_a_row, main_tensor, measure, measured, merged, stacked)
-from ..records.statistics import BASICS, SAMPLE_ROWS
+from ..records.moments import in_a_row, main_tensor, merged, stacked
+from ..records.statistics import SAMPLE_ROWS
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #32c2b420
 MOST_CALLS = 64  # of a layer in a step, before they are merged
@@ -71,6 +71,7 @@ class Meter(GradientHook):
         n_traced = TRACED if group.samples else 0
         self.part = torch.zeros(n_traced, device=group.device)  # numbers of the last output in compiled code
         self.part_of = None  # the shape of these
+        self.unseen = 0.  # which share of the numbers compiled code does not look at
         group.n_meters += 1
 
     def local(self, x: Tensor) -> Tensor:
@@ -142,7 +143,9 @@ class Meter(GradientHook):
                 if factor is not None: place.row.mul_(factor)
                 place.full = True
             elif same and place.is_large and x.is_contiguous():
-                g.step.large.measure(place, x.detach().view(-1), g.factor)
+                x = x.detach()
+                g.step.large.measure(place, x.view(-1), g.factor)
+                if g.samples is not None and not call: g.samples.see(self.index, x)
             elif same and place.thin is not None and x.stride() == place.strides: g.measure_thinly(place, x.detach())
             else:
                 with g.lock: g.measure_now(place, x)
@@ -153,70 +156,6 @@ class Meter(GradientHook):
     def __repr__(self):
         removed = ", removed" if self.removed else ""
         return printable(f"Meter {self.name}: {self.layer_type}, {self.group.kind}{removed}")
-
-# %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #b5e1c0a1
-class Measuring:
-    "How one tensor is measured; groups of meters share it."
-    def __init__(
-        self,
-        wanted: Wanted, # The numbers that are measured
-        parts: Parts | None = None, # In a run of several processes, what this one has of an output
-    ):
-        self.wanted, self.parts = wanted, parts
-        self.scratch = Scratch()
-        self.counts, self.with_hist = wanted.counts, wanted.with_hist
-        self.hist_sample, self.is_thin = wanted.hist_sample, wanted.is_thin
-        self.n = len(wanted.rows)  # how many numbers
-        self.in_one_row = self.n == len(BASICS) and not wanted.hist_sample  # can `LargeRows` measure all of them?
-
-    def into(self, place: Place, row: Tensor, shape: torch.Size):
-        "Write the numbers of a row into its column; those of a sample that has a stack come at the end of the step."
-        size = self.hist_sample
-        if not size or len(row) <= size:
-            place.column.copy_(self.column(row))
-            return
-        basics = len(BASICS)
-        place.column[:basics].copy_(self.column(row, basics))
-        sample = row[::stride_for(len(row), size)]
-        place.full = place.sample is not None and place.shape == shape
-        if place.full: place.sample.copy_(sample)
-        else: place.column[basics:].copy_(self.column(sample)[basics:])
-
-    def column(self, row: Tensor, n: int | None = None) -> Tensor:
-        "The numbers of a row as one column: all of them, or the first `n`, which are `BASICS`."
-        x = row[None].contiguous()
-        if not x.is_cpu or not len(row):
-            return measured(x) if n else measured(x, self.counts, self.with_hist)
-        out = torch.empty(n or self.n, 1)
-        work = self.scratch.like(x)
-        measure(x, out, work, RowSizes([len(row)], work))
-        return out
-
-    def in_compiled_code(self, x: Tensor) -> Tensor: # One column
-        "The same for a tensor of any shape, in calls that the compiler fuses with the code around them."
-        if self.is_thin and x.numel() > THIN_FROM: return thinly_measured(x, self.counts, self.with_hist)
-        x = torch.atleast_1d(x.float())[None]  # in its own shape: flattening may mean copying
-        if not self.hist_sample or x.numel() <= self.hist_sample: return measured(x, self.counts, self.with_hist)
-        stride = stride_for(x.numel(), self.hist_sample)
-        sample = x.reshape(1, -1)[:, ::stride]
-        of_sample = measured(sample, self.counts, self.with_hist)
-        return torch.cat([measured(x), of_sample[len(BASICS):]])
-
-# %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #b5e1c0a4
-class GradientScale:
-    "The factor of gradients. Copies and sums are multiplied by it, so that a large gradient is not copied for it."
-    def __init__(
-        self,
-        scaler: torch.amp.GradScaler | None = None, # Its scale is divided out
-        share: float = 1., # Where data parallel training divides the sum of all gradients, it is divided by this
-    ):
-        self.scaler, self.share = scaler, share
-        self.now = share  # in a pipeline, less for each microbatch
-
-    def factor(self) -> float | Tensor | None:
-        scaler = self.scaler
-        if scaler is not None and scaler._scale is not None: return self.now/scaler._scale
-        return None if self.now == 1 else self.now
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #8304733e
 class MeterGroup(SwitchedGroup):
@@ -313,11 +252,13 @@ class MeterGroup(SwitchedGroup):
             return
         row = in_a_row(x)
         in_few_calls = row.is_cpu and len(row) and self.measuring.in_one_row
-        is_large = in_few_calls and len(row) > SMALL["cpu"]
+        stacks = self.step.stacks
+        is_thin = stacks.is_thin and len(row) > stacks.thin_from(row.device)
+        is_large = in_few_calls and not is_thin and len(row) > stacks.limit(row.device)
         if in_few_calls: self.step.large.measure(place, row, factor)
         else: self.measuring.into(place, row if factor is None else row*factor, x.shape)
         if is_new:
-            place.expect(x, is_large and not self.measuring.wanted.is_thin and self.samples is None)
+            place.expect(x, is_large)
         if self.samples is not None and place.call == 0: self.samples.see(place.index, x)
 
     def measure_thinly(self, place: Place, x: Tensor):
@@ -335,6 +276,7 @@ class MeterGroup(SwitchedGroup):
         if self.parts is not None and is_dtensor(x): x = x.to_local()
         if x.is_complex(): x = x.abs()
         if self.samples is not None and x.dim() and x.numel(): self.samples.trace(meter, x)
+        meter.unseen = self.measuring.unseen(x)
         column = self.measuring.in_compiled_code(x)
         meter.own.copy_(merged(stacked([meter.own, column])))
 
@@ -376,7 +318,7 @@ class MeterGroup(SwitchedGroup):
         new, self.new_places = self.new_places, False
         if new: self.step.stacks.make(self.places, self.device, len(self.hooks))
         if self.samples is not None: self._gather()
-        traced = torch.cat([h.own for h in self.hooks], 1) if self.traced else None
+        traced = self.measuring.traced(self.hooks) if self.traced else None
         taken = self.step.take(max(h.n_calls for h in self.hooks), traced)
         if self.traced: self._forget_traced()
         for h in self.hooks:

@@ -15,6 +15,7 @@ from ...hooks.select import first_few, named_layers, unwrap
 from .run_facts import facts_of_layers
 from ..records.attention_history import AttentionHistory
 from ..records.history import History
+from ..records.recorded import silence_of
 
 # %% ../../../nbs/lib/stats/measure/resuming.ipynb #699d4bce
 class Earlier:
@@ -28,8 +29,9 @@ class Earlier:
             raise ValueError("this is the record of all processes together, and none of them can go on with it: resume "
                              "in each process what that process has recorded")
         self.histories, self.log, self.attention = stats.histories, stats.log, stats.attention
-        self.facts, self.process = stats.facts, stats.process
-        self.step = stats.next_step if step is None else step
+        self.facts, self.process, self.silence = stats.facts, stats.process, silence_of(stats)
+        self.ended = stats.next_step
+        self.step = self.ended if step is None else step
 
     def layers_in(
         self,
@@ -82,6 +84,10 @@ class Earlier:
         session: Any, # The `Session` that records now
     ) -> tuple[dict[str, History], AttentionHistory | None]: # The records to which the next steps are added
         "Have a session go on with the records."
+        for kind, history in self.histories.items():
+            samples = getattr(session.meters.get(kind), "samples", None)
+            n_again = sum(step >= self.step for step in history.steps)
+            if samples is not None and self.silence is not None: samples.go_on(*self.silence, n_again)
         for series in (*self.histories.values(), self.log, self.attention):
             if series is not None: series.go_on(self.step)
         for kind, history in self.histories.items():
@@ -92,13 +98,14 @@ class Earlier:
         if attention is not None and self.attention is not None:
             self.attention.parts = attention.parts
             attention = self.attention
-        session.first_step = self.step
+        session.first_step = session.step = self.step
         session.schedule.ended = -(-self.step//(session.wanted.every or 1))  # of the steps before, those that were due
         return self.histories, attention
 
     def facts_before(self) -> dict[str, Any]:
         "The facts of the run so far, without the inputs and outputs of steps that are made again."
         found = dict(self.facts)
+        found["resumed"] = [*found.get("resumed", ()), {"step": self.step, "ended": self.ended}]
         for what in {"inputs", "outputs"} & found.keys():
             found[what] = [row for row in found[what] if row["step"] < self.step]
         return found

@@ -16,7 +16,7 @@ from ...hooks.copies import is_wrapper, stands_for_many
 from ...hooks.layer_hook import LayerHook
 from ...hooks.select import unwrap
 from ..records.moments import numbers_on, stacked
-from ..records.statistics import SAMPLE_ROWS
+from ..records.statistics import MOST_UNITS, SAMPLE_ROWS
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #1e36a680
 CHANNELS = (
@@ -66,8 +66,8 @@ def kind_of_numbers(m: nn.Module) -> tuple: # `ends`, `is_sure` and `whole_rows`
     return (-.98, .98), False, -1
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #bf7d4c33
-MOST = 16, 4, 32  # samples, positions and units of each output
-TRACED = 16*4*32 + 3  # numbers that compiled code notes: a part, and the three of `probabilities_in`
+MOST = 16, 4, MOST_UNITS  # samples, positions and units of each output
+TRACED = math.prod(MOST) + 3  # numbers that compiled code notes: a part, and the three of `probabilities_in`
 
 
 def part_of(
@@ -253,6 +253,18 @@ class Samples:
         self.room = None
         self.factors = None
         self.fitted = False  # is the room as large as the parts are?
+        self.silent = torch.zeros(len(layouts), 0)  # for how many steps each unit has been so
+
+    @property
+    def silence(self) -> tuple[Tensor, list[int]]: # The second: in how many steps each layer was looked at
+        "For how many steps each unit has been silent, so that a run that is resumed can go on with it."
+        nothing = MOST_UNITS - self.silent.shape[1]
+        return nn.functional.pad(self.silent, (0, nothing), value=math.inf), [slot.seen for slot in self.slots]
+
+    def go_on(self, silent: Tensor, seen: list[int], n_again: int):
+        "Go on with what was known, without the last `n_again` steps: a unit that was not silent in them is not dead."
+        self.silent = (silent - n_again).clamp(min=0)
+        for slot, n in zip(self.slots, seen): slot.seen = max(n - n_again, 0)
 
     def see(self, index: int, x: Tensor):
         "Keep a part of what layer number `index` has returned, if it is its first call in this step."
@@ -313,7 +325,7 @@ class Samples:
             slot.dims = 0, 0, 0
 
     def _begin(self):
-        self.silent = torch.zeros(len(self.slots), 0, device=self.device)  # for how many steps each unit has been so
+        self.silent = self.silent.to(self.device)
         self.rows = torch.full((3, len(self.slots)), torch.nan, device=self.device)
 
     def trace(self, meter: LayerHook, x: Tensor):

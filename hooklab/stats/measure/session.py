@@ -17,7 +17,8 @@ from ...hooks.distributed import averaged_over, parts_for, place_of
 from ...hooks.select import unwrap
 from .attention_meter import AttentionMeter, can_be_metered
 from .loop_watch import LoopWatch
-from .meter_groups import GradientScale, Measuring, MeterGroup
+from .measuring import GradientScale, Measuring
+from .meter_groups import MeterGroup
 from .own_hook import HookHistory, OwnHookGroup
 from .other_steps import begin
 from .run_facts import facts_of_layers, torch_optimizer
@@ -162,7 +163,7 @@ class Session:
         self.scheduled = due and self.schedule.measures
         measures = self.scheduled and records.history.wants_next
         for meters in self.meters.values(): meters.switch(measures)
-        if self.weights: self.weights.switch(measures)
+        if self.weights: self.weights.switch(measures, self.step)
         if self.steps: self.steps.measure_each(measures or self.schedule.ended < 2)
         if self.heads: self.heads.measures = measures
 
@@ -272,7 +273,7 @@ def of_weights(session: Session) -> Tensor: # As the rows of `UPDATE_ROWS`
     "How far each parameter was moved, how long it was, and the norms of its gradient."
     moves = session.weights.take()
     norms = session.steps.rows(session.weights.params)
-    return torch.cat([moves, norms.to(moves.device)])
+    return torch.cat([moves[:2], norms.to(moves.device), moves[2:]])
 
 # %% ../../../nbs/lib/stats/measure/session.ipynb #991c7df1
 def new_records(session: Session) -> tuple[dict[str, History], AttentionHistory | None]: # By kind; and of attention

@@ -15,7 +15,7 @@ from torch import Tensor
 from .quick_batch import QuickBatch
 from .turns import Wanted
 from ..records.moments import NEAR, Batch, Scratch, measured, merged, of_all
-from ..records.statistics import BASICS
+from ..records.statistics import BASICS, THIN_FROM
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #c9de50b0
 class Place:
@@ -68,12 +68,13 @@ class Stack:
             torch._foreach_copy_(targets, sources)
         found = self.batch.measured(self.page) if self.pages else self.batch.measured()
         where = self.where
-        if self.sums is not None: self.sums.correct(found)
-        found = found[self.first:]
+        rows = table[self.first:]
+        if self.sums is None: found = found[self.first:]
+        else: rows, found = table, self.sums.corrected(found)
         if len(full) < len(self.places):  # the others are from an earlier step
             found = found[:, full]
             where = where[full]
-        table[self.first:self.first + len(found)].index_copy_(1, where, found)
+        rows[:len(found)].index_copy_(1, where, found)
 
     def give_pages(self, n: int):
         "Have a `QuickBatch` with room for `n` steps take the tensors as they come."
@@ -97,13 +98,12 @@ class Stack:
     def measure_pages(self, tables: Tensor, first: int):
         "Write the numbers of the pages that wait into the tables, one for each page."
         found = self.batch.measured_pages(first, len(tables))
-        tables.index_copy_(2, self.where, found)
+        tables[:, :len(BASICS)].index_copy_(2, self.where, found)
         for page in range(first, first + len(tables)):
             columns = self.idle.pop(page, None)
             if columns: tables[page - first][:, columns] = 0
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #e6334bd0
-THIN_FROM = 16_384  # numbers: a tensor that has more is measured by a sample
 BLOCKS = 512  # blocks in a sample
 BLOCK = 16  # numbers in a block
 
@@ -162,15 +162,17 @@ class Sums:
         n = [place.shape.numel() for place in stack.places]
         device = stack.where.device
         self.n = torch.tensor(n, dtype=torch.float32).to(device)
+        self.unseen = (self.n - BLOCKS*BLOCK)[None]
         self.sums = torch.zeros(len(n), device=device)
         for i, place in enumerate(stack.places):
             place.thin = Thin(place.shape, self.sums[i], stack.batch.tensors[i])
 
-    def correct(self, found: Tensor):
-        "Turn the numbers of samples into those of whole tensors, with their exact means."
-        found.copy_(of_all(found, self.n/(BLOCKS*BLOCK)))
+    def corrected(self, found: Tensor) -> Tensor: # And how many numbers only the mean is of
+        "The numbers of whole tensors, with their exact means, from those of samples."
+        found = torch.cat([of_all(found, self.n/(BLOCKS*BLOCK)), self.unseen])
         found[0] = self.n
         found[1] = self.sums/self.n
+        return found
 
 
 def thin_stack(places: list[Place], **options) -> Stack:
@@ -200,6 +202,10 @@ class Stacks:
     def limit(self, device: torch.device) -> int:
         "The most numbers of a tensor that is copied as a whole."
         return THIN_FROM if self.is_thin else SMALL.get(device.type, SMALL_ELSEWHERE)
+
+    def thin_from(self, device: torch.device) -> int:
+        "The most numbers of a tensor that is measured as a whole, if samples are enough of others."
+        return SMALL["cpu"] if device.type == "cpu" and self.wanted.can_wait else THIN_FROM
 
     def is_small(self, x: Tensor) -> bool:
         return 0 < x.numel() <= self.limit(x.device) and not x.is_complex()
@@ -234,7 +240,8 @@ class Stacks:
         rows = [place for place in real if 0 < place.shape.numel() <= limit]
         if rows: self.add_whole(rows, device)
         if self.is_thin:
-            large = [p for p in real if p.shape.numel() > limit and is_dense(p.shape, p.strides)]
+            thin = self.thin_from(device)
+            large = [p for p in real if p.shape.numel() > thin and is_dense(p.shape, p.strides)]
             if large:
                 self.stacks.append(thin_stack(large, device=device, **self.counted))
         if sample:
@@ -295,7 +302,7 @@ class Stacks:
     def measured(self, n: int) -> list[Tensor]:
         "The tables of the next pages."
         if not n: return []
-        tables = torch.zeros(n, len(BASICS), self.n_columns)
+        tables = torch.zeros(n, len(self.wanted.rows), self.n_columns)
         for stack in self.stacks:
             if stack.pages: stack.measure_pages(tables, self.first)
         self.first += n
@@ -303,19 +310,12 @@ class Stacks:
         return list(tables)
 
 # %% ../../../nbs/lib/stats/measure/stacks.ipynb #5b0e9a14
-PIECE = 4096  # numbers: the squares of so few are added without losing digits
+PIECE = 65_536  # numbers: the squares of so many are added without losing digits
 
 
 def sum_of_squares(x: Tensor) -> float:
     "The sum of the squares of the numbers in a row."
-    n = len(x) - len(x) % PIECE
-    lengths = []
-    if n:
-        pieces = x[:n].view(-1, PIECE)
-        lengths = torch.linalg.vector_norm(pieces, dim=1).tolist()
-    if n < len(x):
-        lengths.append(torch.linalg.vector_norm(x[n:]).item())
-    return sum([length*length for length in lengths])
+    return sum([piece.dot(piece).item() for piece in x.split(PIECE)])
 
 
 def measured_row(
@@ -371,7 +371,7 @@ class StepTables:
         wanted: Wanted, # What is measured
         scratch: Scratch, # Memory to work in
     ):
-        self.n_rows = len(wanted.rows)
+        self.n_rows, self.n_measured = len(wanted.rows), wanted.measured
         self.tables = []
         self.carried = None
         self.large = LargeRows(scratch)
@@ -381,7 +381,7 @@ class StepTables:
         "Where the numbers of one call of layer number `index` go."
         if call == len(self.tables):
             self.tables.append(torch.zeros(self.n_rows, n_columns, device=device))
-        return self.tables[call][:, index:index + 1]
+        return self.tables[call][:self.n_measured, index:index + 1]
 
     def take(self, n_calls: int, traced: Tensor | None) -> Tensor | None: # A column for each layer
         "All numbers of this step, those of compiled code too; None if no layer has run. Then everything is zero."

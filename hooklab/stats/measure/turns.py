@@ -33,9 +33,13 @@ class Wanted:
         return cls(**{field.name: getattr(options, field.name) for field in fields(cls)})
 
     @property
+    def measured(self) -> int: # How many numbers are measured of each output, without those of samples
+        return len(row_names(self.counts, self.with_hist))
+
+    @property
     def rows(self) -> list[str]:
-        "The names of the numbers that are measured of each output, without those of samples."
-        return row_names(self.counts, self.with_hist)
+        "The names of what is kept of each output, without the numbers of samples."
+        return row_names(self.counts, self.with_hist, is_thin=self.is_thin)
 
     @property
     def is_thin(self) -> bool: return self.samples and not self.hist_sample # Is a sample of a large tensor enough?

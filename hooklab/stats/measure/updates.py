@@ -15,13 +15,20 @@ from torch import Tensor, nn
 from ...hooks.distributed import local_part, parts_for
 from ...hooks.select import unwrap
 from .run_facts import torch_optimizer
-from .stacks import BLOCK, BLOCKS, THIN_FROM, blocks_of, is_dense
+from .stacks import BLOCK, BLOCKS, blocks_of, is_dense
 from .step_end import StepSpan
 from ..records.moments import numbers_on
+from ..records.statistics import THIN_FROM
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #1a417dda
 def is_large(p: Tensor) -> bool:
     return p.numel() > THIN_FROM and is_dense(p.shape, p.stride())
+
+
+def doubt_of(blocks: Tensor) -> Tensor: # For each of several parameters; 1 if no block has moved
+    "The standard error of a length that is estimated from blocks, relative to it, or a little more."
+    squares = torch.linalg.vector_norm(blocks, dim=2).square_()
+    return torch.linalg.vector_norm(squares, dim=1).div_(squares.sum(1)).mul_(.5).nan_to_num_(1.)
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #1a417dd9
 class Moves:
@@ -32,7 +39,9 @@ class Moves:
         is_thin: bool = False, # Take the lengths of large parameters from a part of them
     ):
         self.optimizer, self.is_thin = torch_optimizer(optimizer), is_thin
-        self.number = 0  # of the step of the loop
+        self.number = 0  # of the step of the loop: two runs look at the same blocks
+        self.large = {}  # by place of a large parameter, its size
+        self.scales = None  # of lengths of blocks; which sizes they are for, and where those parameters are
         params = {}
         for group in self.optimizer.param_groups:
             params.update((id(p), p) for p in group["params"] if p.requires_grad)
@@ -47,6 +56,7 @@ class Moves:
 
     @torch.no_grad()
     def copy(self):
+        self.copied = False
         now = self._local()
         if not self.before:
             self.before = [torch.empty_like(p) for p in now]
@@ -57,8 +67,16 @@ class Moves:
         "The parameters; of a sharded one, the part on this process."
         found = [local_part(p) for p in self.params]
         if not self.is_thin: return found
-        self.scales = [(p.numel()/(BLOCKS*BLOCK))**.5 if is_large(p) else 1 for p in found]
-        return [self._blocks(p) if is_large(p) else p for p in found]
+        if not self.copied: self.large = {i: p.numel() for i, p in enumerate(found) if is_large(p)}
+        for i in self.large: found[i] = self._blocks(found[i])
+        return found
+
+    def _scales(self, device):
+        "What the lengths of blocks are multiplied by, and where they are."
+        if self.scales is None or self.scales[0] != self.large:
+            scales = [(self.large[i]/(BLOCKS*BLOCK))**.5 if i in self.large else 1. for i in range(len(self.params))]
+            self.scales = dict(self.large), numbers_on(device, scales), numbers_on(device, [*self.large])
+        return self.scales[1:]
 
     def _blocks(self, p):
         "Blocks of a large parameter, others in each step: of an embedding, few rows may move."
@@ -72,31 +90,34 @@ class Moves:
 
     @torch.no_grad()
     def compare(self):
-        self.copied = False
         data = torch.stack(torch._foreach_norm(self.before))
         torch._foreach_sub_(self.before, self._local())
+        self.copied = False
         update = torch.stack(torch._foreach_norm(self.before))
-        self.table = torch.stack([update, data]).float()
-        if self.is_thin:
-            self.table *= numbers_on(self.table.device, self.scales)
+        self.table = torch.stack([update, data, torch.zeros_like(data)]).float()
+        if not self.large: return
+        scales, where = self._scales(self.table.device)
+        self.table *= scales
+        self.table[2].index_copy_(0, where, doubt_of(torch.stack([self.before[i] for i in self.large]).float()))
 
     def take(self) -> Tensor:
-        "The lengths of the step and of the parameters before it; zeros if the optimizer was not called."
+        """The lengths of the step and of the parameters before it, and the doubt about them; zeros if the optimizer was
+        not called."""
         table, self.table = self.table, None
-        self.number += 1
         if table is not None: return table
         device = self.params[0].device if self.params else None
-        return torch.zeros(2, len(self.params), device=device)
+        return torch.zeros(3, len(self.params), device=device)
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #7d20b3a1
-def sum_of_moves(steps: list[tuple[Moves, int]]) -> Tensor: # The length of all, and that of the parameter before them
+def sum_of_moves(steps: list[tuple[Moves, int]]) -> Tensor: # As a column of `Moves.take`
     "How far one parameter was moved by several optimizers, one after the other."
     (first, column), *others = steps
     if not others: return first.table[:, column]
     moved = sum(moves.before[column] for moves, column in steps)  # now differences: before the step minus after it
-    scale = first.scales[column] if first.is_thin else 1
+    scale = first.scales[1][column] if column in first.large else 1
     length = moved.norm().float()*scale
-    return torch.stack([length, first.table[1, column]])
+    doubts = [moves.table[2, column] for moves, column in steps]
+    return torch.stack([length, first.table[1, column], torch.stack(doubts).amax()])
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #9a154f9d
 class Weights:
@@ -141,14 +162,14 @@ class Weights:
         others = [other for other in self.order if other is not moves]
         self.order = [*others, moves]
 
-    def switch(self, on: bool):
-        "Compare the parameters in the next step, or do not."
+    def switch(self, on: bool, step: int):
+        "Compare the parameters in the next step, which has this number, or do not."
         for moves in self.moves:
-            moves.on = on
+            moves.on, moves.number = on, step
             moves.copied = False
             moves.table = None  # of a step that became no row
 
-    def take(self) -> Tensor: # The length of the step and of the parameter before it, for each parameter
+    def take(self) -> Tensor: # A column for each parameter, as of `Moves.take`
         "The numbers of the step that ends here."
         for span in self.spans: span.forget()
         n_moved = sum(map(len, self.places))
@@ -168,7 +189,7 @@ class Weights:
             for column, i in enumerate(places):
                 found[i].append((moves, column))
         device = self.params[0].device
-        columns = [sum_of_moves(steps) if steps else torch.zeros(2) for steps in found.values()]
+        columns = [sum_of_moves(steps) if steps else torch.zeros(3) for steps in found.values()]
         return torch.stack([column.to(device) for column in columns], 1)
 
     def remove(self):

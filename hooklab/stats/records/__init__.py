@@ -9,6 +9,7 @@
     statistics         the table of all statistics of a layer
     moments            the numbers of one tensor, in few passes over it
     run_log            what the loop did in each step: loss, learning rate, mode, and optimizer steps
+    doubts             which numbers are estimates, and how far they may be off
     norm_table         the gradient norm of each parameter in one step
     spikes             steps in which the loss or the gradient norm jumps
     loss_history       how hard each loss pulled at each layer

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...hooks.distributed import TensorPart
 from ...hooks.names import printable
-from . import over_time, plots
+from . import doubts, over_time, plots
 from .statistics import BIN_ROWS, NOT_MEASURED, STATISTICS, Statistic
 
 # %% ../../../nbs/lib/stats/records/history.ipynb #c755dcf0
@@ -237,7 +237,8 @@ class History(KeptSteps):
     log = None # What the loop did; pictures mark its spikes
     turns = None # For this many steps all layers were measured, later a few at a time; `n` is 0 where nothing was
 
-    plot, dead_chart, plot_layer_stats = over_time.plot_over_time, over_time.dead_chart, over_time.plot_layer_stats
+    plot, dead_chart, doubt = over_time.plot_over_time, over_time.dead_chart, doubts.doubt
+    plot_layer_stats = over_time.plot_layer_stats
     color_dim, plot_hist, plot_flow, plot_all = plots.color_dim, plots.plot_hist, plots.plot_flow, plots.plot_all
 
     def __init__(
@@ -285,7 +286,7 @@ class History(KeptSteps):
     @property
     def whats(self) -> list[str]:
         "The names of the numbers that `stats` has for each layer."
-        return [name for name, one in STATISTICS.items() if name != "n" and one.row in self.rows]
+        return [name for name, one in STATISTICS.items() if name != "n" and one.row in self.rows and not one.is_doubt]
 
     def values(
         self,
@@ -346,12 +347,13 @@ class History(KeptSteps):
         return self.values("hist")[self.index(layer)].log1p()
 
     def table(self) -> list[dict[str, Any]]:
-        "A row for each layer and recorded step, for `pandas.DataFrame`."
-        found = []
-        for step, row in zip(self.steps, self.stats):
-            for name, given in zip(self.names, row):
+        "A row for each layer and recorded step, for `pandas.DataFrame`; `estimated` names what is not exact."
+        found, marks = [], {what: rough.T.tolist() for what, rough in doubts.estimated(self).items()}
+        for t, (step, row) in enumerate(zip(self.steps, self.stats)):
+            for i, (name, given) in enumerate(zip(self.names, row)):
                 given.pop("hist", None)
-                found.append({"step": step, "layer": name} | given)
+                rough = " ".join(what for what in marks if marks[what][t][i])
+                found.append({"step": step, "layer": name} | given | {"estimated": rough})
         return found
 
     @property

@@ -15,6 +15,7 @@ import numpy as np
 from hooklab.drawing import (
     ALARM, MOST_LINES, PLAIN, axes_for, for_picture, height_for, image_over_time, in_percent, ink, label_ends,
     line_colours, name_ticks, say_instead, shortened, size_in_inches, thinned)
+from hooklab.stats.records import doubts
 from hooklab.stats.records.statistics import STATISTICS, Statistic
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #c0c99ab2
@@ -32,8 +33,8 @@ def about(history: Any, what: str) -> Statistic:
 
 def label_of(history: Any, what: str) -> str:
     "A number in words, as it is written beside an axis."
-    label = about(history, what).label
-    return label.replace("{}", NOUNS[history.kind])
+    label = about(history, what).label.replace("{}", NOUNS[history.kind])
+    return label + doubts.mark_of(history, what)
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #a16735be
 def held(values: np.ndarray, measured: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6f0a1f03
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from hooklab.stats.records.history import History, WeightHistory
 from hooklab.stats.records.loss_history import losses_from
 from hooklab.stats.records.recorded import NO_STEPS, Records
 from hooklab.stats.records.run_log import LOGGED_EARLIER, RunLog, as_logged
-from hooklab.stats.records.statistics import HEAD_ROWS, UPDATE_ROWS, completed, is_known
+from hooklab.stats.records.statistics import (
+    HEAD_ROWS, MOST_UNITS, SAMPLE_ROWS, THIN_FROM, UPDATE_ROWS, completed, is_known)
 from hooklab.stats.records.together import merge_here
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6d9b03fe
@@ -116,7 +118,8 @@ FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optim
                 "shapes?": {str: [SIZE]}, "schedules?": {str: SCHEDULE}, "copies?": {str: COPY}, "modes?": MODES,
                 "other_steps?": OTHERS, "watched?": WATCHED, "thrown_away?": SIZE,
                 "passes?": PASSES, "kept?": {str: WEIGHTS_KEPT}, "counters?": {str: {"dtype": str, "value": NUMBER}},
-                "begun?": BEGUN, "loss_leads?": OneOf(bool, None)}
+                "begun?": BEGUN, "loss_leads?": OneOf(bool, None),
+                "resumed?": [{"step": SIZE, "ended": SIZE}]}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}
 LOSSES = {"names": [str], "losses": [str], "steps": STEPS, "place": PLACE, "without_graph": [str],
@@ -125,7 +128,7 @@ RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, 
             "run?": FACTS_OF_RUN, "log_steps?": STEPS, "log_names?": [str],
             "process?": OneOf((SIZE, SIZE, {str: int}), None),
             "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "losses?": LOSSES,
-            "log_place?": PLACE,
+            "log_place?": PLACE, "looked?": [SIZE],
             "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None), "others?": {str: [finding_kind]}}
 RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
                "statistics that ActivationStats has saved", "record it again, or take another copy",
@@ -152,9 +155,9 @@ def check_numbers(file: TensorFile, histories: dict[str, History], log: RunLog |
             raise file.damaged(f"{name!r} of the loop is no count")
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6f0a1f06
-def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
-    "A history from a file."
-    rows = completed(facts["rows"])
+def history_from(kind: str, facts: dict[str, Any], tables: Tensor, is_thin: bool) -> History:
+    "A history from a file. `is_thin`: samples of large tensors were enough."
+    rows = completed(facts["rows"], is_thin)
     history = (WeightHistory if kind == "updates" else History)(facts["names"], rows)
     history.kind, history.turns = kind, facts.get("turns")
     history.trainable, history.followed = facts.get("trainable"), facts.get("followed", {})
@@ -166,6 +169,27 @@ def history_from(kind: str, facts: dict[str, Any], tables: Tensor) -> History:
         tables[:, there] = recorded
     history.fill(facts["steps"], tables, facts.get("place"))
     return history
+
+# %% ../../../nbs/lib/stats/records/reading.ipynb #6f0a1f11
+def is_thin(about: dict[str, Any]) -> bool:
+    "Was a sample of a large tensor enough? The file of an earlier version does not say of which tensors."
+    of_layers = (facts["rows"] for kind, facts in about["facts"].items() if kind != "updates")
+    return about["hist_sample"] is None and any(SAMPLE_ROWS[0] in rows for rows in of_layers)
+
+
+def where_exact(histories: dict[str, History], about: dict[str, Any]):
+    "In the file of an earlier version, what is small is known to be exact, and all where no samples were wanted."
+    sizes = {name: of["n"] for name, of in (about.get("run") or {}).get("parameters", {}).items()}
+    for kind, history in histories.items():
+        row = "doubt" if kind == "updates" else "unseen"
+        if row not in history.rows: continue
+        tables = history.tables()
+        unknown = tables[:, history.rows.index(row)]
+        size = tables[:, 0]
+        if kind == "updates": size = torch.tensor([sizes.get(name, math.inf) for name in history.names])
+        small = (size <= THIN_FROM) | torch.tensor(not is_thin(about))
+        tables[:, history.rows.index(row)] = torch.where(unknown.isnan() & small, 0, unknown)
+        history.fill(history.steps, tables, history.place)
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #a77e0f01
 def attention_from(
@@ -213,7 +237,8 @@ def read_file(
     for kind, facts in about["facts"].items():
         shape = len(facts["steps"]), len(facts["rows"]), len(facts["names"])
         tables = file.tensor(kind, shape, *floats)
-        histories[kind] = history_from(kind, facts, tables)
+        histories[kind] = history_from(kind, facts, tables, is_thin(about))
+    where_exact(histories, about)
     steps, heads = about.get("log_steps"), about.get("attention")
     if steps:
         log = RunLog()
@@ -234,5 +259,8 @@ def read_file(
     recorded = [history.steps[-1] + 1 for history in histories.values() if history.steps]
     found._next_step = about.get("next_step") or max(recorded, default=0)
     found.others = about.get("others", {})
+    if "looked" in about:
+        looked = about["looked"]
+        found._silence = file.tensor("silent", (len(looked), MOST_UNITS), *floats), looked
     found.name_process()
     return found

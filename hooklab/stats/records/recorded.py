@@ -16,6 +16,7 @@ from torch import Tensor
 from ...hooks.names import class_name, printable
 from ...hooks.tensor_files import write_tensors
 from .attention_history import AttentionHistory
+from .doubts import missing_in
 from .history import NO_NUMBERS, History, WeightHistory
 from .norm_table import NormTable, norm_table
 from .plots import overview
@@ -45,6 +46,7 @@ class Recorded(OneOfSeveral):
     attention: AttentionHistory | None = None # What attention heads did
     losses: LossHistory | None = None # How each loss pulled at each layer, if `compare_losses` ran beside it
     _facts = None # Metadata of the run, without its time series, or a function that returns it
+    _silence = None # For how many steps units have been silent, once nothing is recorded any more
     earlier_facts = None # Of the part of the run that was recorded before, if this goes on with it
     _next_step = 0 # Once nothing is recorded any more
     others: dict[str, list[dict[str, Any]]] = {} # Findings of other tools about this run, as plain values
@@ -85,6 +87,8 @@ class Recorded(OneOfSeveral):
     @property
     def next_step(self) -> int: return self.session.step if self.session else self._next_step # Number of the next step
 
+    missing = property(missing_in) # What it lacks because its run was resumed, and why
+
     @property
     def steps(self) -> list[int]:
         "The step number of each row."
@@ -121,7 +125,7 @@ class Recorded(OneOfSeveral):
                           "to step(loss), or the optimizer to stats.on(model, optimizer=optimizer).")
 
     def table(self) -> list[dict[str, Any]]:
-        "A row for each layer and recorded step, for `pandas.DataFrame`."
+        "A row for each layer and recorded step, for `pandas.DataFrame`; `estimated` names what is not exact."
         found = []
         for kind, history in self.histories.items():
             for row in history.table():
@@ -153,7 +157,7 @@ class Recorded(OneOfSeveral):
     ):
         "Write every series to TensorBoard as scalars."
         for row in self.table():
-            for what in row.keys() - {"kind", "step", "layer"}:
+            for what in row.keys() - {"kind", "step", "layer", "estimated"}:
                 writer.add_scalar(f"{row['kind']}/{row['layer']}/{what}", row[what], row["step"])
 
     def _why_unrecorded(self) -> str:
@@ -173,7 +177,7 @@ class Recorded(OneOfSeveral):
         found = Records(histories, self.hist_sample, self.scaled, why, log, facts, attention)
         found.losses = self.losses and self.losses.snapshot()
         found.process, found.stage, found.combined = self.process, self.stage, self.combined
-        found.every, found._next_step = self.every, self.next_step
+        found.every, found._next_step, found._silence = self.every, self.next_step, silence_of(self)
         found.others = {tool: [*rows] for tool, rows in self.others.items()}
         return found
 
@@ -200,6 +204,10 @@ class Recorded(OneOfSeveral):
             kept = ("steps", "heads", "sample", "parts", "place")
             about["attention"] = {what: getattr(self.attention, what) for what in kept}
             tables["attention"] = self.attention.tables()
+        silence = silence_of(self)
+        if silence:
+            silent, about["looked"] = silence
+            tables["silent"] = silent.cpu().contiguous()
         if self.losses:
             about["losses"] = self.losses.about
             tables |= self.losses.tensors()
@@ -211,6 +219,13 @@ class Recorded(OneOfSeveral):
         return f"{class_name(self)}: {self.history!r}{self.from_where}{recording}"
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #fe6ae232
+def silence_of(stats: Recorded) -> tuple[Tensor, list[int]] | None:
+    "For how many measured steps each unit has been silent, and in how many each layer was looked at, to go on with."
+    meters = stats.session.meters.get(stats.history.kind) if stats.session else None
+    samples = getattr(meters, "samples", None)
+    return stats._silence if samples is None else samples.silence
+
+
 def facts_of(history: History) -> dict[str, Any]:
     "The metadata that a file must contain about the tensor of a history."
     kept = ("names", "rows", "steps", "trainable", "followed", "turns", "parts", "place")
@@ -224,7 +239,7 @@ MOST_LOOKS = 240  # at inputs, and at outputs: a run may be resumed many times
 def facts_of_both(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
     "The facts of a run that was resumed: those from before, and those from now."
     if not earlier: return now
-    found = dict(now)
+    found = dict(now) | {"resumed": earlier.get("resumed", [])}
     for what in {"inputs", "outputs"} & (earlier.keys() | now.keys()):
         found[what] = [*earlier.get(what, ()), *now.get(what, ())]
         while len(found[what]) > MOST_LOOKS:

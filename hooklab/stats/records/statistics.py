@@ -15,6 +15,8 @@ from torch import Tensor
 
 # %% ../../../nbs/lib/stats/records/statistics.ipynb #51a70006
 NOT_MEASURED = -1.  # in place of a length
+MOST_UNITS = 32  # of an output in its sample
+THIN_FROM = 16_384  # numbers: a tensor that has more may be measured by a sample
 
 
 def as_kept(x: Tensor, n: Tensor) -> Tensor: return x
@@ -50,6 +52,8 @@ class Statistic:
     joined: str = "sum" # How rows of the same layer become one: by `sum`, `max`, or `moments`; of heads by `mean` too
     is_judged: bool = False # Does a diagnosis ask for it?
     is_later: bool = False # Do records of earlier versions lack it?
+    doubt: str = "" # The row that says how exact it is: 0 where it is exact, NaN where that is unknown
+    is_doubt: bool = False # Is it such a row?
 
     @property
     def row(self) -> str: return self.kept_as or self.name # The name of its row in a table
@@ -61,7 +65,7 @@ def by_name(*statistics: Statistic) -> dict[str, Statistic]:
 
 def of_counts(name: str, label: str, is_judged: bool = False) -> Statistic:
     "A share of the numbers that were counted."
-    return Statistic(name, label, "counts", "share", of="counted", is_judged=is_judged)
+    return Statistic(name, label, "counts", "share", of="counted", is_judged=is_judged, doubt="unseen")
 
 
 def of_samples(name: str, label: str, axis: str = "share", is_judged: bool = True) -> Statistic:
@@ -73,8 +77,9 @@ STATISTICS = by_name(
     Statistic("n", "numbers in the {}", read=as_kept, is_judged=True),
     Statistic("mean", "mean of the {}", axis="centred", read=if_any, joined="moments", is_judged=True),
     Statistic("std", "standard deviation of the {}", axis="log", kept_as="m2", read=deviation, joined="moments",
-              is_judged=True),
-    Statistic("near_zero", "fraction of numbers ≤ 0.05", axis="share", is_judged=True),
+              is_judged=True, doubt="unseen"),
+    Statistic("near_zero", "fraction of numbers ≤ 0.05", axis="share", is_judged=True, doubt="unseen"),
+    Statistic("unseen", "numbers of the {} that only its mean is of", "doubts", is_doubt=True),
 
     of_counts("nan", "fraction of NaN"),
     of_counts("inf", "fraction of Inf"),
@@ -94,13 +99,18 @@ STATISTICS = by_name(
     of_samples("peaked", "fraction of probabilities above 0.99"),
     of_samples("even", "fraction of even probabilities"),
 
-    Statistic("ratio", "length of update / length of parameter", "updates", "log", "update", ratio, "data"),
-    Statistic("update", "length of the update", "updates", "log", read=length, of="update", joined="length"),
-    Statistic("data", "length of the parameter", "updates", "log", read=length, of="update", joined="length"),
+    Statistic("ratio", "length of update / length of parameter", "updates", "log", "update", ratio, "data",
+              doubt="doubt"),
+    Statistic("update", "length of the update", "updates", "log", read=length, of="update", joined="length",
+              doubt="doubt"),
+    Statistic("data", "length of the parameter", "updates", "log", read=length, of="update", joined="length",
+              doubt="doubt"),
     Statistic("grad_norm", "norm of the gradient", "updates", "log", read=length, of="grad_norm", joined="length",
               is_later=True),
     Statistic("grad_norm_unclipped", "norm of the gradient before clipping", "updates", "log", read=length,
-              of="grad_norm_unclipped", joined="length", is_later=True))
+              of="grad_norm_unclipped", joined="length", is_later=True),
+    Statistic("doubt", "standard error of the length of the update, relative to it", "updates", "log",
+              joined="length", is_later=True, is_doubt=True))
 
 HEAD_ROWS = by_name(
     Statistic("entropy", "how widely a head looks: 0 nats is one key, `possible` all alike", "heads", joined="mean"),
@@ -120,32 +130,33 @@ def rows_of(group: str) -> list[str]:
     return list(dict.fromkeys(one.row for one in STATISTICS.values() if one.group == group))
 
 
-BASICS, COUNTS, SAMPLE_ROWS, UPDATE_ROWS = map(rows_of, ("basics", "counts", "samples", "updates"))
+BASICS, COUNTS, DOUBTS, SAMPLE_ROWS, UPDATE_ROWS = map(rows_of, ("basics", "counts", "doubts", "samples", "updates"))
 LARGEST = {one.row for one in STATISTICS.values() if one.joined == "max"}
 LARGEST_ROWS = [i for i, row in enumerate([*BASICS, *COUNTS]) if row in LARGEST]
 JUDGED = [one for one in STATISTICS.values() if one.is_judged]
 
 
-def row_names(with_counts: bool, with_hist: bool, with_samples: bool = False) -> list[str]:
+def row_names(with_counts: bool, with_hist: bool, with_samples: bool = False, is_thin: bool = False) -> list[str]:
     "The names of the numbers in a column."
     names = [*BASICS]
     if with_counts or with_hist: names += COUNTS
     if with_hist: names += BIN_ROWS
+    if is_thin: names += DOUBTS
     if with_samples: names += SAMPLE_ROWS
     return names
 
 
-WHOLE = [UPDATE_ROWS, *starmap(row_names, product((False, True), repeat=3))]  # the rows that a table can have
+WHOLE = [UPDATE_ROWS, *starmap(row_names, product((False, True), repeat=4))]  # the rows that a table can have
 
 
-def completed(rows: list[str]) -> list[str]:
+def completed(rows: list[str], is_thin: bool = False) -> list[str]:
     "These rows, and those that this version records together with them and earlier ones did not."
     groups = {one.group for one in STATISTICS.values() if one.row in rows}
-    there = {*rows}
+    there = {*rows, *(DOUBTS if is_thin and "n" in rows else ())}
     for one in STATISTICS.values():
         if one.is_later and one.group in groups:
             there.add(one.row)
-    in_order = [*BASICS, *COUNTS, *BIN_ROWS, *SAMPLE_ROWS, *UPDATE_ROWS]
+    in_order = [*BASICS, *COUNTS, *BIN_ROWS, *DOUBTS, *SAMPLE_ROWS, *UPDATE_ROWS]
     return [row for row in in_order if row in there]
 
 

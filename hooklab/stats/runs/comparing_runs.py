@@ -21,9 +21,9 @@ from ..diagnosing.evidence import in_digits
 from ..measure.own_hook import HookHistory
 from ..records.reading import read_records
 from ..records.recorded import Recorded
-from .run_differences import Differences, differences
+from .run_differences import Differences, differences, equal_inputs
 from .run_noise import EXACT, Noise, Spread, finite, noise_of, typical
-from .run_verdict import RunRow, cause_of, rows_of, rows_without_partner
+from .run_verdict import RunRow, beyond_rounding, cause_of, rows_of, rows_without_partner
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #4bc0ee91
 VISIBLE = .01  # where rounding is larger, small faults are not seen
@@ -48,7 +48,8 @@ def cells_of(row: RunRow) -> list[str]:
     step = "" if row.step is None else f"{row.step}"
     numbers = ["", "", "", ""]
     if not row.kind.startswith("only in"):
-        numbers = [exactly(row.a), exactly(row.b), short_text(row.error), short_text(row.noise)]
+        sign = "≈" if row.estimated else ""
+        numbers = [sign + exactly(row.a), sign + exactly(row.b), short_text(row.error), short_text(row.noise)]
     return [step, row.what, row.layer, row.number, *numbers, row.kind]
 
 
@@ -70,8 +71,10 @@ class RunComparison:
         found: dict[str, Differences], # The differences, by what was compared
         noise: Noise, # How much the runs may differ
         alone: list[RunRow], # Rows about layers without a partner
+        inputs: dict[int, bool], # By step, whether inputs were the same, as far as both runs looked
+        odd: str = "", # What rounding does not explain, if they part nowhere
     ):
-        self.found, self.noise = found, noise
+        self.found, self.noise, self.inputs, self._odd = found, noise, inputs, odd
         self.steps = noise.steps # The steps that were compared
         self._first = noise.first()
         rows = rows_of(found, noise, self._first)
@@ -115,7 +118,7 @@ class RunComparison:
     @property
     def _said(self) -> str:  # with the true names
         answer = self._agreement() if self.same else self._parting()
-        return " ".join([answer, *self._partners(), *self._blind()])
+        return " ".join([answer, *self._partners(), *self._unlike(), *self._blind()])
 
     def _agreement(self):
         layers = {row.layer for row in self.rows if not row.kind.startswith("only in")}
@@ -125,8 +128,11 @@ class RunComparison:
         differs = any(d.error.any() for d in self.found.values())
         if not differs: return f"They are equal bit by bit {of}."
         what, drift = self._drift()
-        return (f"They began equal, and differ by no more than rounding {of}: by {in_digits(drift[0])} in step "
-                f"{self.steps[0]} and {in_digits(drift[-1])} in step {self.steps[-1]} in the middle layer's {what}.")
+        size = (f"{of}: by {in_digits(drift[0])} in step {self.steps[0]} and {in_digits(drift[-1])} in step "
+                f"{self.steps[-1]} in the middle layer's {what}.")
+        if not self._odd: return f"They began equal, and differ by no more than rounding {size}"
+        return (f"They began equal, and differ by less than noise may be {size} But {self._odd}, so it cannot be told "
+                "whether they differ by more than rounding: give others=[…], runs that are known to be the same.")
 
     def _drift(self):
         what = "output" if "output" in self.found else next(iter(self.found))
@@ -146,10 +152,11 @@ class RunComparison:
         layer = f"layer {row.layer}" if row.layer else "the model"
         size = ""
         if row.number != "count":
-            size = (f": {row.number} {exactly(row.a)} against {exactly(row.b)}, "
+            sign = "≈ " if row.estimated else ""
+            size = (f": {row.number} {sign}{exactly(row.a)} against {sign}{exactly(row.b)}, "
                     f"an error of {short_text(row.error)} where noise explains {short_text(row.noise)}")
         also = f" (and {len(where) - 1} more)" if len(where) > 1 else ""
-        cause = cause_of(row, self.found, where, t)
+        cause = cause_of(row, self.found, where, t, self.inputs)
         return f"{began} {at} in the {row.what} of {layer}{also}{size}. {cause}"
 
     def _partners(self):
@@ -161,6 +168,14 @@ class RunComparison:
                 names = [".".join(filter(None, (row.layer, row.number))) for row in rows]
                 if names:
                     yield f"Only {run} has {noun} {first_few(names, 3)}."
+
+    def _unlike(self):
+        unlike = {what: d.unlike.any(1) for what, d in self.found.items() if d.unlike.any()}
+        if not unlike: return
+        names = [f"the {what} of {name}" for what, rows in unlike.items()
+                 for name, is_unlike in zip(self.found[what].names, rows.tolist()) if is_unlike]
+        yield (f"Not everything of {first_few(names, 3)} was compared: a run has estimates there, and the other one "
+               "not, or of other parts.")
 
     def _blind(self):
         if isinstance(self.noise, Spread) or not self.same: return
@@ -280,7 +295,8 @@ def compare_runs(
     steps = common_steps(runs)
     found = differences(a, b, more, steps)
     if not found: raise ValueError(nothing_in_common(a, b))
-    return RunComparison(found, noise_of(found), rows_without_partner(a, b))
+    return RunComparison(found, noise_of(found), rows_without_partner(a, b), equal_inputs(a, b),
+                         beyond_rounding(found, a))
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #d40834e8
 def is_run(x: Any) -> bool:

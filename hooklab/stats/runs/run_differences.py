@@ -30,18 +30,17 @@ class StepNumbers:
         columns = [column[step] for step in steps]
         rows = [history.names.index(name) for name in names]
 
-        def read(number):
-            values = history.values(number).detach().double().cpu()
-            return values[rows][:, columns]
+        def chosen(values): return values.detach().double().cpu()[rows][:, columns]
 
+        self.n = None
         if history.kind == "updates":
-            self.n = None
-            self.values = {"length": read("data" if what == "parameter" else "update")}
+            numbers = {"length": "data" if what == "parameter" else "update"}
         else:
-            self.n = read("n")
-            self.values = {"mean": read("mean")}
-            self.values["std"] = read("std").nan_to_num(0)
-            self.values[SHARE] = read("near_zero")
+            self.n = chosen(history.values("n"))
+            numbers = {"mean": "mean", "std": "std", SHARE: "near_zero"}
+        self.values = {title: chosen(history.values(name)) for title, name in numbers.items()}
+        self.doubts = {title: chosen(history.doubt(name)) for title, name in numbers.items()} # Of the values
+        if "std" in numbers: self.values["std"].nan_to_num_(0)
 
     @property
     def size(self) -> Tensor:
@@ -63,8 +62,21 @@ def relative(a: Tensor, b: Tensor, size: Tensor) -> Tensor:
     return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
+def are_alike(a: StepNumbers, b: StepNumbers, number: str) -> Tensor: # layer, step
+    "Were they measured in the same way, both as a whole or both in the same places? Otherwise they may differ anyway."
+    x, y = a.doubts[number], b.doubts[number]
+    return (x == 0) & (y == 0) | (x > 0) & (y > 0)  # NaN: in the file of an earlier version, where nobody knows
+
+
 def errors_of(a: StepNumbers, b: StepNumbers, size: Tensor) -> dict[str, Tensor]: # By number; shaped like `size`
-    "How far the numbers of `b` are from those of `a`."
+    "How far the numbers of `b` are from those of `a`; 0 where they were not measured in the same way."
+    found = differing(a, b, size)
+    return {number: torch.where(are_alike(a, b, number), error, 0.) if number in a.doubts else error
+            for number, error in found.items()}
+
+
+def differing(a: StepNumbers, b: StepNumbers, size: Tensor) -> dict[str, Tensor]:
+    "The same, however they were measured."
     found = {}
     for number in a.values:
         if number == SHARE: continue
@@ -105,6 +117,17 @@ class Differences:
             self.among_others = torch.stack(among_others)
         to_fine = [largest(errors_of(run, self.b, size)) for run in fine]
         self.nearest = torch.stack(to_fine).amin(0)
+
+    @property
+    def unlike(self) -> Tensor: # layer, step
+        "Where a number was not compared, because only one run has all of it, or nobody knows."
+        of_each = [~are_alike(self.a, self.b, number) for number in self.a.doubts]
+        return torch.stack(of_each).any(0)
+
+    def is_estimate(self, number: str, i: int, t: int) -> bool:
+        "Is this number of a part of a tensor in a run?"
+        doubts = [run.doubts[number][i, t].item() for run in (self.a, self.b) if number in run.doubts]
+        return any(doubt != 0 for doubt in doubts)
 
     @property
     def layers(self) -> list[str]: # One for each name; of a parameter, the layer that has it
@@ -149,3 +172,9 @@ def differences(
         if names:
             found[what] = Differences(what, names, steps, x, y, more)
     return found
+
+
+def equal_inputs(a: Recorded, b: Recorded) -> dict[int, bool]:
+    "Of each step in which both runs looked at the inputs of the model, whether these were the same numbers."
+    looks = [{row["step"]: row for row in run.facts.get("inputs", ())} for run in (a, b)]
+    return {step: looks[0][step] == looks[1][step] for step in looks[0].keys() & looks[1].keys()}

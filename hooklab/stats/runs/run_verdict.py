@@ -29,6 +29,7 @@ class RunRow:
     error: float # The difference, relative to the standard deviation of the output or to the norm of the update
     noise: float # How large an error at this step can be without meaning anything
     kind: str # `equal`, `noise`, `fault`, `inherited`, `no effect`, `only in a`, `only in b`
+    estimated: bool = False # Are `a` and `b` of a part of a tensor?
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #16c7d9bd
 Found = dict[str, Differences]
@@ -62,13 +63,14 @@ def rows_about(d: Differences, noise: Noise, first: First) -> list[RunRow]:
         elif i in faults: kind = "fault"
         elif after[i].any(): kind = "inherited"
         number, a, b = d.values(i, t)
+        rough = d.is_estimate(number, i, t)
         if d.a.n is None:
             number = f"length of {name.rpartition('.')[2]}"
         has_parted = kind in ("fault", "inherited")
         step = d.steps[t] if has_parted else None
         limit = noise.noise(d.what, start if has_parted else t)[i].item()
         error = distance[i, t].item()
-        rows.append(RunRow(step, d.layers[i], d.what, number, a, b, error, limit, kind))
+        rows.append(RunRow(step, d.layers[i], d.what, number, a, b, error, limit, kind, rough))
     return rows
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #b5287984
@@ -90,20 +92,21 @@ def rows_without_partner(a: Recorded, b: Recorded) -> list[RunRow]:
     return rows
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #35deebf0
-def cause_of(row: RunRow, found: Found, where: list[int], t: int) -> str:
-    "Where to look for the cause, given the row that diverged first."
+def cause_of(row: RunRow, found: Found, where: list[int], t: int, inputs: dict[int, bool]) -> str:
+    "Where to look for the cause, given the row that diverged first. `inputs`: as `equal_inputs` gives it."
     if row.number == "count": return count_differs(row)
     if row.what == "parameter":
-        return weights_part(found, where, t)
+        return weights_part(found, where, t, row.estimated)
     if row.what == "output": return outputs_part(row, found, t)
     before = ORDER[:ORDER.index(row.what)]
     earlier = [what for what in ("output", "gradient") if what in found and what in before]
     agree = ""
     if earlier:
         names = " and ".join(f"{what}s" for what in earlier)
-        agree = f"{names.capitalize()} agree up to there: "
+        within = "" if all(are_equal(found, what, t) for what in earlier) else ", but for what noise explains"
+        agree = f"{names.capitalize()} agree up to there{within}: "
     if row.what == "gradient":
-        return f"{agree}look at {gradients_part(row, found, t)}"
+        return f"{agree}look at {gradients_part(row, found, t, inputs)}"
     if "gradient" in earlier:
         return f"{agree}look at {optimizer_parts(found, where, t)}"
     return (f"{agree}look at {optimizer_parts(found, where, t)} Or at the loss and the backward pass: gradients were "
@@ -119,8 +122,39 @@ def count_differs(row: RunRow) -> str:
     return f"A gradient reached this layer in {has} and not in {lacks}: frozen, or detached from the loss."
 
 
-def weights_part(found: Found, where: list[int], t: int) -> str:
+ROUNDED = 10  # times the precision of a number: what rounding does to statistics in a step, at most
+NEVER_ROUND = "ReLU", "LeakyReLU", "Hardtanh", "Identity", "Flatten", "Unflatten", "MaxPool"
+
+
+def beyond_rounding(found: Found, a: Recorded) -> str: # Empty if there is nothing
+    "What rounding does not explain in the first step in which outputs differ, where it has not grown yet."
+    d = found.get("output")
+    if d is None or not d.error.any(): return ""
+    t = int((d.error > 0).any(0).int().argmax())
+    i = int((d.error[:, t] > 0).int().argmax())
+    name, step, before = d.names[i], d.steps[t], d.names[max(i - 1, 0)]
+    since = step - d.steps[t - 1] if t else 1  # steps
+    kind = a.histories["activations"].followed.get(before, "")
+    if i and kind.startswith(NEVER_ROUND) and kind == a.facts.get("layers", {}).get(name, {}).get("type"):
+        return f"in step {step} outputs of layer {name}, a {kind}, differ, and those of layer {before} before it do not"
+    dtypes = {p.get("dtype", "float32") for p in a.facts.get("parameters", {}).values()} or {"float32"}
+    precision = max(torch.finfo(getattr(torch, dtype)).eps for dtype in dtypes)
+    largest = d.error[:, t].max().item()
+    if largest <= ROUNDED*precision*since: return ""
+    return (f"outputs differ by up to {in_digits(largest)} in step {step}, the first in which they do, and rounding of "
+            f"{' and '.join(sorted(dtypes))} explains about {in_digits(precision*since)} there")
+
+# %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #35deeb11
+def are_equal(found: Found, what: str, t: int) -> bool:
+    "Are the numbers of this step equal bit by bit, as far as they can be compared?"
+    return not found[what].error[:, t].any()
+
+
+def weights_part(found: Found, where: list[int], t: int, estimated: bool) -> str:
     d = found["parameter"]
+    if t and estimated:
+        return (f"These lengths are of a part of it, another one in each step, so it may have moved in any step before "
+                f"{d.steps[t]}. Record every step (every=1) to see what parts first.")
     if t:
         return (f"A step between {d.steps[t - 1]} and {d.steps[t]} has moved it, and was not recorded. Record every "
                 "step (every=1) to see what parts first in it.")
@@ -149,11 +183,15 @@ def outputs_part(row: RunRow, found: Found, t: int) -> str:
     return f"It is the first layer: look at {what}, or at its weights."
 
 
-def gradients_part(row: RunRow, found: Found, t: int) -> str:
+def gradients_part(row: RunRow, found: Found, t: int, inputs: dict[int, bool]) -> str:
     d = found["gradient"]
     there = d.there[:, t].nonzero()
     last = d.names[int(there.max())]
-    if row.layer == last: return "the loss."
+    if row.layer == last:
+        step = d.steps[t]
+        if inputs.get(step) is False: return f"the data: the inputs of step {step} differ."
+        if step in inputs or "output" in found and are_equal(found, "output", t): return "the loss."
+        return f"the data and the loss: whether the inputs of step {step} were the same was not recorded."
     return "the backward pass behind this layer: detach, a backward of your own, hooks that change gradients."
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #ff77cd9a

@@ -201,7 +201,7 @@ def test_compiled_code_gives_the_same():
 
 def test_tables_of_two_processes_are_weighted():
     s = [recorded(nn.Sequential(nn.Softmax(1), nn.Linear(4, 4)), [torch.randn(n, 4)]*2) for n in (4, 12)]
-    names = row_names(False, False, True)
+    names = row_names(False, False, True, True)
     both = merged(torch.stack([one.history.tables()[0] for one in s]))
     got = dict(zip(names, both))
     assert got["n_samples"].tolist() == [16, 16]

@@ -25,8 +25,10 @@ def test_all_that_is_in_the_table_is_recorded_and_drawn_under_its_label():
             model(torch.randn(16, 4)).square().sum().backward()
             optimizer.step()
             s.step()
-    assert ["n", *s.history.whats, *s.updates.whats] == [*STATISTICS]
-    for name, one in STATISTICS.items():
+    shown = {name: one for name, one in STATISTICS.items() if not one.is_doubt}
+    assert ["n", *s.history.whats, *s.updates.whats] == [*shown]
+    assert {one.row for one in STATISTICS.values()} == {*s.history.rows, *s.updates.rows}
+    for name, one in shown.items():
         history, noun = (s.updates, "update") if one.group == "updates" else (s.history, "output")
         assert history.values(name).shape == (len(history.names), 3) and one.row in history.rows
         ax = history.plot(name)
@@ -68,7 +70,7 @@ def test_a_record_of_an_earlier_version_lacks_a_number_and_goes_on(earlier_file,
     path, history = earlier_file
     monkeypatch.setitem(statistics.STATISTICS, "around_zero", replace(STATISTICS["around_zero"], is_later=True))
     s = hl.ActivationStats.load(path)
-    assert s.history.rows == row_names(True, False, True)
+    assert s.history.rows == row_names(True, False, True, True)
     assert s.history.values("around_zero").isnan().all()
     for what in history.whats: assert torch.equal(s.history.values(what), history.values(what))
     model = nn.Sequential(nn.Linear(4, 8))

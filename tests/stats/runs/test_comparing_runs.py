@@ -241,7 +241,8 @@ def test_it_prints_a_verdict_and_a_table():
 def test_rows_are_for_pandas():
     pd = pytest.importorskip("pandas")
     c = compare_runs(reference("mlp"), run(change="rate"))
-    assert [*pd.DataFrame(c.rows).columns] == ["step", "layer", "what", "number", "a", "b", "error", "noise", "kind"]
+    columns = ["step", "layer", "what", "number", "a", "b", "error", "noise", "kind", "estimated"]
+    assert [*pd.DataFrame(c.rows).columns] == columns
 
 
 @pytest.mark.parametrize("style", ["default", pytest.param("dark_background", marks=pytest.mark.slow)])
