@@ -116,7 +116,7 @@ def in_silence() -> Iterator[None]:
         warnings.simplefilter("ignore")
         yield
 
-
+# %% ../../nbs/lib/errors/investigating.ipynb #7a35f83b
 ONE_AT_A_TIME = RLock()  # what is switched off for a run belongs to the process
 
 

@@ -217,7 +217,7 @@ def of_loss(
     layer, text = known.layer, got(known, call.given)
     if not fails(known.call):
         if len({t.device for t in tensors(call.given)}) < 2: return None  # it was no error of what it was given
-        return Explanation(layer, "device", f"{text} They have to be on one device.", moved(call))
+        return Explanation(layer, "device", f"{text} They have to be on one device.", to_one_device(call))
     is_small = sum(t.numel() for t in tensors(call.given)) <= LARGEST
     repairs = fitting(known.call) if is_small else []
     if is_small and not repairs and failure is None: repairs = [*other_layers(known)][:CALLS]
@@ -226,7 +226,7 @@ def of_loss(
     return Explanation(layer, "loss", text, repairs)
 
 
-def moved(call: LossCall) -> list[LossRepair]:
+def to_one_device(call: LossCall) -> list[LossRepair]:
     "The call with everything on the device of the first tensor."
     name, first = next((name, x) for name, x in call.given.items() if isinstance(x, Tensor))
     to = {name: x.to(first.device) for name, x in call.given.items()

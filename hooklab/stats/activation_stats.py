@@ -44,6 +44,13 @@ def check_options(with_hist: Any, hist_sample: int | None):
 
 
 ATTACHED = "session", "saver", "earlier"  # what a copy or a pickle of a record does not have
+
+
+def what_stays(stats: Any) -> dict[str, Any]:
+    "What a record takes over from its session."
+    return {"_facts": stats.facts, "_next_step": stats.next_step, "_silence": silence_of(stats)}
+
+
 MODEL_COMES_LATER = (
     "for_diagnosis takes options by name, and got a {}. The model comes afterwards: "
     "ActivationStats.for_diagnosis().on(model), and a learner finds it by itself: "
@@ -170,7 +177,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
             if report is not None:
                 for meters in session.meters.values(): meters.close(report, in_context)
         finally: session.remove()
-        self._facts, self._next_step, self._silence, self.session = self.facts, self.next_step, silence_of(self), None
+        vars(self).update(what_stays(self), session=None)
         if self.live_plot: self.live_plot.close()
         if self.saver: self.saver.close()
 
@@ -256,8 +263,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
 
     def __getstate__(self):
         "A copy or a pickle has the records, but nothing that is attached."
-        known = {"_facts": self.facts, "_next_step": self.next_step, "_silence": silence_of(self)}
-        return vars(self) | known | dict.fromkeys(ATTACHED)
+        return vars(self) | what_stays(self) | dict.fromkeys(ATTACHED)
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8082
 def has_own_hook(stats: ActivationStats) -> bool:
