@@ -237,8 +237,8 @@ class History(KeptSteps):
     log = None # What the loop did; pictures mark its spikes
     turns = None # For this many steps all layers were measured, later a few at a time; `n` is 0 where nothing was
 
-    plot, dead_chart, doubt = over_time.plot_over_time, over_time.dead_chart, doubts.doubt
-    plot_layer_stats = over_time.plot_layer_stats
+    plot, dead_chart, plot_layer_stats, doubt = (
+        over_time.plot_over_time, over_time.dead_chart, over_time.plot_layer_stats, doubts.doubt)
     color_dim, plot_hist, plot_flow, plot_all = plots.color_dim, plots.plot_hist, plots.plot_flow, plots.plot_all
 
     def __init__(
