@@ -8663,6 +8663,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                         'hooklab/stats/records/recorded.py'),
                                                 'hooklab.stats.records.recorded.Recorded.histories': ( 'lib/stats/records/recorded.html#recorded.histories',
                                                                                                        'hooklab/stats/records/recorded.py'),
+                                                'hooklab.stats.records.recorded.Recorded.missing': ( 'lib/stats/records/recorded.html#recorded.missing',
+                                                                                                     'hooklab/stats/records/recorded.py'),
                                                 'hooklab.stats.records.recorded.Recorded.names': ( 'lib/stats/records/recorded.html#recorded.names',
                                                                                                    'hooklab/stats/records/recorded.py'),
                                                 'hooklab.stats.records.recorded.Recorded.next_step': ( 'lib/stats/records/recorded.html#recorded.next_step',

@@ -19,7 +19,7 @@ NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg",
 LEFT_OUT = {"source", "check", "missing"}  # the reference has the words of the source, and checks show solutions
 ENDS = {"p", "div", "li", "tr", "dd", "dt", "pre", "figure", "figcaption", "summary", "code-fold"}  # of a sentence, too
 SYNONYMS, CHINESE = (Path(__file__).with_name(f"search_{name}.txt") for name in ("synonyms", "chinese"))
-SHOWN, SHOWN_INSIDE = 476, 12  # how much of a section's text is kept to be shown; pages for contributors come last
+SHOWN = 476  # how much of a section's text is kept to be shown; of pages for contributors, which come last, nothing
 WORD = re.compile(r"\b(?!__)[^\W\d]\w*|\d+[^\W\d]\w*")  # __init__ stands in all code
 DEFINED = re.compile(r"^ *(?:async )?(?:def|class) (\w+)", re.M)
 SENTENCE = re.compile(r"\n|(?<=[.!?…])(?<!e\.g\.)(?<!i\.e\.) +(?=[^\sa-z])")  # where one ends
@@ -162,8 +162,7 @@ def write_index(docs: Path, pages: list[dict], public: frozenset[str]):
     rarity = {word: math.log(len(found)/n) for word, n in having.items() if word not in WEAK}
     for at, section, known in found:
         for word, n in known.items(): places[word].append((len(sections), (n > 1) + (n > 3)))
-        limit = SHOWN_INSIDE if pages[at]["kind"] == "inside" else SHOWN
-        text = shortened(section["prose"], limit, rarity)
+        text = "" if pages[at]["kind"] == "inside" else shortened(section["prose"], SHOWN, rarity)
         sections.append([at, section["anchor"], section["heading"], text, known.total()])
     names = {page["name"] for page in pages}
     index = {"pages": [[page[key] for key in ("name", "title", "kind", "description")] for page in pages],
