@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
-from hooklab.hooks.select import named_layers
+from hooklab.hooks.select import unwrap
 from hooklab.hooks.tree import tensors
 from hooklab.errors.repairs import Repair
-from hooklab.errors.scene import EndedCall, part
+from hooklab.errors.scene import EndedCall, named_parts, part
 from hooklab.errors.sizes import Size, as_code, made, put_others, resize, sizes_of, value_of
 from hooklab.errors.walk import Called, Walk, inputs_by_name
 
@@ -52,9 +52,15 @@ class Failure:
         return tensors([self.call.args, self.call.kwargs])
 
     @cached_property
-    def named(self) -> dict[str, nn.Module]: return {"": self.model, **dict(named_layers(self.model))}
+    def named(self) -> dict[str, nn.Module]: return named_parts(self.model)
 
     def layer(self, name: str) -> nn.Module: return self.named[name]
+
+
+def after_model(error: Exception, model: nn.Module, last: tuple) -> Failure:
+    "The same where something failed that follows the model, which was called with `last`."
+    model = unwrap(model)
+    return Failure(error, model, "", *last, EndedCall("", model, *last), None, Walk(*last))
 
 # %% ../../nbs/lib/errors/candidates.ipynb #89378f2e
 OF_CHANNELS = "in_channels", "out_channels", "num_channels", "num_features", "num_parameters"
@@ -143,10 +149,8 @@ def of_layer(failure: Failure) -> Iterator[Repair]:
 # %% ../../nbs/lib/errors/candidates.ipynb #44fe5bec
 def producers(failure: Failure, t: Tensor, takes: int, got: int, most: int = 6) -> Iterator[Repair]:
     "Layers before a tensor, made so that one of its dimensions is `takes` and not `got`."
-    made = failure.walk.origin(t)
-    if made is None: return
     seen = set()
-    for one in made.ancestors():
+    for one in failure.walk.ancestors(t):
         if one.how != "layer" or one.name in seen or one.name == failure.call.name: continue
         seen.add(one.name)
         layer = failure.layer(one.name)
@@ -231,9 +235,8 @@ def attribute(failure: Failure, name: str, what: str, value: Any, kind: str) -> 
 # %% ../../nbs/lib/errors/candidates.ipynb #e9b88371
 def geometry(failure: Failure, t: Tensor, dim: int, takes: int, kind: str, most: int = 4) -> Iterator[Repair]:
     "Other strides and paddings of the layers before a tensor, so that it has another height or width."
-    made = failure.walk.origin(t)
     seen = set()
-    for one in made.ancestors() if made else ():
+    for one in failure.walk.ancestors(t):
         layer = failure.layer(one.name) if one.how == "layer" else None
         if one.name in seen or not (hasattr(layer, "kernel_size") and hasattr(layer, "stride")): continue
         seen.add(one.name)

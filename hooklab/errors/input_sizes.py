@@ -14,13 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
+
 
 from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, wrong_sizes
 from hooklab.errors.inputs import on_input
 from hooklab.errors.repairs import Repair, run_again, runs_with
-from hooklab.errors.walk import caller_of, walking
+from hooklab.errors.walk import Watch, caller_of
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #c1878382
 class Sized(NamedTuple):
@@ -33,19 +33,17 @@ class Sized(NamedTuple):
     met: str | None # With which shapes it came where the error was; None if the forward pass fails
 
 
-class Meeting(TorchFunctionMode):
+class Meeting(Watch):
     "Notes the shapes that meet where an error came from."
     def __init__(self, failure: Failure):
         super().__init__()
         self.name, self.called, self.shapes = failure.call.name, failure.called, []
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool: return False  # True has torch import its compiler, which takes seconds
+
 
     def enter(self, name, layer, args, kwargs):
         if self.called is None and name == self.name: self.note((args, kwargs))
 
-    def leave(self, output): pass
     def note(self, given): self.shapes.append([tuple(t.shape) for t in tensors(given)])
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -63,8 +61,7 @@ def tried_in(failure: Failure, name: str, t: Tensor, dims: tuple[int, ...], size
     def changed(args, kwargs): return map_tensors(other, (args, kwargs))
     text = f"an input `{name}` of {'×'.join(map(str, size))}"
     change = Repair(text, "input size", on_input=changed, is_of_size=False)
-    try: run_again(failure.model, failure.args, failure.kwargs, change, around=lambda m: walking(m, meeting),
-                   root=failure.root)
+    try: run_again(failure.model, failure.args, failure.kwargs, change, watch=meeting, root=failure.root)
     except Exception: return Sized(name, dims, was, size, change, None)
     return Sized(name, dims, was, size, change, str(meeting.shapes))
 
@@ -150,8 +147,7 @@ def padded(name: str, t: Tensor, dims: tuple[int, ...], size: tuple[int, ...]) -
     "An input with zeros behind it, up to this size."
     more = [0]*2*(t.dim() - dims[0])
     for dim, n in zip(dims, size): more[2*(t.dim() - 1 - dim) + 1] = n - t.shape[dim]
-    code = f"F.pad({{}}, {tuple(more)})"
-    padding = on_input(name, t, code, lambda x: F.pad(x, more), "input size")
+    padding = on_input(name, t, f"F.pad({{}}, {tuple(more)})", "input size")
     padding.text += f" of {'×'.join(map(str, size))}"
     return padding
 
@@ -184,7 +180,7 @@ def picture_sizes(failure: Failure, tried: list[Sized], most: int = 14) -> Itera
                  if min(size) > 1 and max(size) <= 512 and size != (height, width) and (name, size) not in known]
         for size in sizes[:most]:
             def change(x, size=size): return F.interpolate(x, size)
-            fitting = on_input(name, t, "", change, "kernel" if size[0] > height else "features")
+            fitting = on_input(name, t, "", "kernel" if size[0] > height else "features", change)
             fitting.text = f"an input `{name}` of {size[0]}×{size[1]}"
             yield fitting
 

@@ -36,7 +36,7 @@ from hooklab.errors.operations import additions, heads, positions, products
 from hooklab.errors.reasons import reason_of
 from hooklab.errors.scene import EndedCall, ended_calls
 from hooklab.errors.sequences import attention_masks, batch_first, batch_second, mask_in_words, wrong_mask
-from hooklab.errors.walk import Made, Walk, from_where, walking
+from hooklab.errors.walk import Made, Walk, from_where
 
 # %% ../../nbs/lib/errors/investigating.ipynb #2a0b668e
 SECONDS, MOST = 5., 3  # for trying repairs; how many are listed
@@ -135,13 +135,12 @@ def _explained(error: Exception, model: nn.Module, last: tuple | None, outputs: 
     can_run = can_run_again(error, model)
     with in_silence(): reason = reason_of(error, calls, model, last if can_run else None)
     if reason is not None and not is_counted(error, calls):
-        repairs = [*reason.repairs]
         with in_silence(), suppress(Exception):
-            if reason.kind == "device" and can_run: repairs += moved(unwrap(model), calls[0])
-        return Explanation(*reason[:3], repairs)
+            if reason.kind == "device" and can_run: reason.repairs += moved(unwrap(model), calls[0])
+        return reason
     if not calls:
         with in_silence(): return of_loss(error, model, last if can_run else None, outputs)
-    plain = Explanation(*reason) if reason else of_shapes(calls[-1])
+    plain = reason or of_shapes(calls[-1])
     if not can_run: return plain
     with in_silence(), suppress(Exception):
         failure = failed_again(error, model, calls)
@@ -172,10 +171,7 @@ def failed_again(error: Exception, model: nn.Module, calls: list[EndedCall]) -> 
     "Run what failed again, and note on the way where each tensor comes from."
     name, _, args, kwargs = calls[0]
     walk = Walk(args, kwargs, name)
-    def around(m):
-        walk.begins(m)
-        return walking(m, walk)
-    try: run_again(model, args, kwargs, around=around, root=name)
+    try: run_again(model, args, kwargs, watch=walk, root=name)
     except Exception as again:
         inner = ended_calls(again, walk.model) if walk.model is not None else []
         is_same = type(again) is type(error) or isinstance(error, RuntimeError)

@@ -150,8 +150,7 @@ def positions(failure: Failure) -> Iterator[Repair]:
         yield from cut(failure, layer.num_embeddings)
     elif failure.called is not None and failure.called.name in TWO_SIDED:
         for t in tensors(failure.called.args):
-            made = failure.walk.origin(t)
-            for one in made.ancestors() if made else ():
+            for one in failure.walk.ancestors(t):
                 if one.how != "parameter" or len(one.shape) < 2: continue
                 yield from square(failure, one, t)
                 for dim, n in enumerate(t.shape):
