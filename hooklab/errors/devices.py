@@ -46,8 +46,8 @@ def device(error: Exception, calls: list[EndedCall]) -> Explanation | None:
     has = f"has weights on {listed(own)} and " if own else ""
     astray = {name: t.device for one in reversed(calls) for name, t in constants(one).items() if t.device not in given}
     keeps = "".join(f" `{name}`, which the model keeps, is on {where}." for name, where in [*astray.items()][:3])
-    text = (f"{of_call(call)} {has}got tensors on {listed(given)}.{keeps} Move the model and its inputs to one device, "
-            "and what the model keeps with `register_buffer`.")
+    text = (f"{of_call(call)} {has}got tensors on {listed(given)}.{keeps} Move the model and its inputs to one device; "
+            "other tensors that the model keeps move with it once they are registered with `register_buffer`.")
     return Explanation(call.name, "device", text)
 
 
@@ -92,4 +92,4 @@ def moved(model: nn.Module, call: EndedCall) -> list[Repair]:
 
 
 def without_numbers(of: Any) -> str:
-    return ", with numbers that those on meta do not have," if any(t.is_meta for t in of) else ""
+    return ", with values (tensors on meta have none)," if any(t.is_meta for t in of) else ""

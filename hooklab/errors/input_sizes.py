@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #08972927
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from torch.nn import functional as F
 from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, wrong_sizes
 from hooklab.errors.inputs import on_input
-from hooklab.errors.repairs import Repair, run_again, runs_with
+from hooklab.errors.repairs import Budget, Repair, run_again, runs_with
 from hooklab.errors.walk import Watch, caller_of
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #c1878382
@@ -73,9 +72,9 @@ def dims_of(failure: Failure, t: Tensor) -> list[tuple[int, ...]]:
     return [(t.dim() - 2, t.dim() - 1), *([tuple(range(2, t.dim()))] if volume else [])]
 
 
-def sizes_tried(failure: Failure, seconds: float) -> list[Sized]:
+def sizes_tried(failure: Failure, budget: Budget) -> list[Sized]:
     "The inputs in other sizes; only a few where the model runs with none of those."
-    found, start = [], time.perf_counter()
+    found = []
     for name, t in failure.inputs:
         if t.dim() < 2 or t.dim() == 2 and t.is_floating_point(): continue  # (batch, features)
         for dims in dims_of(failure, t):
@@ -83,7 +82,7 @@ def sizes_tried(failure: Failure, seconds: float) -> list[Sized]:
             far, near = [[size for size in sizes if size != was and min(size) > 0] for sizes in other_sizes(was)]
             for size in dict.fromkeys(far + near):
                 if size not in far and not is_of_size(failure) and all(one.met is None for one in of): break
-                if time.perf_counter() - start > seconds: return found + of
+                if budget.is_used_up: return found + of
                 of.append(tried_in(failure, name, t, dims, size))
             found += of
     return found
@@ -136,7 +135,7 @@ def multiples(failure: Failure, sizes: list[Sized]) -> Iterator[tuple[Repair, st
         name, dims, was, *_ = of[0]
         wanted = tuple(-(-n//k)*k for n in was)
         tried = sum((one.name, one.dims) == (name, dims) for one in sizes)
-        why = (f"{'×'.join(map(str, was))} is no multiple of {k}, and of the {tried} other sizes of `{name}` that were "
+        why = (f"{'×'.join(map(str, was))} is not a multiple of {k}, and of the {tried} other sizes of `{name}` that were "
                f"tried, only multiples of {k} ran.")
         yield padded(name, inputs[name], dims, wanted), why
         smaller = tuple(n//k*k for n in was)

@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../nbs/lib/errors/investigating.ipynb #275d01d0
 import math
-import time
+
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from hooklab.hooks.select import is_scripted, unwrap
 from hooklab.hooks.tree import shape_text, tensors
 from hooklab.hooks.undisturbed import own_tensors
 from hooklab.errors.candidates import Failure, lacks_batch, of_convolution, of_layer, tied, ties, unit_of, wrong_sizes
-from hooklab.errors.repairs import Repair, run_again, runs_with
+from hooklab.errors.repairs import Budget, Repair, run_again, runs_with
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.inputs import arrays, arrays_in, dtypes, greys, joins, layouts, reshapes
 from hooklab.errors.devices import moved, of_call
@@ -56,14 +56,14 @@ def candidates(failure: Failure, sizes: list[Sized]) -> Iterator[Repair]:
 
 def tried(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run; were all tried? why an input size
     "The candidates with which the forward pass runs to its end, and still does with the sizes with which it ran."
-    sizes = sizes_tried(failure, SECONDS/5)
+    sizes = sizes_tried(failure, Budget(SECONDS/5))
     of_input = [(change, why) for change, why in multiples(failure, sizes) if does_run(failure, change)]
     found, why = [change for change, _ in of_input], of_input[0][1] if of_input else ""
-    known, start = set(), time.perf_counter()
+    known, budget = set(), Budget(SECONDS)
     for change in candidates(failure, sizes):
         if change.text in known: continue
         known.add(change.text)
-        if time.perf_counter() - start > SECONDS or len(found) >= MOST: return found, False, why
+        if budget.is_used_up or len(found) >= MOST: return found, False, why
         runs = next((one for one in (change, change.instead) if one is not None and does_run(failure, one)), None)
         if runs is not None and keeps(failure, runs, sizes): found.append(runs.write())
     return found, True, why

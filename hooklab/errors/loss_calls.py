@@ -30,7 +30,7 @@ class Wants(NamedTuple):
 
 
 BOTH = {"alike": ("input", "target")}
-CLASS = "a score for each class in dimension 1, and for each other place the number of a class (int64)"
+CLASS = "a score for each class in dimension 1, and a class index (int64) for each position in the other dimensions"
 ALIKE = "an input and a target of the same shape"
 WANTS = {
     "cross_entropy": Wants(f"{CLASS}; or probabilities in the shape of the scores"),
@@ -39,7 +39,7 @@ WANTS = {
     "binary_cross_entropy": Wants("probabilities, and a target of their shape and dtype, all from 0 to 1", **BOTH),
     "binary_cross_entropy_with_logits": Wants("scores, and a target of their shape in floating point", **BOTH),
     "multilabel_soft_margin_loss": Wants(ALIKE, **BOTH),
-    "multilabel_margin_loss": Wants("scores, and as target in their shape numbers of classes (int64), then -1", **BOTH),
+    "multilabel_margin_loss": Wants("scores, and class indices (int64) in their shape, padded with -1", **BOTH),
     "kl_div": Wants("log-probabilities, and probabilities of the same shape", **BOTH),
     "gaussian_nll_loss": Wants(f"{ALIKE}, and a variance for each number, or for each row", **BOTH),
     **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "poisson_nll_loss", "soft_margin_loss",

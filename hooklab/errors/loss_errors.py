@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #341b955b
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,7 +22,7 @@ from hooklab.errors.candidates import Failure, after_model, producers
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.loss_calls import (
     LossCall, loss_call, made_of_tensors, makes_sense, on_one_device, other_call, other_calls, same)
-from hooklab.errors.repairs import Repair, run_again
+from hooklab.errors.repairs import Budget, Repair, run_again
 from hooklab.errors.scene import which
 from hooklab.errors.walk import from_where
 
@@ -127,7 +126,7 @@ def in_words(known: Around) -> str:
 
 
 def of_values(call: LossCall) -> str:
-    "A target that holds no classes, or a weight for another number of them."
+    "A target that holds what is no class index, or a weight for another number of classes."
     scores, target, weight = (call.given.get(name) for name in ("input", "target", "weight"))
     if not call.is_of_classes or not isinstance(scores, Tensor) or not isinstance(target, Tensor): return ""
     classes = scores.shape[min(1, scores.dim() - 1)] if scores.dim() else 1
@@ -135,7 +134,7 @@ def of_values(call: LossCall) -> str:
         return f" `{call.called('weight')}` has {weight.numel()} numbers for {classes} classes."
     if target.is_meta or not target.is_floating_point() or target.shape == scores.shape: return ""
     other = target[target != target.round()].flatten()
-    return f" `{call.called('target')}` holds {other[0]:.4g}, which is not the number of a class." if len(other) else ""
+    return f" `{call.called('target')}` holds {other[0]:.4g}, which is not a class index." if len(other) else ""
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #c919bb7b
 LONGEST, CALLS, LARGEST = 2., 3, 2**26  # seconds of trying; calls that are listed; numbers that are copied
@@ -143,11 +142,11 @@ LONGEST, CALLS, LARGEST = 2., 3, 2**26  # seconds of trying; calls that are list
 
 def fitting(call: LossCall) -> list[Repair]:
     "Calls that run and make sense, of those that change least; of one loss only one for each tensor that is changed."
-    start = time.perf_counter()
+    budget = Budget(LONGEST)
     for group in other_calls(call):
         found, values, changed = [], [], []
         for steps in group:
-            if time.perf_counter() - start > LONGEST: break
+            if budget.is_used_up: break
             with suppress(Exception):
                 given = call.changed(steps)
                 value = call.run(**given)
@@ -222,5 +221,5 @@ def of_constructor(error: Exception) -> Explanation | None:
     "Tensors that were given to the class of a loss."
     call = made_of_tensors(error)
     if call is None or fails(call): return None
-    return Explanation("", "loss", f"`{call.code[:-2]}` got tensors where it is made; they are for its call.",
+    return Explanation("", "loss", f"`{call.code[:-2]}` got tensors in its constructor; they belong in its call.",
                        [other_call(call, call.written({}), "loss")])

@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../nbs/lib/errors/repairs.ipynb #9499311b
 import copy
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -126,6 +127,15 @@ def run_again(
     return run(True)
 
 # %% ../../nbs/lib/errors/repairs.ipynb #7eff4db7
+class Budget:
+    """Time for trying repairs: that of this thread, so that a machine that is busy with other work tries as many of
+    them as an idle one. What others do meanwhile, such as a GPU that nobody waits for, does not count."""
+    def __init__(self, seconds: float): self.end = time.thread_time() + seconds
+
+    @property
+    def is_used_up(self) -> bool: return time.thread_time() > self.end
+
+
 def runs_with(change: Repair, model: nn.Module, args: tuple, kwargs: dict, root: str) -> bool:
     "Does the forward pass run to its end with this change?"
     try: run_again(model, args, kwargs, change, root=root)
