@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, wrong_sizes
 from hooklab.errors.inputs import on_input
-from hooklab.errors.repairs import Budget, Repair, run_again, runs_with
+from hooklab.errors.repairs import Budget, Repair, run_again
 from hooklab.errors.walk import Watch, caller_of
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #c1878382
@@ -109,8 +109,7 @@ def keeps(failure: Failure, repair: Repair, sizes: list[Sized]) -> bool:
     "Does a model with this change of it still run with the sizes with which it ran without?"
     if repair.on_input is not None: return True
     for one in (one for of in groups_that_run(sizes) for one in of[:3] + of[3:][-3:]):
-        both = replace(repair, on_input=one.change.on_input)
-        if not runs_with(both, failure.model, failure.args, failure.kwargs, failure.root): return False
+        if not failure.runs_with(replace(repair, on_input=one.change.on_input)): return False
     return True
 
 
@@ -135,8 +134,8 @@ def multiples(failure: Failure, sizes: list[Sized]) -> Iterator[tuple[Repair, st
         name, dims, was, *_ = of[0]
         wanted = tuple(-(-n//k)*k for n in was)
         tried = sum((one.name, one.dims) == (name, dims) for one in sizes)
-        why = (f"{'×'.join(map(str, was))} is not a multiple of {k}, and of the {tried} other sizes of `{name}` that were "
-               f"tried, only multiples of {k} ran.")
+        why = (f"{'×'.join(map(str, was))} is not a multiple of {k}, and of the {tried} other sizes of `{name}` that "
+               f"were tried, only multiples of {k} ran.")
         yield padded(name, inputs[name], dims, wanted), why
         smaller = tuple(n//k*k for n in was)
         yield from ((one.change, why) for one in of if one.size == smaller)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from inspect import signature
-from itertools import chain
+from itertools import chain, permutations
 from typing import Any
 
 import torch
@@ -153,19 +153,23 @@ def on_call(called: Called, code: str, change: Callable, kind: str, is_of_size: 
     return Repair(f"`{code}`{place}", kind, on_call=changed, is_of_size=is_of_size)
 
 
+def sizes_asked(called: Called) -> list[int]: # Empty if they are not all plain numbers
+    "The shape that a view or reshape was asked for."
+    sizes = called.args[1:]
+    if len(sizes) == 1 and isinstance(sizes[0], tuple | list): sizes = sizes[0]
+    return [*sizes] if all(type(n) is int for n in sizes) else []
+
+
 def reshapes(failure: Failure) -> Iterator[Repair]:
     "A view or reshape in which one number is left open."
     called = failure.called
     if called is None or called.name not in ("view", "reshape"): return
-    first, *sizes = called.args
-    packed = len(sizes) == 1 and isinstance(sizes[0], tuple | list | torch.Size)
-    sizes = [*(sizes[0] if packed else sizes)]
-    if not all(type(n) is int for n in sizes): return
+    first, sizes = called.args[0], sizes_asked(called)
     for new in other_shapes(first.numel(), sizes):
         code = f"{called.name}({', '.join(map(str, new))})"
-        def change(args, kwargs, new=new): return ((args[0], tuple(new)) if packed else (args[0], *new)), kwargs
+        def change(args, kwargs, new=new): return (args[0], tuple(new)), kwargs
         yield on_call(called, code, change, "reshape", new[0] == sizes[0])
-    yield from fitting_widths(failure, first, sizes)
+    if sizes: yield from fitting_widths(failure, first, sizes)
 
 
 def fitting_widths(failure: Failure, t: Tensor, sizes: list[int]) -> Iterator[Repair]:
@@ -251,12 +255,10 @@ SCALES = "interpolate", "upsample"
 
 def unlike(failure: Failure, parts: list[Tensor], kind: str, left_out: int | None = None) -> Iterator[Repair]:
     "Tensors that have to be alike, each made like another."
-    for t in parts:
-        for other in parts:
-            if other is t or other.dim() != t.dim(): continue
-            for dim, (n, wanted) in enumerate(zip(t.shape, other.shape)):
-                if n == wanted or dim == left_out or kind == "addition" and 1 in (n, wanted): continue
-                yield from sized(failure, t, dim - t.dim(), wanted, kind)
+    for t, other in permutations(parts, 2):
+        for dim, (n, wanted) in enumerate(zip(t.shape, other.shape)) if t.dim() == other.dim() else ():
+            if n == wanted or dim == left_out or kind == "addition" and 1 in (n, wanted): continue
+            yield from sized(failure, t, dim - t.dim(), wanted, kind)
 
 # %% ../../nbs/lib/errors/inputs.ipynb #930f641d
 def sized(failure: Failure, t: Tensor, dim: int, wanted: int, kind: str) -> Iterator[Repair]:

@@ -26,7 +26,7 @@ from hooklab.hooks.select import is_scripted, unwrap
 from hooklab.hooks.tree import shape_text, tensors
 from hooklab.hooks.undisturbed import own_tensors
 from hooklab.errors.candidates import Failure, lacks_batch, of_convolution, of_layer, tied, ties, unit_of, wrong_sizes
-from hooklab.errors.repairs import Budget, Repair, run_again, runs_with
+from hooklab.errors.repairs import Budget, Repair, run_again
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.inputs import arrays, arrays_in, dtypes, greys, joins, layouts, reshapes
 from hooklab.errors.devices import moved, of_call
@@ -38,10 +38,8 @@ from hooklab.errors.scene import EndedCall, ended_calls
 from hooklab.errors.sequences import attention_masks, batch_first, batch_second, mask_in_words, wrong_mask
 from hooklab.errors.walk import Made, Walk, from_where
 
-# %% ../../nbs/lib/errors/investigating.ipynb #2a0b668e
-SECONDS, MOST = 5., 3  # for trying repairs; how many are listed
-
 # %% ../../nbs/lib/errors/investigating.ipynb #f61d7879
+SECONDS, MOST = 5., 3  # for trying repairs; how many are listed
 LOOKS = (arrays, dtypes, positions, batch_second, attention_masks, of_layer, ties, of_convolution, joins, additions,
          heads, reshapes, products, greys, batch_first)
 
@@ -57,20 +55,16 @@ def candidates(failure: Failure, sizes: list[Sized]) -> Iterator[Repair]:
 def tried(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run; were all tried? why an input size
     "The candidates with which the forward pass runs to its end, and still does with the sizes with which it ran."
     sizes = sizes_tried(failure, Budget(SECONDS/5))
-    of_input = [(change, why) for change, why in multiples(failure, sizes) if does_run(failure, change)]
+    of_input = [(change, why) for change, why in multiples(failure, sizes) if failure.runs_with(change)]
     found, why = [change for change, _ in of_input], of_input[0][1] if of_input else ""
     known, budget = set(), Budget(SECONDS)
     for change in candidates(failure, sizes):
         if change.text in known: continue
         known.add(change.text)
         if budget.is_used_up or len(found) >= MOST: return found, False, why
-        runs = next((one for one in (change, change.instead) if one is not None and does_run(failure, one)), None)
+        runs = next((one for one in (change, change.instead) if one is not None and failure.runs_with(one)), None)
         if runs is not None and keeps(failure, runs, sizes): found.append(runs.write())
     return found, True, why
-
-
-def does_run(failure: Failure, change: Repair) -> bool:
-    return runs_with(change, failure.model, failure.args, failure.kwargs, failure.root)
 
 # %% ../../nbs/lib/errors/investigating.ipynb #6117e128
 def factors(made: Made | None, n: int) -> str: # As in ` = 4×6×6`

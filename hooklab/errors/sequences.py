@@ -102,14 +102,8 @@ STACKS = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder, nn.Trans
           nn.TransformerDecoderLayer)
 
 
-def batch_second(failure: Failure) -> Iterator[Repair]:
-    "Layers in which `batch_first` was left out."
-    return other_order(failure, False)
-
-
-def batch_first(failure: Failure) -> Iterator[Repair]:
-    "Layers with `batch_first`, without it."
-    return other_order(failure, True)
+def batch_second(failure: Failure) -> Iterator[Repair]: return other_order(failure, False)
+def batch_first(failure: Failure) -> Iterator[Repair]: return other_order(failure, True)
 
 
 def other_order(failure: Failure, now: bool) -> Iterator[Repair]:
