@@ -13,8 +13,8 @@ The map; a room imports only from those above it:
     operations     changes where two tensors meet: additions, products, positions
     input_sizes    inputs in other sizes: those that ran and have to run with a repair, and the next multiple
     devices        tensors on two devices, and moves
-    reasons        errors whose reason can be told: indices, batches of one, and those of the backward pass
     loss_calls     a call of a loss that failed, what it wants, and other calls of it
+    reasons        errors whose reason can be told: indices, batches of one, and those of the backward pass
     loss_errors    errors of a loss: what it got and from which layer, and the call that runs
     investigating  runs the model up to its error, and tries the changes
     explaining     puts an explanation into a note on the error

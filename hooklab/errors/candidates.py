@@ -18,11 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.utils import _ntuple
 
-from hooklab.hooks.select import named_layers
+from hooklab.hooks.select import unwrap
 from hooklab.hooks.tree import tensors
-from hooklab.errors.repairs import Repair
-from hooklab.errors.scene import EndedCall, part
+from hooklab.errors.repairs import Repair, runs_with
+from hooklab.errors.scene import EndedCall, named_parts, part
 from hooklab.errors.sizes import Size, as_code, made, put_others, resize, sizes_of, value_of
 from hooklab.errors.walk import Called, Walk, inputs_by_name
 
@@ -52,9 +53,18 @@ class Failure:
         return tensors([self.call.args, self.call.kwargs])
 
     @cached_property
-    def named(self) -> dict[str, nn.Module]: return {"": self.model, **dict(named_layers(self.model))}
+    def named(self) -> dict[str, nn.Module]: return named_parts(self.model)
 
     def layer(self, name: str) -> nn.Module: return self.named[name]
+
+    def runs_with(self, change: Repair) -> bool:
+        return runs_with(change, self.model, self.args, self.kwargs, self.root)
+
+
+def after_model(error: Exception, model: nn.Module, last: tuple) -> Failure:
+    "The same where something failed that follows the model, which was called with `last`."
+    model = unwrap(model)
+    return Failure(error, model, "", *last, EndedCall("", model, *last), None, Walk(*last))
 
 # %% ../../nbs/lib/errors/candidates.ipynb #89378f2e
 OF_CHANNELS = "in_channels", "out_channels", "num_channels", "num_features", "num_parameters"
@@ -143,10 +153,8 @@ def of_layer(failure: Failure) -> Iterator[Repair]:
 # %% ../../nbs/lib/errors/candidates.ipynb #44fe5bec
 def producers(failure: Failure, t: Tensor, takes: int, got: int, most: int = 6) -> Iterator[Repair]:
     "Layers before a tensor, made so that one of its dimensions is `takes` and not `got`."
-    made = failure.walk.origin(t)
-    if made is None: return
     seen = set()
-    for one in made.ancestors():
+    for one in failure.walk.ancestors(t):
         if one.how != "layer" or one.name in seen or one.name == failure.call.name: continue
         seen.add(one.name)
         layer = failure.layer(one.name)
@@ -223,7 +231,8 @@ def groups_of(failure: Failure, name: str, layer: nn.Module) -> Iterator[Repair]
 def attribute(failure: Failure, name: str, what: str, value: Any, kind: str) -> Repair:
     "The change of an attribute of a layer. A new kernel comes with new weights."
     layer = failure.layer(name)
-    if isinstance(value, tuple) and len({*value}) == 1 and not isinstance(getattr(layer, what), tuple): value = value[0]
+    if isinstance(getattr(layer, what), tuple): value = _ntuple(len(getattr(layer, what)))(value)
+    elif isinstance(value, tuple) and len({*value}) == 1: value = value[0]
     changed = {what: value}
     if what == "kernel_size" and not isinstance(layer, _ConvNd): changed["stride"] = layer.stride  # else the kernel
     return resized(failure, name, kind, **changed)
@@ -231,9 +240,8 @@ def attribute(failure: Failure, name: str, what: str, value: Any, kind: str) -> 
 # %% ../../nbs/lib/errors/candidates.ipynb #e9b88371
 def geometry(failure: Failure, t: Tensor, dim: int, takes: int, kind: str, most: int = 4) -> Iterator[Repair]:
     "Other strides and paddings of the layers before a tensor, so that it has another height or width."
-    made = failure.walk.origin(t)
     seen = set()
-    for one in made.ancestors() if made else ():
+    for one in failure.walk.ancestors(t):
         layer = failure.layer(one.name) if one.how == "layer" else None
         if one.name in seen or not (hasattr(layer, "kernel_size") and hasattr(layer, "stride")): continue
         seen.add(one.name)
@@ -260,15 +268,12 @@ def geometries(failure: Failure, name: str, dim: int, sizes: tuple[int, int, int
     if now != out(kernel, stride, padding): return  # another formula
     for s in (1, 2, 4, 3):
         if s == stride or out(kernel, s, padding) != wanted: continue
-        yield attribute(failure, name, "stride", like(layer.stride, s), kind)
+        yield attribute(failure, name, "stride", s, kind)
     for p in range(min(kernel, 8)):
         if p != padding and out(kernel, stride, p) == wanted:
-            yield attribute(failure, name, "padding", like(layer.padding, p), kind)
+            yield attribute(failure, name, "padding", p, kind)
             break
     for k in (1, 3, 5, 7, 2, 4):
         if k != kernel and out(k, stride, padding) == wanted:
-            yield attribute(failure, name, "kernel_size", like(layer.kernel_size, k), kind)
+            yield attribute(failure, name, "kernel_size", k, kind)
             break
-
-
-def like(old: Any, n: int) -> Any: return (n,)*len(old) if isinstance(old, tuple) else n

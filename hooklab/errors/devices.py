@@ -10,26 +10,19 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hooklab.hooks.select import named_layers
+
 from hooklab.hooks.tree import map_tensors, named_tensors, tensors
+from hooklab.errors.explanation import Explanation
 from hooklab.errors.repairs import Repair, runs_with
-from hooklab.errors.scene import EndedCall
-from hooklab.errors.sizes import OF_MODULES, put_others
+from hooklab.errors.scene import EndedCall, named_parts
+from hooklab.errors.sizes import attributes, map_attributes, put_others
 
 # %% ../../nbs/lib/errors/devices.ipynb #fc34d742
-class Reason(NamedTuple):
-    "What an error is about, and where."
-    layer: str
-    kind: str
-    text: str
-    repairs: list[Repair] = []
-
-
 def of_call(call: EndedCall) -> str:
     "A layer in words, as in `head` (Linear)."
     kind = type(call.layer).__name__
@@ -42,7 +35,7 @@ OF_DEVICE = ("same device", "expected device", "meta device", "meta tensor", "tw
 TYPES = re.compile(r"Input type \(torch\.(\w+\.)?\w+\) and weight type")
 
 
-def device(error: Exception, calls: list[EndedCall]) -> Reason | None:
+def device(error: Exception, calls: list[EndedCall]) -> Explanation | None:
     "Tensors on two devices."
     text = str(error)
     if not calls or not any(words in text for words in OF_DEVICE) and not TYPES.search(text): return None
@@ -53,9 +46,9 @@ def device(error: Exception, calls: list[EndedCall]) -> Reason | None:
     has = f"has weights on {listed(own)} and " if own else ""
     astray = {name: t.device for one in reversed(calls) for name, t in constants(one).items() if t.device not in given}
     keeps = "".join(f" `{name}`, which the model keeps, is on {where}." for name, where in [*astray.items()][:3])
-    text = (f"{of_call(call)} {has}got tensors on {listed(given)}.{keeps} Move the model and its inputs to one device, "
-            "and what the model keeps with `register_buffer`.")
-    return Reason(call.name, "device", text)
+    text = (f"{of_call(call)} {has}got tensors on {listed(given)}.{keeps} Move the model and its inputs to one device; "
+            "other tensors that the model keeps move with it once they are registered with `register_buffer`.")
+    return Explanation(call.name, "device", text)
 
 
 def listed(found: set) -> str: return " and ".join(sorted(map(str, found)))
@@ -64,17 +57,14 @@ def listed(found: set) -> str: return " and ".join(sorted(map(str, found)))
 def constants(call: EndedCall) -> dict[str, Tensor]:
     "Buffers of a layer, and tensors that it keeps as attributes."
     layer, start = call.layer, f"{call.name}." if call.name else ""
-    found = {start + name: t for name, t in layer.named_buffers(recurse=False)}
     weights = {id(p) for p in layer.parameters()}  # recurrent layers list them once more
-    for what, value in vars(layer).items():
-        if what in OF_MODULES: continue
-        found |= {start + name: t for name, t in named_tensors(value, what) if id(t) not in weights}
-    return found
+    found = [*layer.named_buffers(recurse=False), *named_tensors(attributes(layer))]
+    return {start + name: t for name, t in found if id(t) not in weights}
 
 # %% ../../nbs/lib/errors/devices.ipynb #dfc13507
 def moves(model: nn.Module, call: EndedCall) -> Iterator[Repair]: # The outermost call
     "The inputs, or what the model keeps, on the device of most of the model's tensors."
-    parts = [EndedCall(name, m, (), {}) for name, m in {"": model, **dict(named_layers(model))}.items()]
+    parts = [EndedCall(name, m, (), {}) for name, m in named_parts(model).items()]
     kept = {name: t for one in parts for name, t in constants(one).items()} | dict(model.named_parameters())
     inputs = tensors([call.args, call.kwargs])
     if not kept: return
@@ -84,7 +74,7 @@ def moves(model: nn.Module, call: EndedCall) -> Iterator[Repair]: # The outermos
     def in_model(model):
         for m in model.modules():
             put_others(m, lambda _, t: move(t))
-            vars(m).update({what: map_tensors(move, x) for what, x in vars(m).items() if what not in OF_MODULES})
+            map_attributes(move, m)
     def in_input(args, kwargs): return map_tensors(move, (args, kwargs))
     of_model = f"{', '.join(f'`{name}`' for name in [*astray][:3])}{' and more' if len(astray) > 3 else ''} on {main}"
     of_inputs = f"the inputs on {main}"
@@ -102,4 +92,4 @@ def moved(model: nn.Module, call: EndedCall) -> list[Repair]:
 
 
 def without_numbers(of: Any) -> str:
-    return ", with numbers that those on meta do not have," if any(t.is_meta for t in of) else ""
+    return ", with values (tensors on meta have none)," if any(t.is_meta for t in of) else ""

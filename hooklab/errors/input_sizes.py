@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #08972927
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,13 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
+
 
 from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, wrong_sizes
 from hooklab.errors.inputs import on_input
-from hooklab.errors.repairs import Repair, run_again, runs_with
-from hooklab.errors.walk import caller_of, walking
+from hooklab.errors.repairs import Budget, Repair, run_again
+from hooklab.errors.walk import Watch, caller_of
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #c1878382
 class Sized(NamedTuple):
@@ -33,19 +32,17 @@ class Sized(NamedTuple):
     met: str | None # With which shapes it came where the error was; None if the forward pass fails
 
 
-class Meeting(TorchFunctionMode):
+class Meeting(Watch):
     "Notes the shapes that meet where an error came from."
     def __init__(self, failure: Failure):
         super().__init__()
         self.name, self.called, self.shapes = failure.call.name, failure.called, []
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool: return False  # True has torch import its compiler, which takes seconds
+
 
     def enter(self, name, layer, args, kwargs):
         if self.called is None and name == self.name: self.note((args, kwargs))
 
-    def leave(self, output): pass
     def note(self, given): self.shapes.append([tuple(t.shape) for t in tensors(given)])
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -63,8 +60,7 @@ def tried_in(failure: Failure, name: str, t: Tensor, dims: tuple[int, ...], size
     def changed(args, kwargs): return map_tensors(other, (args, kwargs))
     text = f"an input `{name}` of {'×'.join(map(str, size))}"
     change = Repair(text, "input size", on_input=changed, is_of_size=False)
-    try: run_again(failure.model, failure.args, failure.kwargs, change, around=lambda m: walking(m, meeting),
-                   root=failure.root)
+    try: run_again(failure.model, failure.args, failure.kwargs, change, watch=meeting, root=failure.root)
     except Exception: return Sized(name, dims, was, size, change, None)
     return Sized(name, dims, was, size, change, str(meeting.shapes))
 
@@ -76,9 +72,9 @@ def dims_of(failure: Failure, t: Tensor) -> list[tuple[int, ...]]:
     return [(t.dim() - 2, t.dim() - 1), *([tuple(range(2, t.dim()))] if volume else [])]
 
 
-def sizes_tried(failure: Failure, seconds: float) -> list[Sized]:
+def sizes_tried(failure: Failure, budget: Budget) -> list[Sized]:
     "The inputs in other sizes; only a few where the model runs with none of those."
-    found, start = [], time.perf_counter()
+    found = []
     for name, t in failure.inputs:
         if t.dim() < 2 or t.dim() == 2 and t.is_floating_point(): continue  # (batch, features)
         for dims in dims_of(failure, t):
@@ -86,7 +82,7 @@ def sizes_tried(failure: Failure, seconds: float) -> list[Sized]:
             far, near = [[size for size in sizes if size != was and min(size) > 0] for sizes in other_sizes(was)]
             for size in dict.fromkeys(far + near):
                 if size not in far and not is_of_size(failure) and all(one.met is None for one in of): break
-                if time.perf_counter() - start > seconds: return found + of
+                if budget.is_used_up: return found + of
                 of.append(tried_in(failure, name, t, dims, size))
             found += of
     return found
@@ -113,8 +109,7 @@ def keeps(failure: Failure, repair: Repair, sizes: list[Sized]) -> bool:
     "Does a model with this change of it still run with the sizes with which it ran without?"
     if repair.on_input is not None: return True
     for one in (one for of in groups_that_run(sizes) for one in of[:3] + of[3:][-3:]):
-        both = replace(repair, on_input=one.change.on_input)
-        if not runs_with(both, failure.model, failure.args, failure.kwargs, failure.root): return False
+        if not failure.runs_with(replace(repair, on_input=one.change.on_input)): return False
     return True
 
 
@@ -139,8 +134,8 @@ def multiples(failure: Failure, sizes: list[Sized]) -> Iterator[tuple[Repair, st
         name, dims, was, *_ = of[0]
         wanted = tuple(-(-n//k)*k for n in was)
         tried = sum((one.name, one.dims) == (name, dims) for one in sizes)
-        why = (f"{'×'.join(map(str, was))} is no multiple of {k}, and of the {tried} other sizes of `{name}` that were "
-               f"tried, only multiples of {k} ran.")
+        why = (f"{'×'.join(map(str, was))} is not a multiple of {k}, and of the {tried} other sizes of `{name}` that "
+               f"were tried, only multiples of {k} ran.")
         yield padded(name, inputs[name], dims, wanted), why
         smaller = tuple(n//k*k for n in was)
         yield from ((one.change, why) for one in of if one.size == smaller)
@@ -150,8 +145,7 @@ def padded(name: str, t: Tensor, dims: tuple[int, ...], size: tuple[int, ...]) -
     "An input with zeros behind it, up to this size."
     more = [0]*2*(t.dim() - dims[0])
     for dim, n in zip(dims, size): more[2*(t.dim() - 1 - dim) + 1] = n - t.shape[dim]
-    code = f"F.pad({{}}, {tuple(more)})"
-    padding = on_input(name, t, code, lambda x: F.pad(x, more), "input size")
+    padding = on_input(name, t, f"F.pad({{}}, {tuple(more)})", "input size")
     padding.text += f" of {'×'.join(map(str, size))}"
     return padding
 
@@ -184,7 +178,7 @@ def picture_sizes(failure: Failure, tried: list[Sized], most: int = 14) -> Itera
                  if min(size) > 1 and max(size) <= 512 and size != (height, width) and (name, size) not in known]
         for size in sizes[:most]:
             def change(x, size=size): return F.interpolate(x, size)
-            fitting = on_input(name, t, "", change, "kernel" if size[0] > height else "features")
+            fitting = on_input(name, t, "", "kernel" if size[0] > height else "features", change)
             fitting.text = f"an input `{name}` of {size[0]}×{size[1]}"
             yield fitting
 

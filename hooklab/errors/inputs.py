@@ -8,7 +8,9 @@ __all__ = []
 # %% ../../nbs/lib/errors/inputs.ipynb #84929d85
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from inspect import signature
+from itertools import chain, permutations
 from typing import Any
 
 import torch
@@ -18,14 +20,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, geometry, lacks_batch, producers
-from hooklab.errors.repairs import CallChange, Repair
+from hooklab.errors.repairs import CallChange, Repair, applied, in_dtype
 from hooklab.errors.scene import part
 from hooklab.errors.sizes import put_others, size_of_kernel, sizes_of, value_of
 from hooklab.errors.walk import Called, Made
 
 # %% ../../nbs/lib/errors/inputs.ipynb #66faabde
-def on_input(name: str, t: Tensor, code: str, change: Callable[[Tensor], Tensor], kind: str) -> Repair:
-    "The change of one tensor that the model is given."
+def on_input(name: str, t: Tensor, code: str, kind: str, change: Callable | None = None) -> Repair:
+    "The change of one tensor that the model is given: that of the code, unless there is another one."
+    change = change or partial(applied, code)
     def changed(args, kwargs): return map_tensors(lambda x: change(x) if x is t else x, (args, kwargs))
     is_of_size = kind in ("dtype", "channels last")
     return Repair(f"the input `{code.format(name)}`", kind, on_input=changed, is_of_size=is_of_size)
@@ -56,19 +59,16 @@ def layouts(failure: Failure) -> Iterator[Repair]:
 
 def ranks(name: str, t: Tensor) -> Iterator[Repair]:
     "An input with one dimension more, or one less."
-    kind = "batch dimension"
-    yield on_input(name, t, "{}.unsqueeze(0)", lambda x: x.unsqueeze(0), kind)
-    if t.dim() < 2: return
-    for dim in 0, 1, -1:
-        if t.shape[dim] == 1: yield on_input(name, t, f"{{}}.squeeze({dim})", lambda x, dim=dim: x.squeeze(dim), kind)
-    if t.dim() > 2: yield on_input(name, t, "{}.flatten(0, 1)", lambda x: x.flatten(0, 1), kind)
+    codes = ["{}.unsqueeze(0)"]
+    if t.dim() > 1: codes += [f"{{}}.squeeze({dim})" for dim in (0, 1, -1) if t.shape[dim] == 1]
+    if t.dim() > 2: codes.append("{}.flatten(0, 1)")
+    for code in codes: yield on_input(name, t, code, "batch dimension")
 
 
 def reordered(name: str, t: Tensor, order: tuple[int, ...]) -> Repair:
     "The dimensions in another order; in memory too, where a `view` later in the model needs that."
-    change = on_input(name, t, f"{{}}.permute{order}", lambda x: x.permute(order), "channels last")
-    change.instead = on_input(name, t, f"{{}}.permute{order}.contiguous()", lambda x: x.permute(order).contiguous(),
-                              "channels last")
+    change = on_input(name, t, f"{{}}.permute{order}", "channels last")
+    change.instead = on_input(name, t, f"{{}}.permute{order}.contiguous()", "channels last")
     return change
 
 # %% ../../nbs/lib/errors/inputs.ipynb #cb83be68
@@ -82,9 +82,7 @@ def dtypes(failure: Failure) -> Iterator[Repair]:
     for name, t in failure.inputs:
         kind = "mask" if "mask" in name else "dtype"
         for dtype in [*sorted(weights, key=str), torch.long, torch.bool]:
-            if t.dtype == dtype: continue
-            code = IN_SHORT.get(dtype, f"{{}}.to({dtype})")
-            yield on_input(name, t, code, lambda x, dtype=dtype: x.to(dtype), kind)
+            if t.dtype != dtype: yield on_input(name, t, in_dtype(dtype), kind)
     given = {t.dtype for t in failure.given if t.is_floating_point()} | {torch.float32}
     around = failure.call.name.rpartition(".")[0]
     for name in dict.fromkeys([failure.call.name, *before(failure), *([around] if around else [])]):
@@ -92,24 +90,21 @@ def dtypes(failure: Failure) -> Iterator[Repair]:
         for dtype in sorted(given - own, key=str) if own else (): yield with_dtype(name, dtype)
 
 
-IN_SHORT = {torch.long: "{}.long()", torch.bool: "{}.bool()", torch.float32: "{}.float()", torch.float64: "{}.double()",
-            torch.float16: "{}.half()", torch.bfloat16: "{}.bfloat16()"}
+
 
 
 def with_dtype(name: str, dtype: torch.dtype) -> Repair:
     "A layer whose weights have another format."
-    code = IN_SHORT.get(dtype, f"{{}}.to({dtype})").format(name or "model")
+    code = in_dtype(dtype).format(name or "model")
     return Repair(f"`{code}`", "dtype", on_model=lambda model: cast(part(model, name), dtype))
 
 
 def before(failure: Failure, most: int = 5) -> list[str]:
     "The layers with weights before what met in the error, the nearest first."
     found = []
-    for t in failure.given:
-        made = failure.walk.origin(t)
-        for one in made.ancestors() if made else ():
-            name = one.name if one.how == "layer" else one.layer if one.how == "parameter" else None
-            if name and name not in found: found.append(name)
+    for one in failure.walk.ancestors(*failure.given):
+        name = one.name if one.how == "layer" else one.layer if one.how == "parameter" else None
+        if name and name not in found: found.append(name)
     return found[:most]
 
 
@@ -131,13 +126,11 @@ def arrays(failure: Failure) -> Iterator[Repair]:
     names = [name for name, x in named.items() if arrays_in(x)]
     if not names: return
     weights = next((p.dtype for p in failure.model.parameters() if p.is_floating_point()), torch.float32)
-    def all_as(code, change):
-        def changed(args, kwargs): return tree_map(lambda x: change(x) if is_array(x) else x, (args, kwargs))
-        text = " and ".join(f"the input `{code.format(name)}`" for name in names)
-        return Repair(text, "numpy", on_input=changed)
-    plain = all_as("torch.from_numpy({})", torch.from_numpy)
-    code = IN_SHORT.get(weights, f"{{}}.to({weights})").format("torch.from_numpy({})")
-    plain.instead = all_as(code, lambda x: torch.from_numpy(x).to(weights))
+    def all_as(code):
+        def changed(args, kwargs): return tree_map(lambda x: applied(code, x) if is_array(x) else x, (args, kwargs))
+        return Repair(" and ".join(f"the input `{code.format(name)}`" for name in names), "numpy", on_input=changed)
+    plain = all_as("torch.from_numpy({})")
+    plain.instead = all_as(in_dtype(weights).format("torch.from_numpy({})"))
     yield plain
 
 
@@ -148,11 +141,9 @@ def greys(failure: Failure) -> Iterator[Repair]:
     n, rank = first.in_channels, size_of_kernel(first) + 2
     shape = (-1, n, *[-1]*(rank - 2))
     for name, t in failure.inputs:
-        if t.dim() == rank and t.shape[1] == 1:
-            yield on_input(name, t, f"{{}}.expand{shape}", lambda x: x.expand(shape), "one channel")
+        if t.dim() == rank and t.shape[1] == 1: yield on_input(name, t, f"{{}}.expand{shape}", "one channel")
         if t.dim() == rank - 1 and t.is_floating_point() and t.shape[0] != n:
-            yield on_input(name, t, f"{{}}.unsqueeze(1).expand{shape}", lambda x: x.unsqueeze(1).expand(shape),
-                           "one channel")
+            yield on_input(name, t, f"{{}}.unsqueeze(1).expand{shape}", "one channel")
 
 # %% ../../nbs/lib/errors/inputs.ipynb #b5df6abc
 def on_call(called: Called, code: str, change: Callable, kind: str, is_of_size: bool = False) -> Repair:
@@ -162,19 +153,23 @@ def on_call(called: Called, code: str, change: Callable, kind: str, is_of_size: 
     return Repair(f"`{code}`{place}", kind, on_call=changed, is_of_size=is_of_size)
 
 
+def sizes_asked(called: Called) -> list[int]: # Empty if they are not all plain numbers
+    "The shape that a view or reshape was asked for."
+    sizes = called.args[1:]
+    if len(sizes) == 1 and isinstance(sizes[0], tuple | list): sizes = sizes[0]
+    return [*sizes] if all(type(n) is int for n in sizes) else []
+
+
 def reshapes(failure: Failure) -> Iterator[Repair]:
     "A view or reshape in which one number is left open."
     called = failure.called
     if called is None or called.name not in ("view", "reshape"): return
-    first, *sizes = called.args
-    packed = len(sizes) == 1 and isinstance(sizes[0], tuple | list | torch.Size)
-    sizes = [*(sizes[0] if packed else sizes)]
-    if not all(type(n) is int for n in sizes): return
+    first, sizes = called.args[0], sizes_asked(called)
     for new in other_shapes(first.numel(), sizes):
         code = f"{called.name}({', '.join(map(str, new))})"
-        def change(args, kwargs, new=new): return ((args[0], tuple(new)) if packed else (args[0], *new)), kwargs
+        def change(args, kwargs, new=new): return (args[0], tuple(new)), kwargs
         yield on_call(called, code, change, "reshape", new[0] == sizes[0])
-    yield from fitting_widths(failure, first, sizes)
+    if sizes: yield from fitting_widths(failure, first, sizes)
 
 
 def fitting_widths(failure: Failure, t: Tensor, sizes: list[int]) -> Iterator[Repair]:
@@ -240,19 +235,14 @@ def along_others(called: Called, dims: int) -> Iterator[Repair]:
 
 def earlier_joins(failure: Failure, most: int = 2) -> Iterator[Repair]:
     "A concatenation that went well, but along another dimension than it should."
-    found = {}
-    for t in failure.given:
-        made = failure.walk.origin(t)
-        for one in made.ancestors() if made else ():
-            if one.called is not None and one.name in JOINS: found.setdefault(id(one), one)
-    for one in [*found.values()][:most]: yield from along_others(one.called, len(one.shape))
+    found = dict.fromkeys(one for one in failure.walk.ancestors(*failure.given) if one.called and one.name in JOINS)
+    for one in [*found][:most]: yield from along_others(one.called, len(one.shape))
 
 # %% ../../nbs/lib/errors/inputs.ipynb #0460530c
 def interpolated(failure: Failure, parts: list[Tensor], kind: str) -> Iterator[Repair]:
     "Tensors that were made larger or smaller, with the height and width of another one."
     for t in parts:
-        made = failure.walk.origin(t)
-        found = [one for one in made.ancestors() if one.how == "function" and one.name in SCALES] if made else []
+        found = [one for one in failure.walk.ancestors(t) if one.how == "function" and one.name in SCALES]
         for size in dict.fromkeys(tuple(other.shape[2:]) for other in parts if other.shape[2:] != t.shape[2:]):
             for one in found[:1]:
                 def change(args, kwargs, size=size):
@@ -265,22 +255,18 @@ SCALES = "interpolate", "upsample"
 
 def unlike(failure: Failure, parts: list[Tensor], kind: str, left_out: int | None = None) -> Iterator[Repair]:
     "Tensors that have to be alike, each made like another."
-    for t in parts:
-        for other in parts:
-            if other is t or other.dim() != t.dim(): continue
-            for dim, (n, wanted) in enumerate(zip(t.shape, other.shape)):
-                if n == wanted or dim == left_out or kind == "addition" and 1 in (n, wanted): continue
-                yield from sized(failure, t, dim - t.dim(), wanted, kind)
+    for t, other in permutations(parts, 2):
+        for dim, (n, wanted) in enumerate(zip(t.shape, other.shape)) if t.dim() == other.dim() else ():
+            if n == wanted or dim == left_out or kind == "addition" and 1 in (n, wanted): continue
+            yield from sized(failure, t, dim - t.dim(), wanted, kind)
 
 # %% ../../nbs/lib/errors/inputs.ipynb #930f641d
 def sized(failure: Failure, t: Tensor, dim: int, wanted: int, kind: str) -> Iterator[Repair]:
     "A tensor with another size in one dimension."
-    made = failure.walk.origin(t)
-    parameters = [one for one in made.ancestors() if one.how == "parameter" and len(one.shape) >= -dim] if made else []
+    parameters = [one for one in failure.walk.ancestors(t) if one.how == "parameter" and len(one.shape) >= -dim]
     for one in parameters[:2]:
         if one.shape[dim] == t.shape[dim]: yield parameter(failure, one, dim, wanted, kind)
-    changes = [*producers(failure, t, wanted, t.shape[dim]), *geometry(failure, t, dim, wanted, kind)]
-    for change in changes:
+    for change in chain(producers(failure, t, wanted, t.shape[dim]), geometry(failure, t, dim, wanted, kind)):
         change.kind = kind
         yield change
 

@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../nbs/lib/errors/investigating.ipynb #275d01d0
 import math
-import time
+
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from hooklab.hooks.select import is_scripted, unwrap
 from hooklab.hooks.tree import shape_text, tensors
 from hooklab.hooks.undisturbed import own_tensors
 from hooklab.errors.candidates import Failure, lacks_batch, of_convolution, of_layer, tied, ties, unit_of, wrong_sizes
-from hooklab.errors.repairs import Repair, run_again, runs_with
+from hooklab.errors.repairs import Budget, Repair, run_again
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.inputs import arrays, arrays_in, dtypes, greys, joins, layouts, reshapes
 from hooklab.errors.devices import moved, of_call
@@ -36,12 +36,10 @@ from hooklab.errors.operations import additions, heads, positions, products
 from hooklab.errors.reasons import reason_of
 from hooklab.errors.scene import EndedCall, ended_calls
 from hooklab.errors.sequences import attention_masks, batch_first, batch_second, mask_in_words, wrong_mask
-from hooklab.errors.walk import Made, Walk, from_where, walking
-
-# %% ../../nbs/lib/errors/investigating.ipynb #2a0b668e
-SECONDS, MOST = 5., 3  # for trying repairs; how many are listed
+from hooklab.errors.walk import Made, Walk, from_where
 
 # %% ../../nbs/lib/errors/investigating.ipynb #f61d7879
+SECONDS, MOST = 5., 3  # for trying repairs; how many are listed
 LOOKS = (arrays, dtypes, positions, batch_second, attention_masks, of_layer, ties, of_convolution, joins, additions,
          heads, reshapes, products, greys, batch_first)
 
@@ -56,21 +54,17 @@ def candidates(failure: Failure, sizes: list[Sized]) -> Iterator[Repair]:
 
 def tried(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run; were all tried? why an input size
     "The candidates with which the forward pass runs to its end, and still does with the sizes with which it ran."
-    sizes = sizes_tried(failure, SECONDS/5)
-    of_input = [(change, why) for change, why in multiples(failure, sizes) if does_run(failure, change)]
+    sizes = sizes_tried(failure, Budget(SECONDS/5))
+    of_input = [(change, why) for change, why in multiples(failure, sizes) if failure.runs_with(change)]
     found, why = [change for change, _ in of_input], of_input[0][1] if of_input else ""
-    known, start = set(), time.perf_counter()
+    known, budget = set(), Budget(SECONDS)
     for change in candidates(failure, sizes):
         if change.text in known: continue
         known.add(change.text)
-        if time.perf_counter() - start > SECONDS or len(found) >= MOST: return found, False, why
-        runs = next((one for one in (change, change.instead) if one is not None and does_run(failure, one)), None)
+        if budget.is_used_up or len(found) >= MOST: return found, False, why
+        runs = next((one for one in (change, change.instead) if one is not None and failure.runs_with(one)), None)
         if runs is not None and keeps(failure, runs, sizes): found.append(runs.write())
     return found, True, why
-
-
-def does_run(failure: Failure, change: Repair) -> bool:
-    return runs_with(change, failure.model, failure.args, failure.kwargs, failure.root)
 
 # %% ../../nbs/lib/errors/investigating.ipynb #6117e128
 def factors(made: Made | None, n: int) -> str: # As in ` = 4×6×6`
@@ -135,13 +129,12 @@ def _explained(error: Exception, model: nn.Module, last: tuple | None, outputs: 
     can_run = can_run_again(error, model)
     with in_silence(): reason = reason_of(error, calls, model, last if can_run else None)
     if reason is not None and not is_counted(error, calls):
-        repairs = [*reason.repairs]
         with in_silence(), suppress(Exception):
-            if reason.kind == "device" and can_run: repairs += moved(unwrap(model), calls[0])
-        return Explanation(*reason[:3], repairs)
+            if reason.kind == "device" and can_run: reason.repairs += moved(unwrap(model), calls[0])
+        return reason
     if not calls:
         with in_silence(): return of_loss(error, model, last if can_run else None, outputs)
-    plain = Explanation(*reason) if reason else of_shapes(calls[-1])
+    plain = reason or of_shapes(calls[-1])
     if not can_run: return plain
     with in_silence(), suppress(Exception):
         failure = failed_again(error, model, calls)
@@ -172,10 +165,7 @@ def failed_again(error: Exception, model: nn.Module, calls: list[EndedCall]) -> 
     "Run what failed again, and note on the way where each tensor comes from."
     name, _, args, kwargs = calls[0]
     walk = Walk(args, kwargs, name)
-    def around(m):
-        walk.begins(m)
-        return walking(m, walk)
-    try: run_again(model, args, kwargs, around=around, root=name)
+    try: run_again(model, args, kwargs, watch=walk, root=name)
     except Exception as again:
         inner = ended_calls(again, walk.model) if walk.model is not None else []
         is_same = type(again) is type(error) or isinstance(error, RuntimeError)

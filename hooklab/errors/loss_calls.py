@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hooklab.hooks.tree import map_tensors, parts_of, tensors
+from hooklab.errors.repairs import Repair, applied, in_dtype, narrower, wider
 from hooklab.errors.scene import frames
 
 # %% ../../nbs/lib/errors/loss-calls.ipynb #0926274b
@@ -29,7 +30,7 @@ class Wants(NamedTuple):
 
 
 BOTH = {"alike": ("input", "target")}
-CLASS = "a score for each class in dimension 1, and for each other place the number of a class (int64)"
+CLASS = "a score for each class in dimension 1, and a class index (int64) for each position in the other dimensions"
 ALIKE = "an input and a target of the same shape"
 WANTS = {
     "cross_entropy": Wants(f"{CLASS}; or probabilities in the shape of the scores"),
@@ -38,7 +39,7 @@ WANTS = {
     "binary_cross_entropy": Wants("probabilities, and a target of their shape and dtype, all from 0 to 1", **BOTH),
     "binary_cross_entropy_with_logits": Wants("scores, and a target of their shape in floating point", **BOTH),
     "multilabel_soft_margin_loss": Wants(ALIKE, **BOTH),
-    "multilabel_margin_loss": Wants("scores, and as target in their shape numbers of classes (int64), then -1", **BOTH),
+    "multilabel_margin_loss": Wants("scores, and class indices (int64) in their shape, padded with -1", **BOTH),
     "kl_div": Wants("log-probabilities, and probabilities of the same shape", **BOTH),
     "gaussian_nll_loss": Wants(f"{ALIKE}, and a variance for each number, or for each row", **BOTH),
     **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "poisson_nll_loss", "soft_margin_loss",
@@ -67,6 +68,10 @@ class LossCall:
     def wants(self) -> Wants: return WANTS[self.name]
     @property
     def is_of_classes(self) -> bool: return not self.wants.alike and "target" in self.given
+
+    def changed(self, steps: dict[str, str]) -> dict[str, Any]:
+        "What it is given after a step such as `{}.squeeze(1)` for some of it."
+        return {name: applied(code, self.given[name]) for name, code in steps.items()}
 
     def run(self, **changed: Any) -> Any:
         function = getattr(F, self.name, None) or getattr(nn, self.name)()
@@ -145,74 +150,61 @@ def name_in(frame: FrameType | None, x: Any) -> str:
 def as_text(x: Any) -> str: return repr(x) if isinstance(x, bool | int | float | str) else ""
 
 # %% ../../nbs/lib/errors/loss-calls.ipynb #b1f1b781
-class Step(NamedTuple):
-    "A change of a tensor."
-    code: str # As in `{}.squeeze(1)`
-    changed: Tensor
-
-
-def shapes(t: Tensor) -> Iterator[Step]:
+def shapes(t: Tensor) -> list[str]:
     "The tensor without a dimension of size 1, or with two dimensions in one."
-    if t.dim() > 1: yield from (Step(f"{{}}.squeeze({d})", t.squeeze(d)) for d, n in enumerate(t.shape) if n == 1)
-    if t.dim() == 1 and len(t) == 1: yield Step("{}.squeeze(0)", t.squeeze(0))
-    if t.dim() > 2: yield Step("{}.flatten(1)", t.flatten(1))
-    if t.dim() > 2: yield Step("{}.flatten(0, 1)", t.flatten(0, 1))
-    if t.dim() > 1: yield Step("{}.flatten()", t.flatten())
+    if t.dim() < 2: return narrower(t)
+    return [*narrower(t), *(["{}.flatten(1)", "{}.flatten(0, 1)"] if t.dim() > 2 else []), "{}.flatten()"]
 
 
-def wider(t: Tensor) -> Iterator[Step]:
-    "The tensor with one more dimension, the last place first."
-    for d in reversed(range(t.dim() + 1)): yield Step(f"{{}}.unsqueeze({d})", t.unsqueeze(d))
-
-
-def orders(name: str, t: Tensor) -> Iterator[Step]:
+def orders(name: str, t: Tensor) -> list[str]:
     "Scores with their dimensions in another order."
-    if name == "log_probs" and t.dim() == 3: yield Step("{}.transpose(0, 1)", t.transpose(0, 1))
-    elif t.dim() == 3: yield Step("{}.transpose(1, 2)", t.transpose(1, 2))
-    elif t.dim() > 3: yield Step("{}.movedim(-1, 1)", t.movedim(-1, 1))
+    if t.dim() < 3: return []
+    if t.dim() > 3: return ["{}.movedim(-1, 1)"] if name != "log_probs" else []
+    return ["{}.transpose(0, 1)" if name == "log_probs" else "{}.transpose(1, 2)"]
 
 
-def formats(t: Tensor, like: Tensor, of_classes: bool = False) -> Iterator[Step]:
+def formats(t: Tensor, like: Tensor, of_classes: bool = False) -> list[str]:
     "The same numbers as whole numbers, or in the dtype of the scores."
-    if t.dtype != torch.long and (t.is_meta or not t.is_floating_point() or torch.equal(t, t.round())):
-        yield Step("{}.long()", t.long())
-    if t.dtype != like.dtype:
-        yield Step({torch.float32: "{}.float()"}.get(like.dtype, f"{{}}.to({like.dtype})"), t.to(like.dtype))
-    if not of_classes or t.dim() < 2 or t.shape != like.shape or t.is_meta: return
-    if ((t == 0) | (t == 1)).all() and (t.sum(1) == 1).all(): yield Step("{}.argmax(1)", t.argmax(1))
+    is_whole = t.is_meta or not t.is_floating_point() or torch.equal(t, t.round())
+    found = [in_dtype(dtype) for dtype in ((torch.long, like.dtype) if is_whole else (like.dtype,)) if dtype != t.dtype]
+    if not of_classes or t.dim() < 2 or t.shape != like.shape or t.is_meta: return found
+    is_one_hot = ((t == 0) | (t == 1)).all() and (t.sum(1) == 1).all()
+    return [*found, "{}.argmax(1)"] if is_one_hot else found
 
 
-def parts(x: Any) -> Iterator[Step]:
+def parts(x: Any) -> Iterator[str]:
     "A tensor of a container, or of a list of numbers."
-    if isinstance(x, list | tuple) and x and not tensors(x): yield Step("torch.tensor({})", torch.tensor(x))
+    if isinstance(x, list | tuple) and x and not tensors(x): yield "torch.tensor({})"
     for name, part in zip(*(parts_of(x) or ((), ()))[:2]):
         is_field = isinstance(name, str) and type(x) is not dict and hasattr(x, name)
-        if isinstance(part, Tensor): yield Step(f"{{}}.{name}" if is_field else f"{{}}[{name!r}]", part)
+        if isinstance(part, Tensor): yield f"{{}}.{name}" if is_field else f"{{}}[{name!r}]"
 
 # %% ../../nbs/lib/errors/loss-calls.ipynb #fed4164c
-def other_calls(call: LossCall) -> Iterator[list[dict[str, Step]]]:
+def other_calls(call: LossCall) -> Iterator[list[dict[str, str]]]: # Code such as `{}.squeeze(1)` by name
     "Calls that may run, in groups: those of one group change as much as each other."
     found = {name: x for name, x in call.given.items() if isinstance(x, Tensor)}
     packed = {name: x for name, x in call.given.items() if name in (*call.wants.scores, "target") and name not in found}
     if packed:
-        yield [{name: step} for name, x in packed.items() for step in parts(x)]
+        yield [{name: code} for name, x in packed.items() for code in parts(x)]
         return
     scores = {name: t for name, t in found.items() if name in call.wants.scores}
     rest = {name: t for name, t in found.items() if name not in scores}
     like = next(iter(scores.values()), None)
     if like is None: return
-    as_numbers = {name: [*formats(t, like, call.is_of_classes)] for name, t in rest.items()}
-    as_shapes = {name: [*shapes(t), *(wider(t) if name in rest else orders(name, t))] for name, t in found.items()}
-    yield [{name: step} for steps in (as_numbers, as_shapes) for name, all_of_it in steps.items() for step in all_of_it]
-    both = [{name: Step(step.code + more.code[2:], more.changed)} for name, t in rest.items()
-            for step in (*shapes(t), *wider(t)) for more in formats(step.changed, like)]
-    if call.name == "binary_cross_entropy": both.append({"input": Step("{}.sigmoid()", like.sigmoid())})
+    as_numbers = {name: formats(t, like, call.is_of_classes) for name, t in rest.items()}
+    as_shapes = {name: shapes(t) + (last_first(t) if name in rest else orders(name, t)) for name, t in found.items()}
+    yield [{name: code} for codes in (as_numbers, as_shapes) for name, of_it in codes.items() for code in of_it]
+    both = [{name: code + more[2:]} for name, t in rest.items()
+            for code in shapes(t) + last_first(t) for more in formats(applied(code, t), like)]
+    if call.name == "binary_cross_entropy": both.append({"input": "{}.sigmoid()"})
     both += [{a: one, b: other} for a in scores for one in as_shapes[a] for b in rest for other in as_numbers[b]]
-    both += [{a: one, b: other} for a, b in combinations(scores, 2) for one in as_shapes[a] for other in as_shapes[b]
-             if one.code == other.code]
-    both += [{name: Step("{}.permute(1, 2, 0)", t.permute(1, 2, 0))} for name, t in scores.items() if t.dim() == 3]
+    both += [{a: code, b: code} for a, b in combinations(scores, 2) for code in as_shapes[a] if code in as_shapes[b]]
+    both += [{name: "{}.permute(1, 2, 0)"} for name, t in scores.items() if t.dim() == 3]
     yield both
-    yield [{name: step} for name, t in scores.items() for step in wider(t)]
+    yield [{name: code} for name, t in scores.items() for code in last_first(t)]
+
+
+def last_first(t: Tensor) -> list[str]: return wider(t)[::-1]
 
 # %% ../../nbs/lib/errors/loss-calls.ipynb #ae85336a
 def makes_sense(call: LossCall, given: dict[str, Any]) -> bool:
@@ -229,6 +221,11 @@ def same(a: Any, b: Any) -> bool | None: # None if that cannot be known
     "Is this the same loss?"
     if a.is_meta or b.is_meta: return None
     return a.numel() == b.numel() and torch.allclose(a.flatten().double(), b.flatten().double(), equal_nan=True)
+
+
+def other_call(call: LossCall, text: str, kind: str, **changed: Any) -> Repair:
+    "Another call of a loss, with copies of what it was given."
+    return Repair(text, kind, on_use=lambda *_: call.run(**changed), is_of_size=False)
 
 
 def on_one_device(call: LossCall) -> LossCall:

@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #341b955b
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,15 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hooklab.hooks.select import unwrap
+
 from hooklab.hooks.tree import shape_text, tensors
-from hooklab.errors.candidates import Failure, producers
+from hooklab.errors.candidates import Failure, after_model, producers
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.loss_calls import (
-    LossCall, loss_call, made_of_tensors, makes_sense, on_one_device, other_calls, same)
-from hooklab.errors.repairs import Repair, run_again
-from hooklab.errors.scene import EndedCall, which
-from hooklab.errors.walk import Walk, from_where, walking
+    LossCall, loss_call, made_of_tensors, makes_sense, on_one_device, other_call, other_calls, same)
+from hooklab.errors.repairs import Budget, Repair, run_again
+from hooklab.errors.scene import which
+from hooklab.errors.walk import from_where
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #8f0c48de
 @dataclass
@@ -46,9 +45,9 @@ class Around:
     @property
     def layer(self) -> str:
         "The layer that the first of the scores comes from."
-        output = next((self.given[name][2] for name in self.call.wants.scores if name in self.given), None)
-        made = None if output is None else self.failure.walk.origin(output)
-        return next((one.name for one in made.ancestors() if one.how == "layer"), "") if made else ""
+        scores = [self.given[name][2] for name in self.call.wants.scores if name in self.given][:1]
+        made = self.failure.walk.ancestors(*scores) if scores else ()
+        return next((one.name for one in made if one.how == "layer"), "")
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #374976f8
 def around(error: Exception, call: LossCall, model: nn.Module, last: tuple | None, outputs: deque) -> Around:
@@ -59,13 +58,10 @@ def around(error: Exception, call: LossCall, model: nn.Module, last: tuple | Non
             made.setdefault(name, (found[0], found[1] and isinstance(x, Tensor)))
     known = Around(on_one_device(call))
     if last is None or not made: return known
-    walk = Walk(*last)
-    def watched(m):
-        walk.begins(m)
-        return walking(m, walk)
     with suppress(Exception):
-        again = tensors(run_again(model, *last, around=watched))
-        known.failure = Failure(error, unwrap(model), "", *last, EndedCall("", unwrap(model), *last), None, walk)
+        failure = after_model(error, model, last)
+        again = tensors(run_again(model, *last, watch=failure.walk))
+        known.failure = failure
         known.given = {name: (i, just, again[i]) for name, (i, just) in made.items() if i < len(again)}
     return known
 
@@ -120,8 +116,7 @@ def in_words(known: Around) -> str:
     name, x = known.failure.inputs[0]
     text += f" The model was last called with {len(x)} in its input `{name}`"
     if len(x) == n: return f"{text}; `{two}` does not come from it." if b not in known.given else f"{text}."
-    made = known.failure.walk.origin(known.given[a][2])
-    for step in made.ancestors() if made else ():
+    for step in known.failure.walk.ancestors(known.given[a][2]):
         before = [one.shape[0] for one in step.parents if one.shape]
         if step.shape[:1] == (n,) and len(x) in before:
             where = f" in the forward of `{step.layer}`" if step.layer else " in its forward"
@@ -131,7 +126,7 @@ def in_words(known: Around) -> str:
 
 
 def of_values(call: LossCall) -> str:
-    "A target that holds no classes, or a weight for another number of them."
+    "A target that holds what is no class index, or a weight for another number of classes."
     scores, target, weight = (call.given.get(name) for name in ("input", "target", "weight"))
     if not call.is_of_classes or not isinstance(scores, Tensor) or not isinstance(target, Tensor): return ""
     classes = scores.shape[min(1, scores.dim() - 1)] if scores.dim() else 1
@@ -139,43 +134,29 @@ def of_values(call: LossCall) -> str:
         return f" `{call.called('weight')}` has {weight.numel()} numbers for {classes} classes."
     if target.is_meta or not target.is_floating_point() or target.shape == scores.shape: return ""
     other = target[target != target.round()].flatten()
-    return f" `{call.called('target')}` holds {other[0]:.4g}, which is not the number of a class." if len(other) else ""
+    return f" `{call.called('target')}` holds {other[0]:.4g}, which is not a class index." if len(other) else ""
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #c919bb7b
-@dataclass
-class LossRepair:
-    "Another call of the loss."
-    text: str # As one would write it
-    call: LossCall
-    given: dict[str, Tensor] # What is given in place of what was
-    kind: str = "loss"
-    is_of_size: bool = False
-
-    def run(self) -> Any: # The loss
-        "The call, with copies of what the loss was given."
-        return self.call.run(**self.given)
-
-
 LONGEST, CALLS, LARGEST = 2., 3, 2**26  # seconds of trying; calls that are listed; numbers that are copied
 
 
-def fitting(call: LossCall) -> list[LossRepair]:
+def fitting(call: LossCall) -> list[Repair]:
     "Calls that run and make sense, of those that change least; of one loss only one for each tensor that is changed."
-    start = time.perf_counter()
+    budget = Budget(LONGEST)
     for group in other_calls(call):
         found, values, changed = [], [], []
         for steps in group:
-            if time.perf_counter() - start > LONGEST: break
-            given = {name: step.changed for name, step in steps.items()}
+            if budget.is_used_up: break
             with suppress(Exception):
+                given = call.changed(steps)
                 value = call.run(**given)
                 if not makes_sense(call, call.given | given): continue
                 is_same = same(value, values[0]) if values else None
                 what = {(name, t.dtype) for name, t in given.items()}
                 if is_same is not False and what in changed: continue
-                text = call.written({name: step.code for name, step in steps.items()})
+                text = call.written(steps)
                 if is_same is not None: text += ", the same loss" if is_same else ", another loss"
-                found.append(LossRepair(text, call, given))
+                found.append(other_call(call, text, "loss", **given))
                 values.append(value)
                 changed.append(what)
         if found: return found[:CALLS]
@@ -222,22 +203,23 @@ def of_loss(
     repairs = fitting(known.call) if is_small else []
     if is_small and not repairs and failure is None: repairs = [*other_layers(known)][:CALLS]
     text += f" It wants {call.wants.text}."
-    if not repairs or not isinstance(repairs[0], LossRepair): text += in_words(known)
+    if not repairs or repairs[0].kind != "loss": text += in_words(known)
     return Explanation(layer, "loss", text, repairs)
 
 
-def to_one_device(call: LossCall) -> list[LossRepair]:
+def to_one_device(call: LossCall) -> list[Repair]:
     "The call with everything on the device of the first tensor."
     name, first = next((name, x) for name, x in call.given.items() if isinstance(x, Tensor))
     to = {name: x.to(first.device) for name, x in call.given.items()
           if isinstance(x, Tensor) and x.device != first.device and not x.is_meta}
     if not to or fails(replace(call, given=call.given | to)): return []
-    return [LossRepair(call.written({other: f"{{}}.to({call.called(name)}.device)" for other in to}), call, to)]
+    text = call.written({other: f"{{}}.to({call.called(name)}.device)" for other in to})
+    return [other_call(call, text, "loss", **to)]
 
 
 def of_constructor(error: Exception) -> Explanation | None:
     "Tensors that were given to the class of a loss."
     call = made_of_tensors(error)
     if call is None or fails(call): return None
-    return Explanation("", "loss", f"`{call.code[:-2]}` got tensors where it is made; they are for its call.",
-                       [LossRepair(call.written({}), call, {})])
+    return Explanation("", "loss", f"`{call.code[:-2]}` got tensors in its constructor; they belong in its call.",
+                       [other_call(call, call.written({}), "loss")])

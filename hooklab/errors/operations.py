@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/lib/errors/operations.ipynb #6c4f5755
 import re
 from collections.abc import Iterator
+from itertools import permutations
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, resized
 from hooklab.errors.repairs import Repair
-from hooklab.errors.inputs import interpolated, of_shape, on_call, others, parameter, sized, unlike
+from hooklab.errors.inputs import interpolated, of_shape, on_call, others, parameter, sized, sizes_asked, unlike
 from hooklab.errors.scene import part
 from hooklab.errors.sequences import ATTENTION, is_mask, masks
 from hooklab.errors.walk import Made
@@ -36,15 +37,14 @@ def additions(failure: Failure) -> Iterator[Repair]:
     kind = "addition"
     yield from interpolated(failure, parts, kind)
     yield from unlike(failure, parts, kind)
-    for t in parts:
-        for other in parts:
-            if t is other or t.dim() >= other.dim(): continue
-            for dim in range(-t.dim(), 0):  # the shorter one has to fit the last dimensions
-                if t.shape[dim] not in (1, other.shape[dim]) and other.shape[dim] != 1:
-                    yield from sized(failure, t, dim, other.shape[dim], kind)
-                    yield from sized(failure, other, dim, t.shape[dim], kind)
-            for dim in range(1, other.dim()):  # or it lacks a dimension in the middle
-                yield from widened(failure, t, other, dim)
+    for t, other in permutations(parts, 2):
+        if t.dim() >= other.dim(): continue
+        for dim in range(-t.dim(), 0):  # the shorter one has to fit the last dimensions
+            if t.shape[dim] not in (1, other.shape[dim]) and other.shape[dim] != 1:
+                yield from sized(failure, t, dim, other.shape[dim], kind)
+                yield from sized(failure, other, dim, t.shape[dim], kind)
+        for dim in range(1, other.dim()):  # or it lacks a dimension in the middle
+            yield from widened(failure, t, other, dim)
 
 
 def widened(failure: Failure, t: Tensor, other: Tensor, dim: int) -> Iterator[Repair]:
@@ -89,16 +89,14 @@ def heads(failure: Failure) -> Iterator[Repair]:
     if called is not None and called.name not in RESHAPES | PRODUCTS | ATTENTION | TWO_SIDED: return
     if called is None and "divisible" not in failure.text: return
     sizes = {n for t in failure.given for n in t.shape[-3:] if n > 1}
-    for name in within(failure):
-        layer = failure.layer(name)
-        for what, old in vars(layer).items():
-            if type(old) is not int or old < 2 or what.startswith("_") or not COUNTS.search(what): continue
-            fits = sorted({n for size in sizes for n in range(1, size) if size % n == 0 and n != old and n <= 64},
-                          key=lambda n, old=old: (abs(n - old), n))
-            for n in fits[:4]: yield with_heads(failure, name, what, n, old)
+    for name, what, old in counts(failure):
+        fits = sorted({n for size in sizes for n in range(1, size) if size % n == 0 and n != old and n <= 64},
+                      key=lambda n, old=old: (abs(n - old), n))
+        for n in fits[:4] if COUNTS.search(what) else (): yield with_heads(failure, name, what, n, old)
     if called is not None and called.name in RESHAPES: yield from numbers_in_shape(failure)
 
 
+RESHAPES = {"view", "reshape", "unflatten", "split", "chunk", "permute", "transpose", "rearrange"}
 COUNTS = re.compile(r"^(?!.*(dim|size)).*(head|group)")  # attributes that count parts, not what is in them
 
 
@@ -110,16 +108,25 @@ def within(failure: Failure) -> list[str]:
 
 def numbers_in_shape(failure: Failure) -> Iterator[Repair]:
     "Another value of an attribute that is a number of the shape that was asked for."
-    first, *sizes = failure.called.args
-    sizes = [*sizes[0]] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
-    if not all(type(n) is int for n in sizes): return
+    sizes = sizes_asked(failure.called)
+    for name, what, old in counts(failure):
+        if old not in sizes: continue
+        for n in others(failure.called.args[0].numel(), sizes, sizes.index(old)):
+            yield with_number(name, {what: n}, "heads" if "head" in what else "reshape")
+
+
+def counts(failure: Failure) -> Iterator[tuple[str, str, int]]:
+    "Whole numbers above 1 that a layer around the error keeps: the layer, the attribute, the number."
     for name in within(failure):
-        for what, old in vars(failure.layer(name)).items():
-            if type(old) is not int or old < 2 or what.startswith("_") or old not in sizes: continue
-            for n in others(first.numel(), sizes, sizes.index(old)):
-                text = f"`{what}={n}`" + (f" in `{name}`" if name else "")
-                def change(model, name=name, what=what, n=n): setattr(part(model, name), what, n)
-                yield Repair(text, "heads" if "head" in what else "reshape", on_model=change)
+        for what, n in vars(failure.layer(name)).items():
+            if type(n) is int and n > 1 and not what.startswith("_"): yield name, what, n
+
+
+def with_number(name: str, numbers: dict[str, int], kind: str) -> Repair:
+    "A layer in which attributes have other numbers. The first of them is what one would write."
+    what, n = next(iter(numbers.items()))
+    def change(model): vars(part(model, name)).update(numbers)
+    return Repair(f"`{what}={n}`" + (f" in `{name}`" if name else ""), kind, on_model=change)
 
 
 def with_heads(failure: Failure, name: str, what: str, n: int, old: int) -> Repair:
@@ -132,13 +139,7 @@ def with_heads(failure: Failure, name: str, what: str, n: int, old: int) -> Repa
         if "dim" not in other and "size" not in other: continue
         total = next((size for size in totals if size//old == value), old*value)
         widths[other] = total//n
-    def change(model):
-        changed = part(model, name)
-        for other, value in ({what: n} | widths).items(): setattr(changed, other, value)
-    return Repair(f"`{what}={n}`" + (f" in `{name}`" if name else ""), "heads", on_model=change)
-
-# %% ../../nbs/lib/errors/operations.ipynb #6cf1cd23
-RESHAPES = {"view", "reshape", "unflatten", "split", "chunk", "permute", "transpose", "rearrange"}
+    return with_number(name, {what: n} | widths, "heads")
 
 # %% ../../nbs/lib/errors/operations.ipynb #e572d82c
 def positions(failure: Failure) -> Iterator[Repair]:
@@ -150,8 +151,7 @@ def positions(failure: Failure) -> Iterator[Repair]:
         yield from cut(failure, layer.num_embeddings)
     elif failure.called is not None and failure.called.name in TWO_SIDED:
         for t in tensors(failure.called.args):
-            made = failure.walk.origin(t)
-            for one in made.ancestors() if made else ():
+            for one in failure.walk.ancestors(t):
                 if one.how != "parameter" or len(one.shape) < 2: continue
                 yield from square(failure, one, t)
                 for dim, n in enumerate(t.shape):

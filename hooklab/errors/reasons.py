@@ -8,34 +8,38 @@ __all__ = []
 # %% ../../nbs/lib/errors/reasons.ipynb #aada9f8f
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
+
 
 from hooklab.hooks.putting_back import packing
-from hooklab.hooks.select import named_layers, unwrap
+
 from hooklab.hooks.tree import map_tensors, named_tensors, tensors
 from hooklab.hooks.undisturbed import kept_state, undisturbed
-from hooklab.errors.devices import OF_MODULES, Reason, device, of_call
+from hooklab.errors.devices import device, of_call
+from hooklab.errors.candidates import Failure, after_model, resized
+from hooklab.errors.explanation import Explanation
+from hooklab.errors.loss_calls import LossCall, loss_call, other_call
 from hooklab.errors.repairs import Repair, run_again, twin_of
-from hooklab.errors.scene import EndedCall, locals_of, part
-from hooklab.errors.sizes import as_code, resize, sizes_of
-from hooklab.errors.walk import inputs_by_name, walking
+from hooklab.errors.scene import EndedCall
+from hooklab.errors.sizes import attributes, map_attributes, sizes_of
+from hooklab.errors.walk import Watch, inputs_by_name
 
 # %% ../../nbs/lib/errors/reasons.ipynb #1f68a7ff
-def index(error: Exception, calls: list[EndedCall], model: nn.Module, last: tuple | None) -> Reason | None:
+def index(error: Exception, calls: list[EndedCall], model: nn.Module, last: tuple | None) -> Explanation | None:
     "An index that is too large, of an embedding or of the classes."
     text = str(error)
-    loss = locals_of(error, "cross_entropy", "nll_loss", "nll_loss_nd")
-    if "out of bounds" in text and isinstance(loss.get("target"), Tensor):
-        target, classes = loss["target"], loss["input"].shape[min(1, loss["input"].dim() - 1)]
-        worst = target[(target >= classes) | (target < 0) & (target != loss.get("ignore_index", -100))]
+    loss = loss_call(error) if "out of bounds" in text else None
+    if loss is not None and "ignore_index" in loss.given:
+        scores, target = loss.given["input"], loss.given["target"]
+        classes = scores.shape[min(1, scores.dim() - 1)]
+        worst = target[(target >= classes) | (target < 0) & (target != loss.given["ignore_index"])]
         found = f"class {worst.reshape(-1)[0].item()}" if worst.numel() else "another class"
         layer = calls[-1].name if calls else ""
         text = f"The output has {classes} classes, 0 to {classes - 1}, and the target holds {found}."
-        return Reason(layer, "index", text, [*other_classes(loss, classes, model, last)])
+        return Explanation(layer, "index", text, [*other_classes(error, loss, classes, model, last)])
     if not calls or not isinstance(error, IndexError) and "device-side assert" not in text: return None
     call = calls[-1]
     if not isinstance(call.layer, nn.Embedding | nn.EmbeddingBag): return None
@@ -43,64 +47,60 @@ def index(error: Exception, calls: list[EndedCall], model: nn.Module, last: tupl
     given = [t for t in tensors([call.args, call.kwargs]) if t.device.type == "cpu" and t.numel()]
     worst = next((int(t.max() if t.max() >= n else t.min()) for t in given if t.max() >= n or t.min() < 0), None)
     got = f"got {worst}" if worst is not None else "got an index beyond them"
-    return Reason(call.name, "index", f"{of_call(call)} has {n} rows, 0 to {n - 1}, and {got}.")
+    return Explanation(call.name, "index", f"{of_call(call)} has {n} rows, 0 to {n - 1}, and {got}.")
 
 # %% ../../nbs/lib/errors/reasons.ipynb #b3c45c4e
-def other_classes(loss: dict, classes: int, model: nn.Module, last: tuple | None) -> Iterator[Repair]:
+def other_classes(
+    error: Exception, loss: LossCall, classes: int, model: nn.Module, last: tuple | None,
+) -> Iterator[Repair]:
     "Targets from 0, a last layer with more classes, or a class that is left out, where the loss runs with it."
-    logits, target, ignored = loss["input"].detach(), loss["target"], loss.get("ignore_index", -100)
+    scores, target, ignored = (loss.given[name] for name in ("input", "target", "ignore_index"))
     held = {n for n in target.unique().tolist() if n != ignored}
     bad = sorted(n for n in held if not 0 <= n < classes)
-    def loss_of(logits, target, ignored): return F.nll_loss(logits, target, loss.get("weight"), ignore_index=ignored)
-    def repair(text, use): return Repair(text, "index", on_use=use, is_of_size=False)
     if held and min(held) == 1 and max(held) == classes:
-        less = torch.where(target == ignored, target, target - 1)
-        yield repair("`target - 1`", lambda *_: loss_of(logits, less, ignored))
+        yield other_call(loss, "`target - 1`", "index", target=torch.where(target == ignored, target, target - 1))
     if bad and last and 0 <= bad[0] and bad[-1] < 2*classes:
-        at = min(1, logits.dim() - 1)
-        wider = logits.new_zeros([bad[-1] + 1 if dim == at else size for dim, size in enumerate(logits.shape)])
-        for name, change in wider_layers(model, classes, bad[-1] + 1):
+        n, at = bad[-1] + 1, min(1, scores.dim() - 1)
+        wider = scores.new_zeros([n if dim == at else size for dim, size in enumerate(scores.shape)])
+        failure = after_model(error, model, last)
+        for change in islice(wider_layers(failure, classes, n), 3):
             def use(model, args, kwargs, change=change):
                 output = run_again(model, args, kwargs, change)
-                if not any(len(wider[0]) in t.shape for t in tensors(output)): raise ValueError("other classes")
-                return loss_of(wider, target, ignored)
+                if not any(n in t.shape for t in tensors(output)): raise ValueError("other classes")
+                return loss.run(input=wider)
             with suppress(Exception):
                 use(model, *last)
-                yield repair(change.text + (f" as `{name}`" if name else ""), use)
+                yield Repair(change.write().text, "index", on_use=use, is_of_size=False)
                 break
-    if len(bad) == 1: yield repair(f"`ignore_index={bad[0]}`", lambda *_: loss_of(logits, target, bad[0]))
+    if len(bad) == 1: yield other_call(loss, f"`ignore_index={bad[0]}`", "index", ignore_index=bad[0])
 
 
-def wider_layers(model: nn.Module, classes: int, n: int, most: int = 3) -> Iterator[tuple[str, Repair]]:
-    "The last layers that return so many numbers, by name, with more of them."
-    named = [("", unwrap(model)), *named_layers(unwrap(model))]
-    found = [(name, layer, size.name) for name, layer in reversed(named) for size in sizes_of(layer)
-             if not size.is_input and getattr(layer, size.name) == classes]
-    for name, layer, what in found[:most]:
-        code = as_code(layer, **{what: n}) or f"{what}={n}"
-        def change(model, name=name, what=what): resize(part(model, name), **{what: n})
-        yield name, Repair(f"`{code}`", "index", on_model=change)
+def wider_layers(failure: Failure, classes: int, n: int) -> Iterator[Repair]:
+    "The layers that return so many numbers, the last one first, with more of them."
+    for name, layer in reversed(failure.named.items()):
+        for size in sizes_of(layer):
+            if not size.is_input and getattr(layer, size.name) == classes:
+                yield resized(failure, name, "index", **{size.name: n})
 
 # %% ../../nbs/lib/errors/reasons.ipynb #25a2e6a8
 ONE_VALUE = "more than 1 value per channel", "more than 1 spatial element"
 
 
-def batch_norm(error: Exception, calls: list[EndedCall]) -> Reason | None:
+def batch_norm(error: Exception, calls: list[EndedCall]) -> Explanation | None:
     if not calls or not any(words in str(error) for words in ONE_VALUE): return None
     call = calls[-1]
     shapes = ", ".join("×".join(map(str, t.shape)) for t in tensors([call.args, call.kwargs]))
-    return Reason(call.name, "batch norm", f"{of_call(call)} got {shapes}: one value per channel has no variance. "
-                  "Use larger batches, `drop_last=True` in the loader, or eval mode.")
+    return Explanation(call.name, "batch norm", f"{of_call(call)} got {shapes}: one value per channel has no variance. "
+                       "Use larger batches, `drop_last=True` in the loader, or eval mode.")
 
 # %% ../../nbs/lib/errors/reasons.ipynb #3c16172e
-class Writes(TorchFunctionMode):
+class Writes(Watch):
     "Notes who saves a tensor for the backward pass, and who writes to it afterwards."
     def __init__(self):
         super().__init__()
         self.stack, self.saved, self.written, self.cut = [], {}, [], []
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool: return False  # True has torch import its compiler, which takes seconds
+
 
     def enter(self, name, layer, args, kwargs): self.stack.append(name)
     def leave(self, output): self.stack.pop()
@@ -130,31 +130,30 @@ class Writes(TorchFunctionMode):
 def backward_watched(model: nn.Module, args: tuple, kwargs: dict) -> Writes:
     "Run the model again with gradients, and note writes and cuts."
     writes = Writes()
-    def around(m): return walking(m, writes)
     with packing(writes.save, lambda t: t), torch.enable_grad():
-        run_again(model, args, kwargs, around=around, gradients=True)
+        run_again(model, args, kwargs, watch=writes, gradients=True)
     return writes
 
 
-def in_place(error: Exception, model: nn.Module, last: tuple | None) -> Reason | None:
+def in_place(error: Exception, model: nn.Module, last: tuple | None) -> Explanation | None:
     "A tensor that was changed between the forward and the backward pass."
     if "modified by an inplace operation" not in str(error): return None
     writes = backward_watched(model, *last) if last else None
     if writes is None or not writes.written:
-        return Reason("", "in-place", "What the backward pass needs was changed after the forward pass, by an "
-                      "operation such as `+=` on an output, or by an optimizer step between forward and backward.")
+        return Explanation("", "in-place", "What the backward pass needs was changed after the forward pass, by an "
+                           "operation such as `+=` on an output, or by an optimizer step between forward and backward.")
     layer, what, who = writes.written[-1]
     needs = f"`{who}` needs for its gradient" if who else "the backward pass needs"
     where = f"`{layer}`" if layer else "the forward of the model"
-    return Reason(layer, "in-place", f"In {where}, `{what}` writes to a tensor that {needs}. Use the operation that "
-                  "returns a new tensor, such as `x = x + 1` in place of `x += 1`, or `inplace=False`.")
+    return Explanation(layer, "in-place", f"In {where}, `{what}` writes to a tensor that {needs}. Use the operation "
+                       "that returns a new tensor, such as `x = x + 1` in place of `x += 1`, or `inplace=False`.")
 
 # %% ../../nbs/lib/errors/reasons.ipynb #3d22ec53
-def second_backward(error: Exception, model: nn.Module, last: tuple | None) -> Reason | None:
+def second_backward(error: Exception, model: nn.Module, last: tuple | None) -> Explanation | None:
     "What is kept with a graph that is gone: in the model, in an input, or in the loss."
     if "backward through the graph a second time" not in str(error): return None
     kept = {(f"{name}." if name else "") + own: (name, t) for name, m in model.named_modules()
-            for what, x in vars(m).items() if what not in OF_MODULES for own, t in named_tensors(x, what) if t.grad_fn}
+            for own, t in named_tensors(attributes(m)) if t.grad_fn}
     with suppress(Exception):
         if kept and last:
             two_steps(model, *last, detached=False)
@@ -168,8 +167,8 @@ def second_backward(error: Exception, model: nn.Module, last: tuple | None) -> R
     elif inputs: code, twice = " and ".join(f"the input `{one}.detach()`" for one in dict.fromkeys(inputs)), two_steps
     repair = Repair(code, "second backward", on_use=twice, is_of_size=False)
     with suppress(Exception):
-        if last is not None: return twice(model, *last) or Reason(layer, "second backward", text, [repair])
-    return Reason(layer, "second backward", text)
+        if last is not None: return twice(model, *last) or Explanation(layer, "second backward", text, [repair])
+    return Explanation(layer, "second backward", text)
 
 
 def two_steps(model: nn.Module, args: tuple, kwargs: dict, passes: int = 1, detached: bool = True):
@@ -179,8 +178,7 @@ def two_steps(model: nn.Module, args: tuple, kwargs: dict, passes: int = 1, deta
     with undisturbed(model, (args, kwargs), None, False, True, state=kept_state(model, tensors([args, kwargs]))) as m:
         for _ in range(2 if passes == 1 else 1):
             for part in m.modules() if detached else ():
-                vars(part).update({what: map_tensors(lambda t: t.detach() if t.grad_fn else t, x)
-                                   for what, x in vars(part).items() if what not in OF_MODULES})
+                map_attributes(lambda t: t.detach() if t.grad_fn else t, part)
             loss = sum(t.float().square().mean() for t in tensors(m(*args, **kwargs)) if t.requires_grad)
             for i in range(passes): loss.backward(retain_graph=i + 1 < passes)
 
@@ -190,21 +188,21 @@ def two_passes(model: nn.Module, args: tuple, kwargs: dict):
     two_steps(model, args, kwargs, 2)
 
 
-def no_gradient(error: Exception, model: nn.Module, last: tuple | None) -> Reason | None:
+def no_gradient(error: Exception, model: nn.Module, last: tuple | None) -> Explanation | None:
     "A loss from which no gradient comes."
     if "does not require grad" not in str(error): return None
     if not any(p.requires_grad for p in model.parameters()):
-        return Reason("", "no gradient", "No parameter of the model requires a gradient.")
+        return Explanation("", "no gradient", "No parameter of the model requires a gradient.")
     writes = backward_watched(model, *last) if last else None
     if writes and writes.cut:
         layer, what, _ = writes.cut[-1]
         where = f"In `{layer}`" if layer else "In the forward of the model"
-        return Reason(layer, "no gradient", f"{where}, `{what}` returns a tensor that has no gradient although what it "
-                      "got has one.")
-    return Reason("", "no gradient", "The loss was computed under `no_grad`, or from detached or whole numbers.")
+        text = f"{where}, `{what}` returns a tensor that has no gradient although what it got has one."
+        return Explanation(layer, "no gradient", text)
+    return Explanation("", "no gradient", "The loss was computed under `no_grad`, or from detached or whole numbers.")
 
 
-def reason_of(error: Exception, calls: list[EndedCall], model: nn.Module, last: tuple | None) -> Reason | None:
+def reason_of(error: Exception, calls: list[EndedCall], model: nn.Module, last: tuple | None) -> Explanation | None:
     "Place and reason of an error of these kinds."
     found = device(error, calls) or index(error, calls, model, last) or batch_norm(error, calls)
     found = found or second_backward(error, model, last)

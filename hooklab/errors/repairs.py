@@ -7,19 +7,22 @@ __all__ = []
 
 # %% ../../nbs/lib/errors/repairs.ipynb #9499311b
 import copy
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-from torch.overrides import TorchFunctionMode
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
 
 from hooklab.hooks.select import unwrap
 from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.hooks.undisturbed import asks_for_gradients, kept_state, own_tensors, undisturbed
 from hooklab.errors.scene import part
-from hooklab.errors.walk import caller_of
+from hooklab.errors.walk import Watch, caller_of, walking
 
 # %% ../../nbs/lib/errors/repairs.ipynb #ad015e12
 @dataclass
@@ -33,11 +36,11 @@ class Repair:
     is_of_size: bool = True # Does it change a size or a format, and not which numbers, or how many samples, there are?
     instead: "Repair | None" = None # To try where this one does not run
     written: Callable[[], str] | None = None # Writes the text, where that takes time
-    on_use: Callable[[nn.Module, tuple, dict], Any] | None = None # Runs the loss or the backward pass with the change
+    on_use: Callable[..., Any] | None = None # Runs the loss or the backward pass with the change; given what `run` is
 
-    def run(self, model: nn.Module, args: tuple, kwargs: dict) -> Any: # What the model returns
+    def run(self, *called: Any) -> Any: # What it returns; `called` is the model, its `args` and `kwargs`
         "The whole forward pass of a copy of the model with this change, or what failed after it."
-        return self.on_use(model, args, kwargs) if self.on_use else run_again(model, args, kwargs, self)
+        return self.on_use(*called) if self.on_use else run_again(*called, self)
 
     def write(self) -> "Repair":
         "Write the text, which is needed only of a repair that runs."
@@ -45,14 +48,13 @@ class Repair:
         return self
 
 
-class CallChange(TorchFunctionMode):
+class CallChange(Watch):
     "Changes what a function is given, wherever the same code calls it with the same numbers."
     def __init__(self, place: tuple, given: tuple, change: Callable[[tuple, dict], tuple[tuple, dict]]):
         super().__init__()
         self.place, self.numbers, self.change = place, numbers_in(given), change
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool: return False  # True has torch import its compiler, which takes seconds
+
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -64,6 +66,28 @@ class CallChange(TorchFunctionMode):
 def numbers_in(given: tuple) -> str:
     "What a call is given besides tensors: the same numbers often come from one variable."
     return repr(map_tensors(lambda t: None, given))
+
+# %% ../../nbs/lib/errors/repairs.ipynb #6b0c2f1e
+def applied(code: str, x: Any) -> Any:
+    "What code such as `{}.squeeze(1)` makes of something: what is printed of a repair is what ran."
+    return eval(code.format("x"), {"x": x, "torch": torch, "F": F})
+
+
+def in_dtype(dtype: torch.dtype) -> str:
+    "The code that puts numbers into a format."
+    short = {torch.int64: "long", torch.bool: "bool", torch.float32: "float", torch.float64: "double",
+             torch.float16: "half"}
+    return f"{{}}.{short[dtype]}()" if dtype in short else f"{{}}.to({dtype})"
+
+
+def wider(t: Tensor) -> list[str]:
+    "Code that adds a dimension in each place, from the first to the last."
+    return [f"{{}}.unsqueeze({dim})" for dim in range(t.dim() + 1)]
+
+
+def narrower(t: Tensor) -> list[str]:
+    "Code that takes away each dimension of size 1."
+    return [f"{{}}.squeeze({dim})" for dim, n in enumerate(t.shape) if n == 1]
 
 # %% ../../nbs/lib/errors/repairs.ipynb #80576348
 def twin_of(model: nn.Module) -> nn.Module:
@@ -80,7 +104,7 @@ def run_again(
     kwargs: dict,
     change: Repair | None = None, # To make before
     *,
-    around: Callable[[nn.Module], Any] | None = None, # Gives a context for the run
+    watch: Watch | None = None, # Is told of what runs
     gradients: bool = False, # Run with gradients
     root: str = "", # The layer to call, if it is not the model itself
 ) -> Any: # What it returned
@@ -94,7 +118,7 @@ def run_again(
         state = kept_state(model, tensors([args, kwargs]))
         with undisturbed(model, (args, kwargs), None, meta, gradients, state=state) as m:
             if change and change.on_model: change.on_model(m)
-            with around(m) if around else change.on_call() if change and change.on_call else nullcontext():
+            with walking(m, watch) if watch else change.on_call() if change and change.on_call else nullcontext():
                 return part(m, root)(*args, **kwargs)
     if gradients: return run(True)
     try: return run(False)
@@ -103,6 +127,15 @@ def run_again(
     return run(True)
 
 # %% ../../nbs/lib/errors/repairs.ipynb #7eff4db7
+class Budget:
+    """Time for trying repairs: that of this thread, so that a machine that is busy with other work tries as many of
+    them as an idle one. What others do meanwhile, such as a GPU that nobody waits for, does not count."""
+    def __init__(self, seconds: float): self.end = time.thread_time() + seconds
+
+    @property
+    def is_used_up(self) -> bool: return time.thread_time() > self.end
+
+
 def runs_with(change: Repair, model: nn.Module, args: tuple, kwargs: dict, root: str) -> bool:
     "Does the forward pass run to its end with this change?"
     try: run_again(model, args, kwargs, change, root=root)

@@ -52,17 +52,12 @@ def ended_calls(error: BaseException, model: nn.Module) -> list[EndedCall]: # Th
         error = error.__cause__
     return found
 
-def part(model: nn.Module, name: str) -> nn.Module:
-    "The layer of this name; the model itself for an empty one."
-    return dict(named_layers(model))[name] if name else model
+def named_parts(model: nn.Module) -> dict[str, nn.Module]:
+    "The layers by name; the model itself has an empty one."
+    return {"": model, **dict(named_layers(model))}
 
-# %% ../../nbs/lib/errors/scene.ipynb #4dec9c1c
-def locals_of(error: BaseException, *functions: str) -> dict[str, Any]: # Empty if none of them was running
-    "What the innermost function of this name had in its variables when the error ended it."
-    found = {}
-    for frame in frames(error):
-        if frame.f_code.co_name in functions: found = dict(frame.f_locals)
-    return found
+
+def part(model: nn.Module, name: str) -> nn.Module: return named_parts(model)[name]
 
 # %% ../../nbs/lib/errors/scene.ipynb #b7f0a3d2
 Noted = list[tuple[weakref.ref, int | None]]  # of each tensor; the number is that of its node in the graph

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hooklab.hooks.tree import shape_text, tensors
 from hooklab.errors.candidates import Failure, given_to
 from hooklab.errors.inputs import on_input
-from hooklab.errors.repairs import Repair
+from hooklab.errors.repairs import Repair, narrower, wider
 from hooklab.errors.scene import part
 from hooklab.errors.sizes import as_code
 
@@ -25,9 +25,7 @@ ATTENTION = {"scaled_dot_product_attention", "multi_head_attention_forward"}
 
 def is_mask(failure: Failure, t: Tensor) -> bool:
     "Is this tensor there to hide places?"
-    made = failure.walk.origin(t)
-    if t.dtype == torch.bool: return True
-    return made is not None and any("mask" in one.name for one in made.ancestors())
+    return t.dtype == torch.bool or any("mask" in one.name for one in failure.walk.ancestors(t))
 
 
 def wrong_mask(failure: Failure) -> tuple[str, Tensor, list[tuple[int, ...]]] | None:
@@ -58,30 +56,19 @@ def mask_in_words(failure: Failure, whole: str, where: str) -> str: # `whole` is
 def masks(failure: Failure, parts: list[Tensor]) -> Iterator[Repair]:
     "A mask of another shape or format."
     found = [t for t in parts if is_mask(failure, t)]
-    inputs = [(name, t) for name, t in failure.inputs
-              if "mask" in name or t.dtype == torch.bool]
+    inputs = [(name, t) for name, t in failure.inputs if "mask" in name or t.dtype == torch.bool]
     targets = [t.shape for t in parts if all(t is not mask for mask in found)]
     for name, mask in inputs:
-        yield on_input(name, mask, "{}.bool()", lambda x: x.bool(), "mask")
-        yield on_input(name, mask, "{}.float()", lambda x: x.float(), "mask")
-        if mask.dim() > 1:
-            yield on_input(name, mask, "{}.transpose(-2, -1)", lambda x: x.transpose(-2, -1), "mask")
+        codes = ["{}.bool()", "{}.float()"]
+        if mask.dim() > 1: codes.append("{}.transpose(-2, -1)")
         if mask.dim() == 3:
-            for n in heads_around(failure): yield repeated(name, mask, n)
-            if all(torch.equal(one, mask[0]) for one in mask):
-                yield on_input(name, mask, "{}[0]", lambda x: x[0], "mask")
-        for dim in range(mask.dim() + 1):
-            yield on_input(name, mask, f"{{}}.unsqueeze({dim})", lambda x, dim=dim: x.unsqueeze(dim), "mask")
-        if mask.dim() == 2:
-            yield on_input(name, mask, "{}[:, None, None, :]", lambda x: x[:, None, None], "mask")
-        for dim in range(mask.dim()):
-            if mask.shape[dim] == 1 and mask.dim() > 1:
-                yield on_input(name, mask, f"{{}}.squeeze({dim})", lambda x, dim=dim: x.squeeze(dim), "mask")
+            codes += [f"{{}}.repeat_interleave({n}, 0)" for n in heads_around(failure)]
+            if all(torch.equal(one, mask[0]) for one in mask): codes.append("{}[0]")
+        codes += wider(mask)
+        if mask.dim() == 2: codes.append("{}[:, None, None, :]")
+        if mask.dim() > 1: codes += narrower(mask)
+        for code in codes: yield on_input(name, mask, code, "mask")
         yield from fitted(failure, name, mask, targets)
-
-
-def repeated(name: str, mask: Tensor, n: int) -> Repair:
-    return on_input(name, mask, f"{{}}.repeat_interleave({n}, 0)", lambda x: x.repeat_interleave(n, 0), "mask")
 
 
 def heads_around(failure: Failure) -> set[int]:
@@ -100,7 +87,7 @@ def fitted(failure: Failure, name: str, mask: Tensor, shapes: list) -> Iterator[
             if len(dims) > mask.dim() or -dims[0] > mask.dim() or all(mask.shape[dim] == n for dim in dims): continue
             shape = [n if dim - mask.dim() in dims else size for dim, size in enumerate(mask.shape)]
             def change(x, shape=shape): return torch.ones(shape, device=x.device).to(x.dtype)
-            yield on_input(name, mask, f"{{}} of shape {tuple(shape)}", change, "mask")
+            yield on_input(name, mask, f"{{}} of shape {tuple(shape)}", "mask", change)
 
 
 def attention_masks(failure: Failure) -> Iterator[Repair]:
@@ -115,22 +102,13 @@ STACKS = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder, nn.Trans
           nn.TransformerDecoderLayer)
 
 
-def batch_second(failure: Failure) -> Iterator[Repair]:
-    "Layers in which `batch_first` was left out."
-    return other_order(failure, False)
-
-
-def batch_first(failure: Failure) -> Iterator[Repair]:
-    "Layers with `batch_first`, without it."
-    return other_order(failure, True)
+def batch_second(failure: Failure) -> Iterator[Repair]: return other_order(failure, False)
+def batch_first(failure: Failure) -> Iterator[Repair]: return other_order(failure, True)
 
 
 def other_order(failure: Failure, now: bool) -> Iterator[Repair]:
     "The layer that failed, or those before it, with the batch first, or second."
-    names = [failure.call.name]
-    for t in failure.given:
-        made = failure.walk.origin(t)
-        names += [one.name for one in made.ancestors() if one.how == "layer"] if made else []
+    names = [failure.call.name, *(one.name for one in failure.walk.ancestors(*failure.given) if one.how == "layer")]
     at = [*dict.fromkeys(at for name in names if (at := stack_of(failure, name, now)) is not None)]
     for name in at: yield reversed_order(failure, [name], not now)
     if len(at) > 1: yield reversed_order(failure, at, not now)

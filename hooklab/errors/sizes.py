@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
-from torch.overrides import TorchFunctionMode
+
+from hooklab.hooks.tree import map_tensors
+from hooklab.errors.walk import Watch
 
 # %% ../../nbs/lib/errors/sizes.ipynb #7dfb7dbb
 class Size(NamedTuple):
@@ -64,6 +66,16 @@ NO_SETTINGS = {"self", "device", "dtype", "size_average", "reduce"}  # the last 
 OF_MODULES = vars(nn.Module()).keys()
 
 
+def attributes(layer: nn.Module) -> dict[str, Any]:
+    "What a layer keeps besides parameters, buffers and what each module has."
+    return {what: x for what, x in vars(layer).items() if what not in OF_MODULES}
+
+
+def map_attributes(f: Callable[[Tensor], Tensor], layer: nn.Module):
+    "Replace each tensor among the attributes of a layer by what `f` returns for it."
+    vars(layer).update(map_tensors(f, attributes(layer)))
+
+
 def torchs_class(layer: nn.Module) -> type[nn.Module]:
     "The class of torch that a layer is of, or whose child its class is."
     return next(kind for kind in type(layer).__mro__ if getattr(nn, kind.__name__, None) is kind)
@@ -107,8 +119,7 @@ def settings(layer: nn.Module) -> dict[tuple[str, str], Any]: # By the name of t
     "The numbers, words and functions in a layer and its parts, and which of their tensors are left out."
     found = {}
     for name, m in layer.named_modules():
-        found |= {(name, what): value for what, value in vars(m).items()
-                  if what not in OF_MODULES and is_setting(value)}
+        found |= {(name, what): value for what, value in attributes(m).items() if is_setting(value)}
         found |= {(name, own): t is None for own, t in [*m._parameters.items(), *m._buffers.items()]}
     return found
 
@@ -118,10 +129,8 @@ def is_setting(value: Any) -> bool:
     return value is None or isinstance(value, int | float | str) or isroutine(value)
 
 # %% ../../nbs/lib/errors/sizes.ipynb #2dc903d5
-class WithoutNumbers(TorchFunctionMode):
+class WithoutNumbers(Watch):
     "Tensors get no first numbers: on the meta device they have none, and `normal_` would import torch's compiler."
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool: return False  # True imports it, too
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = func.__name__

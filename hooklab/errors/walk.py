@@ -85,8 +85,18 @@ def whole(layer: nn.Module) -> bool:
     is_torchs = type(layer).forward.__module__.startswith("torch.nn.")
     return is_torchs and (not any(True for _ in layer.children()) or isinstance(layer, nn.MultiheadAttention))
 
+
+class Watch(TorchFunctionMode):
+    "Sees each function of torch that runs, and is told of each layer of a model that runs."
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool: return False  # True has torch import its compiler, which takes seconds
+
+    def begins(self, model: nn.Module): "This model is about to run."
+    def enter(self, name: str, layer: nn.Module, args: tuple, kwargs: dict): pass
+    def leave(self, output: Any): pass
+
 # %% ../../nbs/lib/errors/walk.ipynb #d78bfd67
-class Walk(TorchFunctionMode):
+class Walk(Watch):
     "Notes, while a model runs, what each tensor was made of."
     def __init__(self, args: tuple, kwargs: dict, root: str = ""):
         super().__init__()
@@ -98,7 +108,6 @@ class Walk(TorchFunctionMode):
         self.called = None  # the function that is running, or that raised
 
     def begins(self, model: nn.Module):
-        "This model is about to run."
         self.model = model
         for name, t in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
             layer, _, own = name.rpartition(".")
@@ -106,10 +115,11 @@ class Walk(TorchFunctionMode):
         for name, t in inputs_by_name(part(model, self.root), self.args, self.kwargs):
             self.made[t] = Made("input", name, "", tuple(t.shape))
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool: return False  # True has torch import its compiler, which takes seconds
-
     def origin(self, t: Tensor) -> Made | None: return self.made.get(t)
+
+    def ancestors(self, *of: Tensor) -> Iterator[Made]:
+        "Where tensors come from, and all that each was made of, the nearest first."
+        for made in map(self.origin, of): yield from made.ancestors() if made else ()
 
     def note(self, output: Any, how: str, name: str, given: Any, called: Called | None = None):
         parents = [self.made[t] for t in tensors(given) if t in self.made]
@@ -154,17 +164,13 @@ class WalkedLayer(LayerHook):
     def left(self, output, rerun): self.group.walk.leave(output)
 
 
-class WalkGroup(Group):
-    def __init__(self, walk: Walk):
-        super().__init__("explain", with_kwargs=True)
-        self.walk = walk
-
-
 @contextmanager
-def walking(model: nn.Module, walk: Walk) -> Iterator[Walk]:
+def walking(model: nn.Module, walk: Watch) -> Iterator[Watch]:
     "The walk is told of all layers and functions that run in the `with`."
+    walk.begins(model)
     named = ({"": model} if runs(model) else {}) | layers(model)
-    with closing(WalkGroup(walk), report=False) as group:
+    with closing(Group("explain", with_kwargs=True), report=False) as group:
+        group.walk = walk
         listen(WalkedLayer, named, group)
         with walk: yield walk
 

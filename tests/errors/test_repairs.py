@@ -238,7 +238,7 @@ def test_a_constant_on_another_device():
     found = explained(nn.Sequential(nn.Linear(4, 3), inner), torch.randn(2, 4))
     assert (found.layer, found.kind) == ("1", "device")
     assert "`1.scale.by`, which the model keeps, is on meta" in str(found)
-    assert texts(found) == ["`1.scale.by` on cpu, with numbers that those on meta do not have,"]
+    assert texts(found) == ["`1.scale.by` on cpu, with values (tensors on meta have none),"]
     assert found.repairs[0].run(nn.Sequential(nn.Linear(4, 3), inner), (torch.randn(2, 4),), {}).shape == (2, 3)
 
 
@@ -247,9 +247,9 @@ def test_a_layer_or_an_input_on_another_device():
     more = nn.Sequential(model, nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 2), nn.Linear(2, 2))
     found = explained(more, torch.randn(2, 6, 3))
     assert texts(found) == ["`0.rnn.weight_ih_l0`, `0.rnn.weight_hh_l0`, `0.rnn.bias_ih_l0` and more on cpu, with "
-                            "numbers that those on meta do not have,"]
+                            "values (tensors on meta have none),"]
     found = explained(nn.Linear(3, 2), torch.randn(4, 3, device="meta"))
-    assert texts(found) == ["the inputs on cpu, with numbers that those on meta do not have,"]
+    assert texts(found) == ["the inputs on cpu, with values (tensors on meta have none),"]
     assert found.repairs[0].run(nn.Linear(3, 2), (torch.randn(4, 3, device="meta"),), {}).device.type == "cpu"
 
 
