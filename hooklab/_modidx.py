@@ -3032,8 +3032,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                      'hooklab/exercises/lesson_22.py'),
                                              'hooklab.exercises.lesson_22._fours': ( 'lib/exercises/lesson-22.html#_fours',
                                                                                      'hooklab/exercises/lesson_22.py'),
-                                             'hooklab.exercises.lesson_22._is': ( 'lib/exercises/lesson-22.html#_is',
-                                                                                  'hooklab/exercises/lesson_22.py'),
                                              'hooklab.exercises.lesson_22._is_looked_at_rightly': ( 'lib/exercises/lesson-22.html#_is_looked_at_rightly',
                                                                                                     'hooklab/exercises/lesson_22.py'),
                                              'hooklab.exercises.lesson_22._is_small': ( 'lib/exercises/lesson-22.html#_is_small',

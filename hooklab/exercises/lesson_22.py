@@ -289,14 +289,11 @@ def _fours(spread: bool) -> tuple[Tensor, Tensor]:
     return torch.cat([group + 10*k for k in range(8)]).view(-1, 2, 3), torch.tensor([0, 0, 1, 1]).repeat(8)
 
 # %% ../../nbs/lib/exercises/lesson-22.ipynb #3ace401c
-def _is(result: float, value: float) -> bool: return math.isclose(result, value, rel_tol=1e-6)  # in float32, too
-
-
 @exercise("22c")
 def _labels_fit(answer):
     def given(x, y, k):
         before = x.clone(), y.clone()
-        try: result = one_number(answer(x, y, k))
+        try: result = round(one_number(answer(x, y, k)), 6)  # float32 will do
         except NotYet as error:
             if not any(sign in str(error) for sign in ("all dimensions of input", "at least 2D")): raise
             raise NotYet("Samples may have any shape: `x.flatten(1)` makes a row of each, and `torch.cdist` needs "
@@ -313,11 +310,11 @@ def _labels_fit(answer):
             " `x.flatten(1)` keeps all numbers of a sample in a row.")
     for spread, why in ((True, "the sum of all differences"), (False, "the largest of all differences")):
         result = given(*_fours(spread), 99)
-        require(_is(result, .01),
+        require(math.isclose(result, .01),
                 f"Here each sample's nearest has the same label, and not that by {why}: `torch.cdist(rows, rows)` is "
                 f"Euclidean. The result should be 1 / 100; yours is {result:.3g}.")
     _with_one_label(given)
-    require(_is(given(*_pairs(), 19), 1),
+    require(math.isclose(given(*_pairs(), 19), 1),
             "Here each sample's nearest has another label, so no shuffle agrees less often: the result should be 1. "
             "Count shuffles with *at least* the agreement of `y`.")
     _by_chance(given)
@@ -364,15 +361,15 @@ def _with_one_label(given):
     x, y = _clusters()
     for k in (19, 49):
         result = given(x, torch.ones_like(y), k)
-        drawn = _is(result, 1/(1 + k)) and given(*_three(), 999) > .01
+        drawn = math.isclose(result, 1/(1 + k)) and given(*_three(), 999) > .01
         require(not drawn, "With one label for all, yours have other labels: these are no shuffles of the labels. "
                            "`y[torch.randperm(len(y))]` has the labels of `y`, in another order.")
-        require(not _is(result, 1/(1 + k)),
+        require(not math.isclose(result, 1/(1 + k)),
                 "With one label for all, each shuffle of `y` agrees just as often as `y`, and counts: at least, `>=`.")
-        require(not _is(result, k/(1 + k)),
+        require(not math.isclose(result, k/(1 + k)),
                 f"With one label for all, all {k} shuffles count, and the result is (1 + {k}) / (1 + {k}): add 1 "
                 "above, too.")
-        require(_is(result, 1),
+        require(math.isclose(result, 1),
                 f"With one label for all, each of {k} shuffles counts, and the result should be 1; yours is "
                 f"{result:.3g}. Are there k shuffles?")
 

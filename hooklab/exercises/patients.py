@@ -173,7 +173,8 @@ class Patient(Training):
     ) -> None:
         """Check whether a treatment cures this patient and two others with the same disease in the same layer, but with
         other weights and data. The loss on new data must be at most 1.2 times that of the healthy twins, or up to 1.5
-        times where healthy ones with the same weights or optimizer need it and nine tenths of the harm are undone. `f` may refer to layers by name, and may swap layers without
+        times where healthy ones with the same weights or optimizer need it and nine tenths of the harm are undone.
+        `f` may refer to layers by name, and may swap layers without
         parameters. It must not replace the model: parameters keep their names and shapes. The patient itself is left
         unchanged."""
         try: said = treatment(partial(admitted, self._plan), self.seed, f)

@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
     def ratio(self) -> float: return self.loss/self.twin
 
     def limit(self, untreated: float) -> float: # Of this loss
-        "1.2 times a twin's loss: the second twin's up to 1.5 times the first's, where nine tenths of the harm are undone."
+        "1.2 times a twin's loss: the second's up to 1.5 times the first's, where nine tenths of the harm are undone."
         harm = min(untreated, GUESS) - self.twin
         return max(CURED*self.twin, min(CURED*self.alike, self.twin + harm/10, NEARLY*self.twin))
 
