@@ -133,8 +133,9 @@ def _does_not_fit(error):
     said = str(error)
     if "out of bounds for dimension 1 with size 2" in said:
         return "The model's output has no positions any more: return all of `model(b)`."
-    if not any(words in said for words in ("expand", "out of bounds", "must match", "broadcast")): return said
-    cause = str(error.__cause__).splitlines()[0].rstrip(". ")
+    signs = "cannot be spread", "expand", "out of bounds", "must match", "broadcast"
+    if not any(words in said for words in signs): return said
+    cause = str(error.__cause__).splitlines()[0].split(";")[0].rstrip(". ")
     return (f"The patch does not fit its place: {cause}. What goes in is one row, the mean of "
             "`of_a[:, p]` over the samples of `a`; where it goes is `[:, p]` in the *output* of `layer`, so a forward "
             "hook puts it there, not a pre-hook.")

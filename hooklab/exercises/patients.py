@@ -172,8 +172,9 @@ class Patient(Training):
         f: Callable, # `f(patient)` changes the model, optimizer, loss, batch, … of a patient in place, before training
     ) -> None:
         """Check whether a treatment cures this patient and two others with the same disease in the same layer, but with
-        other weights and data. The loss on new data must be at most 1.2 times that of the healthy twins, or 1.5 times
-        where nine tenths of the harm are undone. `f` may refer to layers by name, and may swap layers without
+        other weights and data. The loss on new data must be at most 1.2 times that of the healthy twins, or up to 1.5
+        times where healthy ones with the same weights or optimizer need it and nine tenths of the harm are undone.
+        `f` may refer to layers by name, and may swap layers without
         parameters. It must not replace the model: parameters keep their names and shapes. The patient itself is left
         unchanged."""
         try: said = treatment(partial(admitted, self._plan), self.seed, f)

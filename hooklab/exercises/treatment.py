@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/exercises/treatment.ipynb #f872a9ba
+import copy
 import math
 import sys
 from collections.abc import Callable
@@ -34,14 +35,15 @@ class Outcome(NamedTuple):
     loss: float # On new data
     old_loss: float # On data that it was trained on
     twin: float # The healthy twin's loss on new data
+    alike: float # That of a healthy training with what the treatment chose
 
     @property
     def ratio(self) -> float: return self.loss/self.twin
 
     def limit(self, untreated: float) -> float: # Of this loss
-        "1.2 times the twin's loss, or up to 1.5 times where nine tenths of the harm are undone."
+        "1.2 times a twin's loss: the second's up to 1.5 times the first's, where nine tenths of the harm are undone."
         harm = min(untreated, GUESS) - self.twin
-        return self.twin + min(max((CURED - 1)*self.twin, harm/10), (NEARLY - 1)*self.twin)
+        return max(CURED*self.twin, min(CURED*self.alike, self.twin + harm/10, NEARLY*self.twin))
 
     def cured(self, untreated: Callable[[], float]) -> bool:
         "Is it as good as that? The patient is only trained without a treatment where it matters."
@@ -102,13 +104,36 @@ def trained(p: Training, f: Callable, after_step: Callable | None = None) -> Tra
     return p
 
 
+def treated_beside(p: Training, f: Callable) -> Training:
+    "Treat `p`, and give a healthy twin what `f` chose: weights and biases that it set, and a new optimizer."
+    twin, old = Training(p.kind, p.seed), p.optimizer
+    own = dict(twin.model.named_parameters())
+    before = {name: value.detach().clone() for name, value in p.model.named_parameters()}
+    treated(p, f)
+    for name, value in p.model.named_parameters():
+        if not torch.equal(value, before[name]): own[name].data.copy_(value)
+    if p.optimizer is not old:  # a copy of the new one, with the twin's parameters in place of the patient's
+        now = {id(value): own[name] for name, value in p.model.named_parameters()}
+        twin.optimizer = copy.deepcopy(p.optimizer, now)
+    return twin
+
+
+def loss_of(twin: Training) -> float:
+    "Its loss on new data; 0 if it cannot be trained, as with an optimizer that needs another `step`."
+    try: twin.train()
+    except Exception: return 0.
+    return twin.new_loss()
+
+
 def outcome_of(p: Training, f: Callable) -> Outcome:
     "Treat, train and measure."
-    trained(treated(p, f), f)
+    beside = treated_beside(p, f)
+    trained(p, f)
     try: old, new = p.loss_on(p.x[:len(p.x)//2], p.y[:len(p.y)//2]), p.new_loss()
     except Exception as error:
         raise NotYet(f"After the training, the model cannot answer new data. {explained(error, f)}") from error
-    return Outcome(new, old, loss_of_twin(p.kind, p.seed))
+    twin = loss_of_twin(p.kind, p.seed)
+    return Outcome(new, old, twin, twin if new <= CURED*twin else loss_of(beside))
 
 
 def untreated(admit: Callable[[int], Training], seed: int) -> float:

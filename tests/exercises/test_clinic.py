@@ -159,13 +159,35 @@ def test_healthy_weights_and_optimizers_of_another_kind_cure(what, kind, f):
     for seed in SEEDS: assert heals(what, kind, f, seed), seed
 
 
+def lower(p): p.optimizer.param_groups[0]["lr"] /= 10
+
+
+@pytest.mark.parametrize(("f", "chosen"), [
+    (nothing, False), (lower, False), (default_weights, True), (adam(1e-3), True)])
+def test_a_second_twin_has_what_the_treatment_chose(f, chosen):
+    twin = treatment.treated_beside(twins.Training("tanh", SEED), f)
+    assert (treatment.loss_of(twin) != twins.loss_of_twin("tanh", SEED)) == chosen
+
+
+def test_weights_that_a_treatment_leaves_as_they_are_allow_nothing():
+    p = patients.admitted(one_with("activations explode", "relu")._plan, SEED)
+    assert treatment.loss_of(treatment.treated_beside(p, lower)) == twins.loss_of_twin("relu", SEED)
+
+
+def test_an_optimizer_that_the_usual_step_cannot_use_allows_nothing():
+    def lbfgs(p): p.optimizer = torch.optim.LBFGS(p.model.parameters())
+    assert treatment.loss_of(treatment.treated_beside(twins.Training("tanh", SEED), lbfgs)) == 0
+
+
 def test_what_counts_as_cured_depends_on_the_harm():
-    def limit(twin, before): return treatment.Outcome(1., 1., twin).limit(before)/twin
+    def limit(twin, before, alike=math.inf): return treatment.Outcome(1., 1., twin, alike).limit(before)/twin
     limits = [round(limit(.4, before), 2) for before in (.45, .6, 1., 1.6, 2.08, math.inf)]
     assert limits == [1.2, 1.2, 1.2, 1.3, 1.42, 1.42]
     assert math.isclose(limit(.1, math.inf), 1.5) and math.isclose(limit(.9, 2.), 1.2)
-    assert not treatment.Outcome(math.inf, 1., .4).cured(lambda: math.inf)
-    assert not treatment.Outcome(.52, .5, .4).cured(lambda: .52), "no treatment is no cure"
+    limits = [round(limit(.4, math.inf, alike), 2) for alike in (.3, .4, .45, .6)]
+    assert limits == [1.2, 1.2, 1.35, 1.42], "the second twin allows as much as it needs"
+    assert not treatment.Outcome(math.inf, 1., .4, math.inf).cured(lambda: math.inf)
+    assert not treatment.Outcome(.52, .5, .4, .52).cured(lambda: .52), "no treatment is no cure"
 
 
 # ---- the step that did the harm
@@ -561,7 +583,7 @@ def in_the_batch_only(p):
 
 
 def test_nearly_cured_is_not_called_lucky(monkeypatch):
-    outcomes = iter([treatment.Outcome(.5, .5, .46), treatment.Outcome(.68, .5, .47), treatment.Outcome(.5, .5, .45)])
+    outcomes = iter([treatment.Outcome(loss, .5, twin, 1.) for loss, twin in ((.5, .46), (.68, .47), (.5, .45))])
     monkeypatch.setattr(treatment, "outcome_of", lambda p, f: next(outcomes))
     with not_yet("helps all three, but one has 0.68, where at most 0.63 is allowed"): of("dead units").treat(nothing)
 
