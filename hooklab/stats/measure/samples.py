@@ -369,12 +369,13 @@ class Samples:
         kept = []
         for slot in slots:
             known = 1. if slot.seen >= SILENT_FOR else torch.nan
-            kept.append((slot.dims[0]*slot.full, slot.full, known))
-        weights, full, known = numbers_on(self.device, kept).T
+            of_sample = slot.dims[1]*slot.dims[2]
+            kept.append((slot.dims[0]*slot.full, slot.full, known, of_sample))
+        weights, full, known, of_sample = numbers_on(self.device, kept).T
         silent, dead = self._silent(x, f, full)
         single = torch.stack([silent, dead*known, ended_in(x, f)])
         ones = torch.ones_like(full)[None]
-        found = torch.cat([ones, moments_of(x, f), single, self.rows])
+        found = torch.cat([ones, moments_of(x, f), single, self.rows, of_sample[None]])
         table = torch.where(weights > 0, found*weights, 0)
         for slot in slots: slot.full = False
         self._fit()
