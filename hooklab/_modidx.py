@@ -8615,6 +8615,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                         'hooklab/stats/records/plots.py'),
                                              'hooklab.stats.records.plots.plot_hist': ( 'lib/stats/records/plots.html#plot_hist',
                                                                                         'hooklab/stats/records/plots.py'),
+                                             'hooklab.stats.records.plots.sample_note': ( 'lib/stats/records/plots.html#sample_note',
+                                                                                          'hooklab/stats/records/plots.py'),
                                              'hooklab.stats.records.plots.title_histogram': ( 'lib/stats/records/plots.html#title_histogram',
                                                                                               'hooklab/stats/records/plots.py')},
             'hooklab.stats.records.reading': { 'hooklab.stats.records.reading.are_counts': ( 'lib/stats/records/reading.html#are_counts',

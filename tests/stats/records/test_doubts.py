@@ -396,3 +396,16 @@ def test_what_nobody_knows_the_error_of_changes_no_diagnosis(monkeypatch):
     s = clipped_by_hand(30)
     hl.diagnose(s)
     assert [*estimated(s.updates)] == ["grad_norm_unclipped"] and len(made) == 1
+
+
+def test_pictures_of_histograms_say_of_how_many_numbers_they_are(earlier_file):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    s, _ = recorded(*MODELS["wide"], with_hist=True)
+    def note(s, layer, step): return s.history.plot_hist(layer, step).get_title(loc="right")
+    assert "sample" not in note(s, "0", 0) and note(s, "0", -1).endswith("sample of 8,192")
+    assert s.history.color_dim("1").get_title(loc="right").endswith("sample of 8,192")
+    assert "sample" not in note(s, "2", -1) and "sample" not in s.history.color_dim("2").get_title(loc="right")
+    assert note(read_records(earlier_file(s)), "0", -1).endswith("maybe a sample")
+    few, _ = recorded(*MODELS["wide"], with_hist=True, hist_sample=2000)
+    assert note(few, "0", -1).endswith("sample of 2,000") and "sample" not in note(few, "2", -1)
+    plt.close("all")
