@@ -24,8 +24,9 @@ def recorded(model, batches, called=None, **options):
 
 
 def by_hand(part: Tensor) -> dict:
-    "Of a part: samples, positions, units."
-    part = part.double().reshape(len(part), -1, part.shape[-1])
+    "Of a part: samples, positions, groups of units."
+    part = part.double().flatten(-2)
+    part = part.reshape(len(part), -1, part.shape[-1])
     return {"n_samples": len(part), "sample_mean": part.mean(), "sample_square": part.square().mean(),
             "var_samples": part.var(0).mean(), "var_units": part.var(2).mean(),
             "silent_units": (part <= 0).all(0).all(0).double().mean()}
@@ -45,6 +46,24 @@ def test_numbers_are_those_of_the_part(shape, layout):
             for what, right in by_hand(part_of(x, layout).float()).items():
                 mine = found[what]/(1 if what == "n_samples" else found["n_samples"])
                 torch.testing.assert_close(mine, torch.as_tensor(right).float(), rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [5, 31, 32, 33, 34, 40, 47, 50, 62, 63, 64, 100])
+def test_units_are_spread_over_all(size):
+    for x, layout in ((torch.arange(size).expand(7, size), OutputLayout()),
+                      (torch.arange(size)[:, None].expand(3, size, 5), OutputLayout(has_channels=True))):
+        units = part_of(x, layout)[(0,)*(x.dim() - 1)].flatten().tolist()
+        assert units == sorted(set(units)) and len(units) == min(size, 32)
+        assert size > 63 or max(units) >= size - 3 and min(units) <= 2
+
+
+def test_the_last_units_count():
+    model = nn.Sequential(nn.Linear(4, 48), nn.ReLU())
+    with torch.no_grad(): model[0].bias[32:] = -1000
+    s = recorded(model, [torch.rand(16, 4)]*3)
+    with torch.no_grad(): model[0].bias[:32] = 1000
+    assert s.history.values("silent_units")[1].min() > .2
+    assert recorded(model, [torch.rand(16, 4)]*3).history.values("silent_units")[1].min() > .2
 
 
 def test_all_samples_or_all_units_alike():
