@@ -23,6 +23,7 @@ from ..drawing import as_png, escape, for_xml, height_for, thinned
 from ..hooks.files import write_file
 from .diagnosing.diagnosis import Diagnosis, diagnose
 from .diagnosing.findings import Finding, as_html
+from .records.doubts import ESTIMATE
 from .records.history import History
 from .records.over_time import about, label_of, to_draw
 from .records.recorded import Recorded
@@ -275,7 +276,7 @@ def number_cells(history: History, what: str) -> Iterator[str]:
         span = (0, 1) if is_share else (there.min(), there.max())
         line = sparkline(history.steps, series, *span)
         alarm = f"<br><b>not finite</b> at step {history.steps[bad.argmax()]}" if bad.any() else ""
-        marks = ["≈" if is_rough else "" for is_rough in about_it[np.isfinite(series)]]
+        marks = [ESTIMATE*bool(is_rough) for is_rough in about_it[np.isfinite(series)]]
         yield f"<td>{marks[0]}{there[0]:{form}} → {marks[-1]}{there[-1]:{form}}{line}{alarm}</td>"
 
 # %% ../../nbs/lib/stats/page.ipynb #0eb94b51

@@ -18,9 +18,10 @@ from .loss_over_time import looks_at_loss
 from .special_layer_faults import any_attention, dead_heads
 from .verdict import verdict
 from ..records.attention_history import AttentionHistory
-from ..records.doubts import estimated
+from ..records.doubts import ESTIMATE, estimated
 from ..records.other_tools import plain_rows
 from ..records.recorded import Recorded
+from ..records.statistics import STATISTICS
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #c84ac1cb
 def not_judged(run: Run) -> list[str]:
@@ -58,14 +59,15 @@ def not_judged(run: Run) -> list[str]:
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #0960f40f
 OFF = (2, 2), (-2, -2), (2, -2), (-2, 2)  # standard errors, in the first and the last step
-UNSURE = "Some of these numbers are estimated from a part of a tensor (≈), and it depends on how far they are off."
+UNSURE = (f"Some of these numbers are estimated from a part of a tensor ({ESTIMATE}), and it depends on how far they "
+          "are off.")
 
 
 def found_in(run: Run, without_layers: bool = False) -> list[Finding]:
     "The findings in a run, or only those that show even where no layer was measured."
     found, hidden = [], set()
-    rough = any(estimated(history) for history in run.stats.histories.values())
-    others = [Run(run.stats, off) for off in OFF] if rough else []
+    rough = {what for history in run.stats.histories.values() for what in estimated(history)}
+    others = [Run(run.stats, off) for off in OFF if any(STATISTICS[what].may_be_off for what in rough)]
     for fault in FAULTS.values():  # causes first, so that the faults that they hide are not looked for
         if fault.what in hidden or without_layers > fault.without_layers:
             continue

@@ -74,11 +74,10 @@ def part_of(
     x: Tensor, # The output of a layer
     layout: OutputLayout, # Which dimensions are samples and units
     most: tuple[int, int, int] = MOST, # How many samples, positions and units at most
-) -> Tensor: # A view: samples, the dimensions of positions, units
+) -> Tensor: # A view: samples, the dimensions of positions, groups of units, the units of each
     "Evenly spread numbers of `x`."
     if x.dim() == 1: x = x[:, None]
-    few = x.dim() < 3
-    batch = 0 if few else layout.batch
+    batch = layout.batch if x.dim() > 2 else 0
     units = 1 if layout.has_channels else -1
     x = x.movedim((batch, units), (0, -1))
     counts = [1]*x.dim()
@@ -91,8 +90,10 @@ def part_of(
         counts[d] = min(x.shape[d], left)
         if len(largest) == 2: counts[d] = min(counts[d], 2)
         left //= counts[d]
-    places = tuple(spread_over(size, count) for size, count in zip(x.shape, counts))
-    return x[places]
+    *places, units = (spread_over(size, count) for size, count in zip(x.shape, counts))
+    x, size, each = x[(*places, ...)], x.shape[-1], counts[-1]//4
+    if units.step > 1 or counts[-1] == size or counts[-1] % 4: return x[..., None, units]
+    return x.unfold(-1, each, (size - each)//3)[..., :4, :]  # evenly spread, they would be the first ones
 
 
 def spread_over(size: int, count: int) -> slice:
@@ -164,16 +165,15 @@ class Slot:
 
 def dims_of(part: Tensor) -> tuple[int, int, int]: # Samples, positions, units
     "How many of each a part has."
-    n_positions = part[0, ..., 0].numel()
-    return len(part), n_positions, part.shape[-1]
+    n_positions = part[0, ..., 0, 0].numel()
+    return len(part), n_positions, part.shape[-2]*part.shape[-1]
 
 
 def target_for(part: Tensor, room: Tensor) -> Tensor:
     "The place for `part` in `room`, in its own shape."
     samples, positions, units = dims_of(part)
-    room = room[:samples, :positions, :units]
-    if part.dim() == 2: return room[:, 0]
-    return room.unflatten(1, part.shape[1:-1])
+    room = room[:samples, :positions, :units].unflatten(2, part.shape[-2:])
+    return room[:, 0] if part.dim() == 3 else room.unflatten(1, part.shape[1:-2])
 
 # %% ../../../nbs/lib/stats/measure/samples.ipynb #c89a95df
 class Factors:
@@ -332,7 +332,7 @@ class Samples:
         "In compiled code, note a part of the layer's output. Of several calls, the last one is kept."
         layout = self.slots[meter.index].layout
         part = part_of(x, layout)
-        part = part.reshape(len(part), -1, part.shape[-1])
+        part = part.reshape(dims_of(part))
         number = torch.arange(TRACED, device=x.device)
         noted = part.reshape(-1)[number.clamp(max=part.numel() - 1)]  # not copied to a slice: see `stacked`
         if layout.whole_rows is not None:
@@ -369,12 +369,12 @@ class Samples:
         kept = []
         for slot in slots:
             known = 1. if slot.seen >= SILENT_FOR else torch.nan
-            kept.append((slot.dims[0]*slot.full, slot.full, known))
-        weights, full, known = numbers_on(self.device, kept).T
+            kept.append((slot.dims[0]*slot.full, slot.full, known, slot.dims[1]*slot.dims[2]))
+        weights, full, known, of_sample = numbers_on(self.device, kept).T
         silent, dead = self._silent(x, f, full)
         single = torch.stack([silent, dead*known, ended_in(x, f)])
         ones = torch.ones_like(full)[None]
-        found = torch.cat([ones, moments_of(x, f), single, self.rows])
+        found = torch.cat([ones, moments_of(x, f), single, self.rows, of_sample[None]])
         table = torch.where(weights > 0, found*weights, 0)
         for slot in slots: slot.full = False
         self._fit()

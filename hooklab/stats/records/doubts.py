@@ -18,6 +18,7 @@ from .statistics import STATISTICS
 # %% ../../../nbs/lib/stats/records/doubts.ipynb #6c1f0b06
 BLOCKS_SEEN = 512  # of which a sample consists
 OF_DEVIATION = 1/16  # the standard error of a deviation or of the length of a parameter, relative to it
+ESTIMATE = "≈"  # is written before a number that is one
 
 
 def error_of_share(x: Tensor, n: float) -> Tensor:
@@ -29,15 +30,17 @@ def doubt(
     history: Any, # A `History`
     what: str, # As in `values`
 ) -> Tensor: # layer, step
-    "One standard error, relative to the number or, of a fraction, as it is. 0: it is exact. NaN: nobody knows."
+    "One standard error, relative to the number or, of a fraction, as it is. 0: it is exact. NaN: nobody knows how far."
     one = STATISTICS.get(what)
     exact = torch.zeros(len(history.names), len(history))
     if one is None: return exact
     if one.of == "counted" and history.sampled:
         error = error_of_share(history.values(what), history.sampled)
         return torch.where(history.values("n") > history.sampled, error, 0)
+    if one.doubt == "unclipped_exact": return rough_where(history, what, ~unclipped_exact(history.log, history.steps))
     if one.doubt not in history.rows: return exact
     row = history.kept.row(one.doubt)
+    if one.doubt == "sampled": return rough_where(history, what, row != history.kept.row("n"))
     row = torch.where(row < 0, torch.nan, row)  # `NOT_MEASURED`
     if one.doubt == "doubt": found = row if what != "data" else row.clamp(max=OF_DEVIATION)
     else:
@@ -45,6 +48,18 @@ def doubt(
         if one.axis == "share": error = error_of_share(history.kept.read(one), BLOCKS_SEEN)
         found = torch.where(row == 0, 0, row*0 + error)
     return history._placed(found)
+
+
+def rough_where(history: Any, what: str, rough: Tensor) -> Tensor: # layer, step
+    "Where a number is there and is an estimate, nobody knows how far it is off."
+    values = history.values(what)
+    return torch.where(rough.to(values.device) & ~values.isnan(), torch.nan, 0.)
+
+
+def unclipped_exact(log: Any, steps: list[int]) -> Tensor: # step
+    "Are the norms before clipping of these steps exact, as far as the log knows?"
+    words = dict(zip(log.steps, log.unclipped_is())) if log else {}
+    return torch.tensor([words.get(step) == "exact" for step in steps], dtype=torch.bool)
 
 
 def estimated(history: Any) -> dict[str, Tensor]: # By name, for each layer and step; only of those that have some
@@ -56,7 +71,7 @@ def estimated(history: Any) -> dict[str, Tensor]: # By name, for each layer and 
 def mark_of(history: Any, what: str) -> str: # Empty if all are exact
     "What to add to the label of a number."
     n = int((doubt(history, what) != 0).any(1).sum())
-    return f" (≈ of {n} of {len(history.names)}: estimated)" if n else ""
+    return f" ({ESTIMATE} of {n} of {len(history.names)}: estimated)" if n else ""
 
 
 Ends = tuple[float, float] # How many standard errors numbers are off, in the first step and in the last
@@ -69,7 +84,7 @@ def read(
 ) -> Tensor: # layer, step
     "Recorded numbers, in 64 bits on the CPU, or what they may be as far as is known."
     values = history.values(what).detach().double().cpu()
-    if not any(off): return values
+    if not (any(off) and STATISTICS[what].may_be_off): return values
     errors = doubt(history, what).double().cpu().nan_to_num(OF_DEVIATION)
     errors = errors*torch.linspace(*off, values.shape[-1], dtype=torch.double)
     if STATISTICS[what].axis == "share": return (values + errors).clamp(0, 1)

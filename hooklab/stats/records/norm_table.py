@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from hooklab.hooks.names import printable
+from hooklab.stats.records.doubts import ESTIMATE, unclipped_exact
 from hooklab.stats.records.history import WeightHistory
 from hooklab.stats.records.over_time import nearest_row
 from hooklab.stats.records.run_log import RunLog
@@ -44,11 +45,10 @@ class NormTable:
         of_all = {"parameter": "(all together)", "grad_norm": self.grad_norm,
                   "grad_norm_unclipped": self.grad_norm_unclipped}
         heads = HEADS if self.was_clipped else HEADS[:1]
-        if self.was_clipped and self.is_estimate: heads = HEADS[0], f"{HEADS[1]} (estimate)"
         cells = [("", *heads)]
         for row in [of_all, *self.rows[:SHOWN]]:
-            numbers = row["grad_norm"], row["grad_norm_unclipped"]
-            cells.append((printable(row["parameter"]), *map(in_words, numbers[:len(heads)])))
+            now, before = in_words(row["grad_norm"]), in_words(row["grad_norm_unclipped"], self.is_estimate)
+            cells.append((printable(row["parameter"]), *(now, before)[:len(heads)]))
         name, *numbers = [max(map(len, column)) for column in zip(*cells)]
         lines = [f"Gradient norms at the optimizer step, in step {self.step}{self.note}"]
         for first, *others in cells:
@@ -63,8 +63,8 @@ def size(x: float) -> float: # As rows are sorted: what is not finite is the lar
     return -1. if math.isnan(x) else x
 
 
-def in_words(x: float) -> str:
-    return "none" if math.isnan(x) else f"{x:.4g}"
+def in_words(x: float, is_estimate: bool = False) -> str:
+    return "none" if math.isnan(x) else f"{ESTIMATE*is_estimate}{x:.4g}"
 
 # %% ../../../nbs/lib/stats/records/norm-table.ipynb #6f0a1d05
 WHATS = "grad_norm", "grad_norm_unclipped"
@@ -92,8 +92,8 @@ def norm_table(
     rows = [{"parameter": name, "grad_norm": now, "grad_norm_unclipped": before}
             for name, now, before in zip(updates.names, *columns)]
     totals = tuple(known.get(what, math.hypot(*column)) for what, column in zip(WHATS, columns))
-    known_as = dict(zip(log.steps, log.unclipped_is())).get(number) if log else None
-    return NormTable(number, rows, totals, note_on(updates, whence), known_as == "estimate")
+    is_exact = unclipped_exact(log, [number]).item()
+    return NormTable(number, rows, totals, note_on(updates, whence), totals[1] == totals[1] and not is_exact)
 
 
 def known_of(log: RunLog | None, number: int) -> dict[str, float]:

@@ -82,10 +82,17 @@ def title_histogram(history: Any, ax: Any, i: int, rows: slice, more: str = ""):
         fraction = np.nan_to_num(values[i, rows]).mean()
         if fraction >= .005:
             notes.append(f"{fraction:.0%} {place}")
-    if history.sampled:
-        notes.append(f"sample of {history.sampled:,}")
     ax.set_title(f"{shortened(history.names[i], 40)}{more}", loc="left", **PLAIN)
-    ax.set_title(", ".join(notes), loc="right", fontsize="small")
+    ax.set_title(", ".join(notes + sample_note(history, i, rows)), loc="right", fontsize="small")
+
+
+def sample_note(history: Any, i: int, rows: slice) -> list[str]: # Empty if all numbers were counted
+    "Of how many numbers the histogram of a layer is in the last of these rows that has a sample."
+    rough = history.doubt("under")[i, rows] != 0
+    if not rough.any(): return []
+    size = history.sampled
+    if not size: size = (history.values("n") - history._placed(history.kept.row("unseen")))[i, rows][rough][-1].item()
+    return [f"sample of {size:,.0f}" if size == size else "maybe a sample"]
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #ff7d0930
 def plot_flow(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hooklab.hooks.names import printable
+from hooklab.stats.records.doubts import ESTIMATE
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e06
 RECENT, LEAST = 40, 20  # steps that say what is usual, and how many there must be
@@ -159,8 +160,8 @@ class Spike:
         parts = []
         for name, jump in ("the loss", self.loss), ("the gradient norm", self.norm):
             if jump is not None:
-                about = " (an estimate)" if jump is self.norm and self.is_estimate else ""
-                parts.append(f"{name} jumps from {number(jump.before)} to {number(jump.value)}{about}")
+                sign = ESTIMATE*(jump is self.norm and self.is_estimate)
+                parts.append(f"{name} jumps from {number(jump.before)} to {sign}{number(jump.value)}")
         order = f"; the {self.first} is first" if self.first != "both" and self.loss and self.norm else ""
         if self.update is not None:
             order += (f"; in the step before, the optimizer got gradients with a norm of {number(self.update.value)}, "

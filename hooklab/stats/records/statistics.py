@@ -52,8 +52,12 @@ class Statistic:
     joined: str = "sum" # How rows of the same layer become one: by `sum`, `max`, or `moments`; of heads by `mean` too
     is_judged: bool = False # Does a diagnosis ask for it?
     is_later: bool = False # Do records of earlier versions lack it?
-    doubt: str = "" # The row that says how exact it is: 0 where it is exact, NaN where that is unknown
+    doubt: str = "" # The row that says how exact it is, NaN where that is unknown; or a number of the log
     is_doubt: bool = False # Is it such a row?
+
+    @property
+    def may_be_off(self) -> bool: # Of estimates of some numbers, nobody knows how far they are off
+        return self.doubt in ("unseen", "doubt")
 
     @property
     def row(self) -> str: return self.kept_as or self.name # The name of its row in a table
@@ -70,7 +74,7 @@ def of_counts(name: str, label: str, is_judged: bool = False) -> Statistic:
 
 def of_samples(name: str, label: str, axis: str = "share", is_judged: bool = True) -> Statistic:
     "A mean over the samples."
-    return Statistic(name, label, "samples", axis, of="n_samples", is_judged=is_judged)
+    return Statistic(name, label, "samples", axis, of="n_samples", is_judged=is_judged, doubt="sampled")
 
 # %% ../../../nbs/lib/stats/records/statistics.ipynb #51a70009
 STATISTICS = by_name(
@@ -98,6 +102,7 @@ STATISTICS = by_name(
     of_samples("sums_to_one", "fraction of rows that sum to one"),
     of_samples("peaked", "fraction of probabilities above 0.99"),
     of_samples("even", "fraction of even probabilities"),
+    Statistic("sampled", "numbers in the samples of the {}", "samples", is_later=True, is_doubt=True),
 
     Statistic("ratio", "length of update / length of parameter", "updates", "log", "update", ratio, "data",
               doubt="doubt"),
@@ -108,7 +113,7 @@ STATISTICS = by_name(
     Statistic("grad_norm", "norm of the gradient", "updates", "log", read=length, of="grad_norm", joined="length",
               is_later=True),
     Statistic("grad_norm_unclipped", "norm of the gradient before clipping", "updates", "log", read=length,
-              of="grad_norm_unclipped", joined="length", is_later=True),
+              of="grad_norm_unclipped", joined="length", is_later=True, doubt="unclipped_exact"),
     Statistic("doubt", "standard error of the length of the update, relative to it", "updates", "log",
               joined="length", is_later=True, is_doubt=True))
 

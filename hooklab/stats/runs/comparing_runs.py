@@ -20,6 +20,7 @@ from ...hooks.select import first_few
 from ..diagnosing.evidence import in_digits
 from ..measure.own_hook import HookHistory
 from ..records.reading import read_records
+from ..records.doubts import ESTIMATE
 from ..records.recorded import Recorded
 from .run_differences import Differences, differences, equal_inputs
 from .run_noise import EXACT, Noise, Spread, finite, noise_of, typical
@@ -48,7 +49,7 @@ def cells_of(row: RunRow) -> list[str]:
     step = "" if row.step is None else f"{row.step}"
     numbers = ["", "", "", ""]
     if not row.kind.startswith("only in"):
-        sign = "≈" if row.estimated else ""
+        sign = ESTIMATE*row.estimated
         numbers = [sign + exactly(row.a), sign + exactly(row.b), short_text(row.error), short_text(row.noise)]
     return [step, row.what, row.layer, row.number, *numbers, row.kind]
 
@@ -152,7 +153,7 @@ class RunComparison:
         layer = f"layer {row.layer}" if row.layer else "the model"
         size = ""
         if row.number != "count":
-            sign = "≈ " if row.estimated else ""
+            sign = ESTIMATE*row.estimated
             size = (f": {row.number} {sign}{exactly(row.a)} against {sign}{exactly(row.b)}, "
                     f"an error of {short_text(row.error)} where noise explains {short_text(row.noise)}")
         also = f" (and {len(where) - 1} more)" if len(where) > 1 else ""

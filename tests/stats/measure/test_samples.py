@@ -9,7 +9,9 @@ from torch.nn.utils.rnn import pack_padded_sequence
 import hooklab as hl
 from hooklab.stats.measure.samples import SILENT_FOR, OutputLayout, Samples, layouts, part_of, probabilities_in
 from hooklab.stats.records.moments import merged
-from hooklab.stats.records.statistics import SAMPLE_ROWS, row_names
+from hooklab.stats.records.statistics import SAMPLE_ROWS, STATISTICS, row_names
+
+READ = [what for what in SAMPLE_ROWS if not STATISTICS[what].is_doubt]
 
 
 def recorded(model, batches, called=None, **options):
@@ -22,8 +24,9 @@ def recorded(model, batches, called=None, **options):
 
 
 def by_hand(part: Tensor) -> dict:
-    "Of a part: samples, positions, units."
-    part = part.double().reshape(len(part), -1, part.shape[-1])
+    "Of a part: samples, positions, groups of units."
+    part = part.double().flatten(-2)
+    part = part.reshape(len(part), -1, part.shape[-1])
     return {"n_samples": len(part), "sample_mean": part.mean(), "sample_square": part.square().mean(),
             "var_samples": part.var(0).mean(), "var_units": part.var(2).mean(),
             "silent_units": (part <= 0).all(0).all(0).double().mean()}
@@ -43,6 +46,24 @@ def test_numbers_are_those_of_the_part(shape, layout):
             for what, right in by_hand(part_of(x, layout).float()).items():
                 mine = found[what]/(1 if what == "n_samples" else found["n_samples"])
                 torch.testing.assert_close(mine, torch.as_tensor(right).float(), rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [5, 31, 32, 33, 34, 40, 47, 50, 62, 63, 64, 100])
+def test_units_are_spread_over_all(size):
+    for x, layout in ((torch.arange(size).expand(7, size), OutputLayout()),
+                      (torch.arange(size)[:, None].expand(3, size, 5), OutputLayout(has_channels=True))):
+        units = part_of(x, layout)[(0,)*(x.dim() - 1)].flatten().tolist()
+        assert units == sorted(set(units)) and len(units) == min(size, 32)
+        assert size > 63 or max(units) >= size - 3 and min(units) <= 2
+
+
+def test_the_last_units_count():
+    model = nn.Sequential(nn.Linear(4, 48), nn.ReLU())
+    with torch.no_grad(): model[0].bias[32:] = -1000
+    s = recorded(model, [torch.rand(16, 4)]*3)
+    with torch.no_grad(): model[0].bias[:32] = 1000
+    assert s.history.values("silent_units")[1].min() > .2
+    assert recorded(model, [torch.rand(16, 4)]*3).history.values("silent_units")[1].min() > .2
 
 
 def test_all_samples_or_all_units_alike():
@@ -142,7 +163,7 @@ def test_what_cannot_be_told_is_nan(f):
             net(torch.randn(6, 4))
             s.step()
         s.remove()
-    for what in SAMPLE_ROWS[1:]: assert s.history.values(what)[1].isnan().all()
+    for what in READ[1:]: assert s.history.values(what)[1].isnan().all()
     assert (s.history.values("n_samples")[0] == 6).all() and not s.history.values("n_samples")[1].any()
 
 
@@ -194,9 +215,10 @@ def test_compiled_code_gives_the_same():
         compiled(x)
         s.step()
     s.remove()
-    for what in SAMPLE_ROWS:
+    for what in READ:
         torch.testing.assert_close(s.history.values(what), eager.history.values(what), equal_nan=True,
                                    rtol=1e-4, atol=1e-5)
+        assert torch.equal(s.history.doubt(what) == 0, eager.history.doubt(what) == 0)
 
 
 def test_tables_of_two_processes_are_weighted():
@@ -229,7 +251,7 @@ def test_values_are_saved_and_in_tables(tmp_path):
     s = recorded(nn.Sequential(nn.Linear(4, 6)), [torch.randn(8, 4)]*2)
     s.save(tmp_path/"run.safetensors")
     loaded = hl.ActivationStats.load(tmp_path/"run.safetensors")
-    for what in SAMPLE_ROWS: assert torch.allclose(loaded.history.values(what), s.history.values(what), equal_nan=True)
+    for what in READ: assert torch.allclose(loaded.history.values(what), s.history.values(what), equal_nan=True)
     assert "var_samples" in s.table()[0] and s.stats[0][0]["n_samples"] == 8
     with pytest.raises(LookupError): hl.ActivationStats().history.values("var_samples")
 

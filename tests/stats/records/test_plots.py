@@ -60,7 +60,7 @@ runs = {"usual": history(), "no layers": history(0, 0), "no steps": history(3, 0
 runs |= {f"{spoil.__name__}, {layers} layers": history(layers, spoil=spoil) for layers in (1, 3, 12) for spoil in
          (never_ran, one_never_ran, every_second_step, nan_at_the_end, nan_everywhere, inf, overflow, huge, tiny, all_zero, single_numbers)}
 runs["uneven"].steps[4:] = [step + 50 for step in runs["uneven"].steps[4:]]
-runs["sample"].sampled = 4096
+runs["sample"].sampled = 64  # of 100
 runs["long names"].names = ["model.text_encoder.encoder.layers.11.self_attention.output_projection"]*10
 QUICK = {f"{spoil.__name__}, 3 layers" for spoil in (one_never_ran, nan_at_the_end, inf, all_zero)}
 LIKE_OTHERS = {"one layer", "two steps", "gradients", "sample"}
@@ -198,7 +198,10 @@ def test_color_dim_is_the_histogram():
 
 
 def test_a_sample_says_so():
-    for ax in runs["sample"].color_dim(0), runs["sample"].plot_hist(0): assert "sample of 4,096" in ax.get_title(loc="right")
+    for ax in runs["sample"].color_dim(0), runs["sample"].plot_hist(0): assert "sample of 64" in ax.get_title(loc="right")
+    all_in_it = history()
+    all_in_it.sampled = 4096
+    assert "sample" not in all_in_it.color_dim(0).get_title(loc="right")
     assert "sample" not in runs["usual"].color_dim(0).get_title(loc="right")
 
 
