@@ -8673,8 +8673,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                          'hooklab/stats/records/recorded.py'),
                                                 'hooklab.stats.records.recorded.Recorded._why_nothing_to_read': ( 'lib/stats/records/recorded.html#recorded._why_nothing_to_read',
                                                                                                                   'hooklab/stats/records/recorded.py'),
-                                                'hooklab.stats.records.recorded.Recorded._why_unrecorded': ( 'lib/stats/records/recorded.html#recorded._why_unrecorded',
-                                                                                                             'hooklab/stats/records/recorded.py'),
                                                 'hooklab.stats.records.recorded.Recorded.facts': ( 'lib/stats/records/recorded.html#recorded.facts',
                                                                                                    'hooklab/stats/records/recorded.py'),
                                                 'hooklab.stats.records.recorded.Recorded.grad_norms': ( 'lib/stats/records/recorded.html#recorded.grad_norms',

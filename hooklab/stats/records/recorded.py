@@ -87,7 +87,10 @@ class Recorded(OneOfSeveral):
     @property
     def next_step(self) -> int: return self.session.step if self.session else self._next_step # Number of the next step
 
-    missing = property(missing_in) # What it lacks because its run was resumed, and why
+    @property
+    def missing(self) -> list[str]:
+        "What it lacks because its run was resumed, and why."
+        return missing_in(self)
 
     @property
     def steps(self) -> list[int]:
@@ -160,12 +163,10 @@ class Recorded(OneOfSeveral):
             for what in row.keys() - {"kind", "step", "layer", "estimated"}:
                 writer.add_scalar(f"{row['kind']}/{row['layer']}/{what}", row[what], row["step"])
 
-    def _why_unrecorded(self) -> str:
-        return self.session.why_unrecorded() if self.session else self.unrecorded
-
     def _why_nothing_to_read(self) -> str: # Empty if there is something
         if self.history.is_meta: return NO_NUMBERS
-        return "" if self.steps else self._why_unrecorded()
+        if self.steps: return ""
+        return self.session.why_unrecorded() if self.session else self.unrecorded
 
     def snapshot(self) -> "Records":
         "A frozen copy of the record so far. Taking it does not wait for the GPU, and any thread can save it."
