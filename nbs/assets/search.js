@@ -48,7 +48,7 @@
     const { page, heading, sentence, marks, mentions, as, inChinese } = hit, lines = [], marked = (text) => mark(text, marks);
     if (inChinese) lines.push(`<span class="chinese" lang="zh-Hans">${escape(inChinese)}</span>`);
     if (heading || sentence) lines.push(`${heading && `<b>${marked(heading)}</b> `}${snippet(sentence, marks)}`);
-    const notes = [...as.map(([, read]) => say.as(escape(read))), ...(mentions.length ? [say.mentions(mentions.map(marked).join(", "))] : [])];
+    const notes = [...as.map(([, read]) => say.as(escape(read))), ...(mentions.length ? [say.mentions(mentions.map((word) => `<mark>${escape(word)}</mark>`).join(", "))] : [])];
     if (notes.length) lines.push(`<em${say.lang}>${notes.join(" · ")}</em>`);
     const number = hit.kind === "lesson" ? page.match(/\/(\d\d)-/)?.[1] : "";
     return item(n, hit.href, marked(hit.title), `${say.kinds[hit.kind] || ""} ${number || ""}`.trim(), lines.map((line) => `<small>${line}</small>`).join(" "), say.lang);
