@@ -998,7 +998,7 @@ def in_a_process(rank, store):
     with hl.parameter_hooks(model, kind="post_accumulate") as hooks:
         step(model)
         assert torch.equal(hooks["0.weight"].stored.full_tensor(), model[0].weight.grad.full_tensor())
-    assert "sharded parameters: use post_accumulate" in warning_of(silent.remove)
+    assert "of a sharded parameter: use post_accumulate" in warning_of(silent.remove)
     dist.destroy_process_group()
 
 

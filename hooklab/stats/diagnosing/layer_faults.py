@@ -116,13 +116,15 @@ def mostly_dead(run: Run, others: set[int]) -> Iterator[Seen]: # `others`: layer
     dead = o.numbers.get("dead_units")
     if dead is None: return
     since = lasting(dead >= DEAD, dead.isfinite(), 1)
+    is_finite = (o.mean.isfinite() | dead.isnan()).all(1)  # NaN is not above zero either
     rows, units = {}, 0
     for i, name in enumerate(o.names[:-1]):
         shape = run.params.get(f"{name}.bias", run.params.get(f"{name}.weight", {})).get("shape")
         units = shape[0] if shape else units  # those of a ReLU are those of the layer before
         before_relu = o.followed.get(name) in CLOSES
         is_relu = run.types.get(name) in CLOSES and o.followed.get(o.names[i - 1]) not in CLOSES
-        if since[i] >= 0 and i not in others and units >= MANY and (before_relu or is_relu): rows[i] = since[i].item()
+        is_meant = is_finite[i] and i not in others and units >= MANY and (before_relu or is_relu)
+        if is_meant and since[i] >= 0: rows[i] = since[i].item()
     if not rows: return
     shares = [f"{last_known(dead[i]):.0%} of those of {o.names[i]}" for i in rows]
     first = max(0, min(rows.values()) - SILENT_FOR + 1)
