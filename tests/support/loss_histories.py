@@ -33,6 +33,7 @@ def findings():
                   for i, x in enumerate((500., 400., 1.)))
     cases = [
         history(later, (1., 1.)), history(pair(1., 1., -.9), (1., 1.), layers=1),
+        history(pair(1., 1., -.4), (1., 1.)),
         history(zero, (1., 1.), alone, ("b",)), history(zero, (1., 1.), alone),
         history(zero, moving), history(zero, (1., 1.)),
         history(pair(1000., 1., 0.), (1., 1.)), history(three, (1., 1., 1.)),
