@@ -191,8 +191,9 @@ def series_of(log: Any) -> dict[str, dict[int, float]]:
     column = dict(zip(log.names, log.table().T.tolist()))
     loss = {i: x for i, (x, given) in enumerate(zip(column["loss"], column["given"])) if given == 1}
     norm, update = {}, {}
+    is_known = any(not math.isnan(x) for x in column["grad_norm_unclipped"])  # unknown in a step: that step is left out
     for i, (made, before, now) in enumerate(zip(column["updates"], column["grad_norm_unclipped"], column["grad_norm"])):
-        if made > 0:
+        if made > 0 and (not math.isnan(before) or math.isnan(now) or not is_known):
             norm[i] = now if math.isnan(before) else before
         if made > 0 and not math.isnan(now): update[i] = now
     if all(map(math.isnan, norm.values())): norm = {}  # unknown, and not NaN
