@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
+from support.calls import Calls
 
 warnings.filterwarnings("ignore", ".*Initializing zero-element tensors.*")
 
@@ -25,16 +26,6 @@ def explained(model, *args, run=None, **kwargs):
     found = watch.explanation
     if found is not None: assert raised.value.__notes__ == [f"\n{found}"] and raised.value.explanation is found
     return found
-
-
-class Calls(nn.Module):
-    "A model of these parts, with a forward."
-    def __init__(self, forward, **parts):
-        super().__init__()
-        self.f = forward
-        for name, part in parts.items(): setattr(self, name, part)
-
-    def forward(self, x, *more, **named): return self.f(self, x, *more, **named)
 
 
 def flat(n=100): return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(n, 10))

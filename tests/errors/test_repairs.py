@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
+from support.calls import Calls
 
 warnings.filterwarnings("ignore", ".*enable_nested_tensor.*")
 
@@ -19,16 +20,6 @@ def time_enough(monkeypatch):
     "A busy machine tries as many repairs as an idle one."
     from hooklab.errors import investigating
     monkeypatch.setattr(investigating, "SECONDS", 600.)
-
-
-class Calls(nn.Module):
-    "A model of these parts, with a forward."
-    def __init__(self, forward, **parts):
-        super().__init__()
-        self.f = forward
-        for name, part in parts.items(): setattr(self, name, part)
-
-    def forward(self, x, *more, **named): return self.f(self, x, *more, **named)
 
 
 def explained(model, *args, run=None, **kwargs):
