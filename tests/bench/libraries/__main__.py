@@ -1,0 +1,3 @@
+from tests.bench.libraries import main
+
+main()
