@@ -6,8 +6,8 @@ one program:
 
     SOURCE    "package: the tutorial that it follows"; the code is written anew
     PACKAGES  the distributions that it needs
-    build()             the parts that the program has before its loop; `data` is the loader or the batch as users of the
-                        library have it
+    build()             the parts that the program has before its loop; `data` is the loader or the batch as users
+                        of the library have it
     error(parts)        an error on data that was held back, or of the training itself: lower is better
     train(parts, record)  the loop of the tutorial; returns `error(parts)`
 
@@ -24,6 +24,7 @@ import importlib.metadata
 import os
 import pkgutil
 import sys
+import traceback
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,31 +76,39 @@ def seeded(seed: int):
     torch.manual_seed(seed)
 
 
+def tried(program: ModuleType) -> tuple[str, bool]:
+    "What to print of a program that ran with each seed, and again with the last; and whether it is as it should be."
+    said, trains, runs = [], True, []
+    for seed in (*SEEDS, SEEDS[-1]):
+        seeded(seed)
+        before = program.error(program.build())
+        seeded(seed)
+        parts, record, start, wall = program.build(), Plain(), process_time(), perf_counter()
+        after = program.train(parts, record)
+        took, wall = process_time() - start, perf_counter() - wall
+        runs.append((after, record.losses))
+        trains &= after <= FALLS_TO*before
+        if len(said) < len(SEEDS): said.append(f"{before:.3g} → {after:.3g}")
+        del parts
+        gc.collect()
+    same = runs[-1] == runs[-2]
+    faults = [text for text, is_so in (("DOES NOT TRAIN", not trains), ("DIFFERS", not same)) if is_so]
+    text = "   ".join([f"{took:5.1f} s ({wall:.0f}) {len(record.losses):5} steps", *said, *faults])
+    return text, trains and same and bool(record.losses)
+
+
 def run_plainly(only=()) -> bool:
-    "Run programs without any tool: prints seconds and errors, and whether each trains and repeats itself; True if all do."
+    "Run programs without any tool, and print seconds, errors and what fails; True if all train and repeat themselves."
     good = []
     for name in only or names():
         missing = [package for package in packages_of(name) if not is_installed(package)]
         if missing:
             print(f"{name:28} skipped: needs {', '.join(missing)}", flush=True)
             continue
-        program, said, trains, runs = library(name), [], True, []
-        for seed in (*SEEDS, SEEDS[-1]):
-            seeded(seed)
-            before = program.error(program.build())
-            seeded(seed)
-            parts, record, start, wall = program.build(), Plain(), process_time(), perf_counter()
-            after = program.train(parts, record)
-            runs.append((after, record.losses))
-            took, wall = process_time() - start, perf_counter() - wall
-            trains &= after <= FALLS_TO*before
-            if len(said) < len(SEEDS): said.append(f"{before:.3g} → {after:.3g}")
-            del parts
-            gc.collect()
-        same = runs[-1] == runs[-2]
-        good.append(trains and same and bool(record.losses))
-        print(f"{name:28} {took:5.1f} s ({wall:.0f}) {len(record.losses):5} steps   {'   '.join(said)}"
-              f"{'' if trains else '   DOES NOT TRAIN'}{'' if same else '   DIFFERS'}", flush=True)
+        try: text, is_good = tried(library(name))
+        except Exception: text, is_good = traceback.format_exc(limit=-4), False
+        good.append(is_good)
+        print(f"{name:28} {text}", flush=True)
     return all(good)
 
 

@@ -84,3 +84,14 @@ def mean_loss(model, loader, call) -> float:
     found = [float(call(model, batch)) for batch in loader]
     model.train(was)
     return sum(found)/len(found)
+
+
+def stories(n: int, length: int = 10) -> list[str]:
+    "Sentences that can mostly be foreseen: the words of one kind in their order, again and again, with few others."
+    kinds, found = [words.split() for words in KINDS.values()], []
+    for _ in range(n):
+        words, at = kinds[torch.randint(len(kinds), ()).item()], torch.randint(6, ()).item()
+        keep = (torch.rand(length) < .92).tolist()
+        found.append(" ".join(words[(at + i) % len(words)] if keep[i] else COMMON[torch.randint(len(COMMON), ()).item()]
+                              for i in range(length)))
+    return found

@@ -43,9 +43,9 @@ def people(n: int) -> pd.DataFrame:
 
 def build() -> Parts:
     seed_the_rest()
-    dls = TabularDataLoaders.from_df(people(1500), procs=[Categorify, FillMissing, Normalize], cat_names=["job", "town"],
-                                     cont_names=["age", "hours"], y_names="salary", y_block=CategoryBlock(), bs=64,
-                                     valid_idx=list(range(1200, 1500)), device="cpu")
+    dls = TabularDataLoaders.from_df(people(1500), procs=[Categorify, FillMissing, Normalize],
+                                     cat_names=["job", "town"], cont_names=["age", "hours"], y_names="salary",
+                                     y_block=CategoryBlock(), bs=64, valid_idx=list(range(1200, 1500)), device="cpu")
     learn = tabular_learner(dls, layers=[64, 32], metrics=accuracy)
     learn.create_opt()
 

@@ -1,7 +1,7 @@
 """fastai: an AWD-LSTM learns the next word of running text.
 
 After the tutorial "Transfer learning in text" of fastai, its language model, without pretrained weights: tokens and
-numbers by the library, a loader that keeps the state from batch to batch, dropout of several kinds, a one-cycle schedule.
+numbers by the library, a loader that keeps the state from batch to batch, dropout of several kinds, one cycle.
 Error: cross entropy of held-back text."""
 import pandas as pd
 from fastai.callback import schedule  # noqa: F401
@@ -9,14 +9,17 @@ from fastai.callback.core import Callback
 from fastai.text.all import (
     AWD_LSTM,
     BaseTokenizer,
-    TextDataLoaders,
+    ColReader,
+    ColSplitter,
+    DataBlock,
+    TextBlock,
     Tokenizer,
     awd_lstm_lm_config,
     language_model_learner,
     perplexity,
 )
 
-from tests.bench.libraries._data import seed_the_rest, sentences
+from tests.bench.libraries._data import seed_the_rest, stories
 from tests.bench.programs import Parts
 
 SOURCE = "fastai: Transfer learning in text, the language model"
@@ -32,11 +35,11 @@ class Recorded(Callback):
 
 def build() -> Parts:
     seed_the_rest()
-    texts, _ = sentences(500)
+    texts = stories(500)
     frame = pd.DataFrame({"text": texts, "is_valid": [i >= 420 for i in range(500)]})
-    dls = TextDataLoaders.from_df(frame, text_col="text", valid_col="is_valid", is_lm=True, bs=16, seq_len=16,
-                                  tok_tfm=Tokenizer.from_df("text", tok=BaseTokenizer(), n_workers=1), device="cpu",
-                                  num_workers=0)
+    block = DataBlock(TextBlock(Tokenizer.from_df("text", tok=BaseTokenizer(), n_workers=1), is_lm=True, seq_len=16),
+                      get_x=ColReader("text"), splitter=ColSplitter("is_valid"))
+    dls = block.dataloaders(frame, bs=16, seq_len=16, num_workers=0, device="cpu")
     config = awd_lstm_lm_config | {"emb_sz": 48, "n_hid": 64, "n_layers": 2}
     learn = language_model_learner(dls, AWD_LSTM, config=config, drop_mult=.3, pretrained=False, metrics=perplexity)
     learn.create_opt()

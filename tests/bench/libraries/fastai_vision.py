@@ -1,4 +1,4 @@
-"""fastai: a small residual net sees images of digits that a `DataBlock` reads, turns and normalizes.
+"""fastai: a small convolutional net sees images of digits that a `DataBlock` reads, turns and normalizes.
 
 After the tutorial "Custom new task / Data block" of fastai for images: blocks, a splitter, augmentations in batches,
 subclasses of tensors in the batches, label smoothing, one cycle. Error: wrong answers on digits held back."""
@@ -13,10 +13,11 @@ from fastai.vision.all import (
     LabelSmoothingCrossEntropy,
     Learner,
     PILImageBW,
+    SimpleCNN,
     accuracy,
     aug_transforms,
-    xresnet18,
 )
+from torch import nn
 
 from tests.bench.libraries._data import digits, seed_the_rest
 from tests.bench.programs import Parts
@@ -40,7 +41,7 @@ def build() -> Parts:
                       get_y=lambda i: y[i].item(), splitter=IndexSplitter(list(range(800, 1000))),
                       batch_tfms=aug_transforms(do_flip=False, max_rotate=10, max_lighting=.1, size=16))
     dls = block.dataloaders(list(range(1000)), bs=50, num_workers=0, device="cpu")
-    model = xresnet18(n_out=10, c_in=1, stem_szs=(8, 8, 16), block_szs=[16, 24, 32, 48])
+    model = nn.Sequential(SimpleCNN([1, 16, 32, 64], bn=True), nn.Linear(64, 10))
     learn = Learner(dls, model, loss_func=LabelSmoothingCrossEntropy(), metrics=accuracy)
     learn.create_opt()
     parts = Parts(learn.model, learn.opt, dls.train, learn.loss_func, valid=dls.valid)

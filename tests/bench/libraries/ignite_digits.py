@@ -37,7 +37,8 @@ def build() -> Parts:
                  valid=DataLoader(TensorDataset(*held), 256))
 
 
-def evaluator(parts): return create_supervised_evaluator(parts.model, {"accuracy": Accuracy(), "loss": Loss(parts.loss)})
+def evaluator(parts):
+    return create_supervised_evaluator(parts.model, {"accuracy": Accuracy(), "loss": Loss(parts.loss)})
 
 
 def error(parts: Parts) -> float: return 1 - evaluator(parts).run(parts.valid).metrics["accuracy"]

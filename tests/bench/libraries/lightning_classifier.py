@@ -1,8 +1,8 @@
 """lightning: a classifier whose batches are dicts, with torchmetrics and a learning rate that falls with each epoch.
 
 After the tutorial "PyTorch Lightning basics: train a model on MNIST" and the guide of torchmetrics for Lightning:
-metrics as parts of the module, a dataset that returns dicts, gradients clipped by the Trainer and summed over two batches.
-Error: wrong answers on digits held back."""
+metrics as parts of the module, a dataset that returns dicts, gradients that the Trainer clips and sums over two
+batches. Error: wrong answers on digits held back."""
 import lightning as L
 import torch
 from torch import nn
@@ -46,7 +46,8 @@ class LitClassifier(L.LightningModule):
         self.val_acc(self(batch["image"]), batch["label"])
         self.log("val_acc", self.val_acc)
 
-    def configure_optimizers(self): return [self.optimizer], [torch.optim.lr_scheduler.ExponentialLR(self.optimizer, .8)]
+    def configure_optimizers(self):
+        return [self.optimizer], [torch.optim.lr_scheduler.ExponentialLR(self.optimizer, .8)]
 
 
 class Recorded(L.Callback):

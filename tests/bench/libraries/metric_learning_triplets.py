@@ -1,7 +1,7 @@
 """pytorch-metric-learning: triplets with a miner, a distance, a reducer and a sampler of the library.
 
-After the example notebook "TripletMarginLossMNIST" of the library: `MPerClassSampler`, a miner of semihard triplets, the
-mean of the losses above zero. Error: how often the nearest held-back example is another digit."""
+After the example notebook "TripletMarginLossMNIST" of the library: `MPerClassSampler`, a miner of semihard triplets,
+the mean of the losses above zero. Error: how often the nearest held-back example is another digit."""
 import torch
 from pytorch_metric_learning import distances, losses, miners, reducers, samplers
 from torch import nn
@@ -15,7 +15,8 @@ SOURCE = "pytorch-metric-learning: TripletMarginLossMNIST"
 PACKAGES = ("pytorch-metric-learning", "scikit-learn")
 
 
-def net(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
 
 
 def build() -> Parts:

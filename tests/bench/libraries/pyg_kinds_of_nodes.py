@@ -1,7 +1,8 @@
 """torch_geometric: a graph of two kinds of nodes, with a net made for it by `to_hetero`.
 
 After the tutorial "Heterogeneous graph learning" of PyTorch Geometric: lazy layers that learn their sizes in a first
-call, one `HeteroData` as the batch, dicts of tensors as inputs and outputs. Error: wrong answers at held-back papers."""
+call, one `HeteroData` as the batch, dicts of tensors as inputs and outputs.
+Error: wrong answers at papers held back."""
 import torch
 from torch.nn import functional as F
 from torch_geometric.data import HeteroData

@@ -1,7 +1,7 @@
 """x-transformers: a decoder learns the next token; the batch is one tensor of tokens and the model returns its loss.
 
-After the example "train_enwik8" of x-transformers: an `AutoregressiveWrapper`, gradients of several batches summed, each
-loss divided by their number, clipped. Error: cross entropy of held-back rows, of which half can be foreseen."""
+After the example "train_enwik8" of x-transformers: an `AutoregressiveWrapper`, gradients of several batches summed,
+each loss divided by their number, clipped. Error: cross entropy of held-back rows, of which half can be foreseen."""
 import torch
 from torch.utils.data import DataLoader, Dataset
 from x_transformers import Decoder, TransformerWrapper

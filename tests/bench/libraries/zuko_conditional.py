@@ -1,7 +1,7 @@
 """zuko: a neural spline flow for the parameters given an observation.
 
-After the tutorial "Train from data" of Zuko: the model returns a distribution for a context, the loss is the negative log
-probability of the batch. Error: distance of the mean of samples from the true parameters."""
+After the tutorial "Train from data" of Zuko: the model returns a distribution for a context, the loss is the negative
+log probability of the batch. Error: distance of the mean of samples from the true parameters."""
 import torch
 import zuko
 from torch.utils.data import DataLoader, TensorDataset
