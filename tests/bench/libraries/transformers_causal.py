@@ -9,6 +9,7 @@ from transformers import (
     DataCollatorForLanguageModeling,
     GPT2Config,
     GPT2LMHeadModel,
+    PrinterCallback,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -73,5 +74,6 @@ def train(parts: Parts, record) -> float:
     trainer = KeepsLoss(parts.model, options, parts.collator, train_dataset=parts.data.dataset,
                         processing_class=parts.tokens, optimizers=(parts.optimizer, schedule), callbacks=[recorded])
     trainer.recorded = recorded
+    trainer.remove_callback(PrinterCallback)
     with record.on(parts.model, optimizer=parts.optimizer): trainer.train()
     return error(parts)
