@@ -19,7 +19,7 @@ from tests.bench.programs import Parts
 
 SOURCE = "lightly: BYOL"
 PACKAGES = ("lightly", "scikit-learn")
-EPOCHS = 15
+EPOCHS = 10
 
 
 class BYOL(nn.Module):

@@ -70,7 +70,7 @@ def error(parts: Parts) -> float:
 def train(parts: Parts, record) -> float:
     model, optimizer = parts.model, parts.optimizer
     with record.on(model, optimizer=optimizer):
-        for _ in range(15):
+        for _ in range(10):
             model.train()
             for batch in parts.data:
                 loss = parts.call(model, batch)

@@ -47,8 +47,8 @@ def build() -> Parts:
     loss = DiceCELoss(to_onehot_y=True, softmax=True)
 
     def call(model, batch): return loss(model(batch["image"]), batch["label"])
-    return Parts(model, torch.optim.Adam(model.parameters(), lr=5e-3), DataLoader(known, 4, shuffle=True), call=call,
-                 valid=DataLoader(held, 4))
+    return Parts(model, torch.optim.Adam(model.parameters(), lr=5e-3), DataLoader(known, batch_size=4, shuffle=True), call=call,
+                 valid=DataLoader(held, batch_size=4))
 
 
 @torch.no_grad()
@@ -64,7 +64,7 @@ def error(parts: Parts) -> float:
 def train(parts: Parts, record) -> float:
     model, optimizer = parts.model, parts.optimizer
     with record.on(model, optimizer=optimizer):
-        for _ in range(10):
+        for _ in range(15):
             model.train()
             for batch in parts.data:
                 optimizer.zero_grad()

@@ -46,7 +46,7 @@ class ODEBlock(nn.Module):
 
 
 def build() -> Parts:
-    known, held = split(*digits(), n=1200)
+    known, held = split(*digits(), n=1000)
     model = nn.Sequential(nn.Conv2d(1, WIDTH, 3, 1), nn.GroupNorm(8, WIDTH), nn.ReLU(), ODEBlock(ODEfunc(WIDTH)),
                           nn.GroupNorm(8, WIDTH), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
                           nn.Linear(WIDTH, 10))
@@ -60,9 +60,9 @@ def error(parts: Parts) -> float: return wrong(parts.model, parts.valid)
 
 def train(parts: Parts, record) -> float:
     model, optimizer = parts.model, parts.optimizer
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [4, 6], .1)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5], .1)
     with record.on(model, optimizer=optimizer):
-        for _ in range(7):
+        for _ in range(6):
             model.train()
             for x, y in parts.data:
                 optimizer.zero_grad()
