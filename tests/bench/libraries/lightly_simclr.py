@@ -1,8 +1,8 @@
 """lightly: SimCLR, two changed views of each image find each other in the batch.
 
 After the tutorial and example "SimCLR" of Lightly: a batch is a list of views, with labels that the loss does not use
-and names of files; projection head and `NTXentLoss`; large momentum SGD. Error: wrong digits by the nearest
-neighbor."""
+and names of files; projection head and `NTXentLoss`; large momentum SGD. Error: wrong digits of changed images by the
+nearest neighbor."""
 import torch
 from lightly.loss import NTXentLoss
 from lightly.models.modules import SimCLRProjectionHead
@@ -61,6 +61,7 @@ def build() -> Parts:
 @torch.no_grad()
 def error(parts: Parts) -> float:
     x, y = parts.test
+    x = torch.stack([view(image) for image in x])
     parts.model.eval()
     vectors = F.normalize(parts.model.backbone(x).flatten(1))
     nearest = (vectors @ vectors.T).fill_diagonal_(-2).argmax(1)

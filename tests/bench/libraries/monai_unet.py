@@ -47,8 +47,8 @@ def build() -> Parts:
     loss = DiceCELoss(to_onehot_y=True, softmax=True)
 
     def call(model, batch): return loss(model(batch["image"]), batch["label"])
-    return Parts(model, torch.optim.Adam(model.parameters(), lr=5e-3), DataLoader(known, batch_size=4, shuffle=True), call=call,
-                 valid=DataLoader(held, batch_size=4))
+    return Parts(model, torch.optim.Adam(model.parameters(), lr=5e-3),
+                 DataLoader(known, batch_size=4, shuffle=True), call=call, valid=DataLoader(held, batch_size=4))
 
 
 @torch.no_grad()

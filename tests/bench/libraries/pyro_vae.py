@@ -58,7 +58,7 @@ def build() -> Parts:
     vae, loss_fn = VAE(), Trace_ELBO().differentiable_loss
 
     def call(vae, batch): return loss_fn(vae.model, vae.guide, batch[0])
-    return Parts(vae, torch.optim.Adam(vae.parameters(), lr=1e-3),
+    return Parts(vae, torch.optim.Adam(vae.parameters(), lr=5e-3),
                  DataLoader(TensorDataset(x[:1400]), 64, shuffle=True), call=call,
                  valid=DataLoader(TensorDataset(x[1400:]), 128))
 
@@ -73,14 +73,14 @@ def error(parts: Parts) -> float:
 def train(parts: Parts, record) -> float:
     vae, optimizer = parts.model, parts.optimizer
     with record.on(vae, optimizer=optimizer):
-        for epoch in range(20):
+        for epoch in range(40):
             for batch in parts.data:
                 loss = parts.call(vae, batch)
                 loss.backward()
                 optimizer.step()
                 optimizer.zero_grad()
                 record.step(loss)
-            if epoch % 5 == 0:
+            if epoch % 10 == 0:
                 with torch.no_grad():
                     for batch in parts.valid: parts.call(vae, batch)
     return error(parts)

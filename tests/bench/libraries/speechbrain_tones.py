@@ -31,7 +31,7 @@ class Net(nn.Module):
     def forward(self, sound, lengths):
         with torch.no_grad(): features = self.features(sound)
         features = (features - features.mean((1, 2), keepdim=True))/20
-        return self.out(self.pooled(self.frames(features), lengths)).log_softmax(-1)
+        return self.out(self.pooled(self.frames(features), lengths).squeeze(1)).log_softmax(-1)
 
 
 def sounds(n: int) -> list[dict]:
