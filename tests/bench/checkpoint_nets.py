@@ -1,7 +1,7 @@
 """Forty architectures with random weights, as small as their libraries allow, on which checkpoints are tried.
 
-`make(name, seed)` builds one. Its weights look as if it had been trained: no two tensors are equal unless they are tied,
-norms are near one and not exactly one. The names and the structure are those of the library; sizes are not."""
+`make(name, seed)` builds one. Its weights look as if it had been trained: no two tensors are equal unless they are
+tied, norms are near one and not exactly one. The names and the structure are those of the library; sizes are not."""
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -114,7 +114,8 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "torchvision mvit, video": mvit,
     "timm vit": partial(timm, "vit_tiny_patch16_224", img_size=32, embed_dim=48, depth=3),
     "timm deit": partial(timm, "deit_tiny_distilled_patch16_224", img_size=32, embed_dim=48, depth=3),
-    "timm swin": partial(timm, "swin_tiny_patch4_window7_224", embed_dim=16, depths=(1, 2, 2, 1), num_heads=(1, 2, 4, 8)),
+    "timm swin": partial(timm, "swin_tiny_patch4_window7_224", embed_dim=16, depths=(1, 2, 2, 1),
+                         num_heads=(1, 2, 4, 8)),
     "timm convnext": partial(timm, "convnext_atto", dims=(16, 32, 48, 64), depths=(1, 1, 3, 1)),
     "timm mixer": mixer,
     "timm resnet50d": partial(timm, "resnet50d", layers=[1, 2, 2, 1], channels=(16, 32, 48, 64)),
