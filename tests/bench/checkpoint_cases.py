@@ -185,7 +185,7 @@ def interchangeable(state: State) -> set[str]:
         for a, b in combinations(inner, 2):
             if inner[a] == inner[b]:
                 found |= {".".join(filter(None, [parent, part, rest])) for part in (a, b) for rest in inner[part]}
-    return found
+    return found - all_alike(state)
 
 
 def swappable(state: State) -> set[str]:
@@ -203,14 +203,24 @@ def swappable(state: State) -> set[str]:
             swap = {a: b, b: a}
             own = users[a] + users[b]
             if all(paths.get(tuple(swap.get(p, p) for p in path)) == paths[path] for path in own): found.update(own)
-    return {".".join(path) for path in found}
+    return {".".join(path) for path in found} - all_alike(state)
+
+
+def by_shape(state: State) -> list[list[str]]:
+    names = defaultdict(list)
+    for name, t in state.items(): names[t.shape, t.dtype].append(name)
+    return list(names.values())
+
+
+def all_alike(state: State) -> set[str]:
+    "Tensors that equal all others of their shape, so that any of them is right."
+    return {name for group in by_shape(state) for name in group
+            if all(torch.equal(state[group[0]], state[other]) for other in group)}
 
 
 def shared_shapes(state: State) -> set[str]:
-    "Tensors that another tensor has the shape of."
-    names = defaultdict(list)
-    for name, t in state.items(): names[t.shape, t.dtype].append(name)
-    return {name for group in names.values() if len(group) > 1 for name in group}
+    "Tensors that another tensor has the shape of, with other values."
+    return set(state) - all_alike(state)
 
 
 def inject(names, rename: Callable[[str], str]) -> bool:
@@ -425,7 +435,8 @@ def rounded(state, model, g, rename=None, dtype=torch.bfloat16):
 SYNONYMS = dict(pair.split(":") for pair in """
     layers:blocks layer:blocks blocks:layers h:blocks block:layers stages:levels attention:attn attn:attention
     self_attn:attention self_attention:attn SelfAttention:self_attn EncDecAttention:cross_attn
-    encoder_attn:cross_attention query:q_proj key:k_proj value:v_proj q_proj:query k_proj:key v_proj:value q_lin:query k_lin:key v_lin:value
+    encoder_attn:cross_attention query:q_proj key:k_proj value:v_proj q_proj:query
+    k_proj:key v_proj:value q_lin:query k_lin:key v_lin:value
     o_proj:out_proj out_lin:out_proj LayerNorm:layer_norm layer_norm:norm layernorm:norm norm:layer_norm norm1:ln_1
     norm2:ln_2 ln_1:norm1 ln_2:norm2 ln_f:final_norm bn1:norm1 bn2:norm2 bn3:norm3 bn:norm conv1:conv_1 conv2:conv_2
     conv3:conv_3 fc1:linear1 fc2:linear2 lin1:fc1 lin2:fc2 c_fc:fc_in head:classifier classifier:head fc:classifier

@@ -1,7 +1,7 @@
 """Changes between two state dicts, and what must be said of them in plain data.
 
-A kind of change is a function of (state, generator) that returns (a, b, truth), or None for a state without a tensor for
-it. The truth has, for each tensor that is not simply equal, the relations that are right; the numbers that belong to
+A kind of change is a function of (state, generator) that returns (a, b, truth), or None for a state without a tensor
+for it. The truth has, for each tensor that is not simply equal, the relations that are right; the numbers that go with
 them; words of which a verdict on the whole must have one; and words that it must not have.
 
     for net, kind, a, b, truth in changes(): ..."""
@@ -38,10 +38,14 @@ def change(name: str):
     return enter
 
 
-NOTHING, TWICE, ITSELF = ("nothing", "no change", "no effect"), ("twice", "two times", "2 times"), ("itself", "equal", "same")
+NOTHING, TWICE = ("nothing", "no change", "no effect"), ("twice", "two times", "2 times")
+ITSELF = "itself", "equal", "same", "identical"
 
 
 def floats(state: State) -> list[str]: return [name for name, t in state.items() if t.is_floating_point() and t.numel()]
+
+
+def long(state: State) -> list[str]: return [name for name in floats(state) if state[name].numel() > 4]
 
 
 def pick(names: list, g: torch.Generator):
@@ -99,14 +103,14 @@ def int8(state, g):
 
 @change("one tensor times a factor")
 def scaled(state, g):
-    name = pick([name for name in floats(state) if state[name].numel() > 4], g)
+    name = pick(long(state), g)
     factor = pick([.5, 1.7, 3., .125, -1.], g)
     return with_one(state, name, lambda t: t*factor, "scaled", factor)
 
 
 @change("all tensors times a factor")
 def all_scaled(state, g):
-    names = [name for name in floats(state) if state[name].numel() > 4]
+    names = long(state)
     b = state | {name: state[name]*.7 for name in names}
     return state, b, Changed({name: {"scaled"} for name in names}, dict.fromkeys(names, .7))
 
@@ -126,7 +130,8 @@ def rows_permuted(state, g):
 
 @change("columns in another order")
 def columns_permuted(state, g):
-    return with_one(state, pick(matrices(state), g), lambda t: t[:, torch.randperm(t.shape[1], generator=g)], "permuted")
+    def new(t): return t[:, torch.randperm(t.shape[1], generator=g)]
+    return with_one(state, pick(matrices(state), g), new, "permuted")
 
 
 @change("a layer initialized anew")
@@ -225,7 +230,7 @@ def average(state, g):
 
 @change("a tensor of zeros")
 def zeroed(state, g):
-    return with_one(state, pick([name for name in floats(state) if state[name].numel() > 4], g), torch.zeros_like, "zeros")
+    return with_one(state, pick(long(state), g), torch.zeros_like, "zeros")
 
 
 @change("a NaN")
@@ -234,12 +239,12 @@ def not_finite(state, g):
         t = t.clone()
         t.view(-1)[t.numel()//2] = torch.nan
         return t
-    return with_one(state, pick([name for name in floats(state) if state[name].numel() > 4], g), new, "not finite")
+    return with_one(state, pick(long(state), g), new, "not finite")
 
 
 @change("an infinity on both sides")
 def infinite(state, g):
-    name = pick([name for name in floats(state) if state[name].numel() > 4], g)
+    name = pick(long(state), g)
     t = state[name].clone()
     t.view(-1)[0] = torch.inf
     return state | {name: t}, state | {name: t.clone()}, Changed({name: {"equal", "not finite"}})

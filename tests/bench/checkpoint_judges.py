@@ -4,10 +4,10 @@ A misfit is right if every tensor of the truth that is not undecidable comes out
 (dtypes may differ; where it has to be computed, equal up to rounding), if no other tensor of the model is there, and if
 those are in `found.missing` or `found.other_shape`. Of hard kinds the fraction of tensors that are right counts, too.
 A tensor is wrong if another one comes out for it, or one for a tensor that is missing. A tensor that does not come out
-is left open, and neither right nor wrong. Wrong and certain is the worst: its level in `found.sure` is "certain" (or
-`found.certain` is true). An undecidable tensor is never wrong, but calling it certain is unearned, or wrong and certain
-if it is another one. Entries that are no tensor of the model have to be in `found.unused`. The checkpoint is certain
-(`found.certain`) only where no tensor is wrong, missing or undecidable; an equal one has to be.
+is left open, and neither right nor wrong. Wrong and certain is the worst: its level in `found.sure` is "certain", or
+`found.certain` is true, which calls every tensor certain. An undecidable tensor is never wrong, but calling it certain is
+unearned, or wrong and certain if it is another one. Entries that are no tensor of the model should be in `found.unused`
+(or `found.other_shape`); those that are not count apart. An equal checkpoint has to be taken as it is, and be certain.
 
 A comparison is right if each tensor has one of its relations, a row that is left out being equal, with the number that
 belongs to it within two percent, and if the verdict has one of the words that are asked for and none of the others. The
@@ -48,11 +48,17 @@ def names_in(said) -> list[str]:
     return [one if isinstance(one, str) else one[0] if isinstance(one, tuple) else one.name for one in said or ()]
 
 
+def tails(name: str) -> list[str]:
+    "What is left of a name without the keys that lead to it."
+    parts = name.split(".")
+    return [".".join(parts[i:]) for i in range(1, len(parts))]
+
+
 def judge_misfit(truth: Truth, found, names) -> Grade:
     "Grade what was found for the tensors `names` of the model."
     state, sure = found.state_dict, found.sure
-    missing = {*names_in(found.missing), *names_in(getattr(found, "other_shape", ()))}
-    unused = " ".join(names_in(found.unused))
+    other_shape = names_in(getattr(found, "other_shape", ()))
+    missing, unused = {*names_in(found.missing), *other_shape}, [*names_in(found.unused), *other_shape]
     grade, fine, counted = Grade(False, 0.), 0, 0
     for name in names:
         right, came = truth.right.get(name), state.get(name)
@@ -69,7 +75,7 @@ def judge_misfit(truth: Truth, found, names) -> Grade:
         elif not good:
             grade.wrong.append(name)
             if certain: grade.wrong_and_certain.append(name)
-    grade.not_unused = sorted(entry for entry in truth.unused if entry not in unused)
+    grade.not_unused = sorted(truth.unused.difference(unused, *map(tails, unused)))
     grade.fraction = fine/counted if counted else math.nan
     grade.right = not (grade.wrong or grade.left_open or grade.unsaid)
     return grade
@@ -107,7 +113,8 @@ def has_number(row, number: float | str) -> bool:
     "Does the row say this number, as `row.number` or in its text?"
     said = getattr(row, "number", None)
     if isinstance(number, str): return number in str(said) or number in str(row)
-    given = [said] if isinstance(said, int | float) else re.findall(r"-?\d+\.?\d*(?:e[-+]?\d+)?", str(row).replace("−", "-"))
+    text = str(row).replace("−", "-")
+    given = [said] if isinstance(said, int | float) else re.findall(r"-?\d+\.?\d*(?:e[-+]?\d+)?", text)
     return any(math.isclose(float(one), number, rel_tol=.02) for one in given)
 
 
