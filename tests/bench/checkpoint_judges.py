@@ -5,9 +5,10 @@ A misfit is right if every tensor of the truth that is not undecidable comes out
 those are in `found.missing` or `found.other_shape`. Of hard kinds the fraction of tensors that are right counts, too.
 A tensor is wrong if another one comes out for it, or one for a tensor that is missing. A tensor that does not come out
 is left open, and neither right nor wrong. Wrong and certain is the worst: its level in `found.sure` is "certain", or
-`found.certain` is true, which calls every tensor certain. An undecidable tensor is never wrong, but calling it certain is
-unearned, or wrong and certain if it is another one. Entries that are no tensor of the model should be in `found.unused`
-(or `found.other_shape`); those that are not count apart. An equal checkpoint has to be taken as it is, and be certain.
+`found.certain` is true, which calls every tensor certain. An undecidable tensor is never wrong, but calling it certain
+is unearned, or wrong and certain if it is another one. Entries that are no tensor of the model should be in
+`found.unused` or `found.other_shape`; those that are not count apart. An equal checkpoint has to be taken as it is, and
+be certain.
 
 A comparison is right if each tensor has one of its relations, a row that is left out being equal, with the number that
 belongs to it within two percent, and if the verdict has one of the words that are asked for and none of the others. The
