@@ -172,13 +172,19 @@ def stack_of(state: State) -> tuple[str, int] | None:
     return max(sizes, key=sizes.get) if sizes else None
 
 
+def numbered_part(part: str) -> str | None:
+    "The number of a part of a list, as in `3` or `encoder_layer_3`."
+    found = re.fullmatch(r"(?:.*layer_)?(\d+)", part)
+    return found and found[1]
+
+
 def interchangeable(state: State) -> set[str]:
     "Tensors below a part of a layer that another part of this layer equals in all names and shapes but its own."
     parts: dict = defaultdict(lambda: defaultdict(dict))
     for name, t in state.items():
         path = name.split(".")
         for i, part in enumerate(path):
-            if part not in LEAVES and not part.isdigit():
+            if part not in LEAVES and not numbered_part(part):
                 parts[".".join(path[:i])][part][".".join(path[i + 1:])] = tuple(t.shape)
     found = set()
     for parent, inner in parts.items():
@@ -194,7 +200,7 @@ def swappable(state: State) -> set[str]:
     users = defaultdict(list)
     for path in paths:
         for part in dict.fromkeys(path):
-            if part not in LEAVES and not part.isdigit(): users[part].append(path)
+            if part not in LEAVES and not numbered_part(part): users[part].append(path)
     kinds = defaultdict(list)
     for part, own in users.items(): kinds[tuple(sorted(paths[path] for path in own))].append(part)
     found = set()
@@ -480,11 +486,12 @@ def synonyms_rounded(state, model, g):
 
 def invented(state: State, g: torch.Generator) -> Callable[[str], str]:
     "Every segment but numbers and the leaves has a word that says nothing."
-    parts = {part for name in state for part in name.split(".")} - LEAVES
-    parts = sorted(part for part in parts if not part.isdigit())
+    parts = sorted({part for name in state for part in name.split(".")} - LEAVES)
     order = torch.randperm(len(parts), generator=g).tolist()
     words = [f"{a}{b}{c}" for a in "bdfglmnprstz" for b in "aeiou" for c in ("ko", "mi", "ru", "ta", "ve", "xu")]
-    return by_segment({part: words[i] for part, i in zip(parts, order)})
+    new = {part: words[i] for part, i in zip(parts, order)}
+    return by_segment(new | {part: part if part.isdigit() else f"part_{numbered_part(part)}"
+                             for part in parts if numbered_part(part)})
 
 
 @misfit("invented words", hard=True)

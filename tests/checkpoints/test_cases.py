@@ -71,7 +71,8 @@ def test_grades_tell_what_is_wrong_and_called_certain():
 
 
 def test_undecidable_is_what_a_swap_leaves_as_it_is():
-    sizes = {"a.q": (4, 4), "a.k": (4, 4), "a.o": (4, 6), "b.0": (4, 6), "b.1": (4, 6)}
+    sizes = {"a.q": (4, 4), "a.k": (4, 4), "a.o": (4, 6), "b.0": (4, 6), "b.1": (4, 6),
+             "c.layer_0": (4, 6), "c.layer_1": (4, 6)}
     state = {name + ".weight": torch.randn(size) for name, size in sizes.items()}
     state |= {"one.weight": torch.ones(7), "two.weight": torch.ones(7)}  # either is right, as they are equal
     assert cases.swappable(state) == cases.interchangeable(state) == {"a.q.weight", "a.k.weight"}
