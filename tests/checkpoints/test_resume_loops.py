@@ -11,7 +11,7 @@ slow = pytest.mark.slow
 QUICK = """a_generator accumulation batch_norm closures cosine_restarts differs_by_clock dtype_switch
     ema_own grad_scaler lookahead mixed_counters module_globals noise_schedule one_cycle own_generator
     plain_python_state plain_tuple plateau switches""".split()
-ALL = [pytest.param(loop, id=name_of(loop), marks=[slow]*(name_of(loop) not in QUICK))
+ALL = [pytest.param(loop, id=name_of(loop), marks=[] if name_of(loop) in QUICK else [slow])
        for loop in resume_loops.modules()]
 
 

@@ -24,7 +24,7 @@ one resumed from the checkpoint
   what may be a word of any sentence, as in PROSE, as part of a path: behind a dot, a bracket or a quotation mark);
 - names nothing else: each finding contains a fragment of the state, of its consequences, or of OF_ANY, since losses
   that part follow from any state, as another order of the data follows from a random state;
-- says nothing where the state that was left out is silent;
+- says nothing where the state that was left out is silent, or names this state alone, which may differ at first;
 - blames no state in a loop that differs by itself, whose checkpoint has all that it can have, and says that it differs.
 
 `judged` decides about one list of findings. `what_is_wrong` and `effects` prove, with nothing but the loop itself, that
@@ -154,7 +154,7 @@ def what_is_wrong(loop: ModuleType) -> list[str]:
     first, found = trained(loop, run), []
     again = trained(loop, begun(loop))
     whole = resumed(loop, saved)
-    if differs(loop): return ["it goes on in the same way"]*(first[0] in (again[0], whole[0]))
+    if differs(loop): return ["it goes on in the same way"] if first[0] in (again[0], whole[0]) else []
     if first[0] != again[0]: found.append(f"two runs differ: {first[0]}, {again[0]}")
     if whole[0] != first[0]: found.append(f"the complete checkpoint goes on with {whole[0]} and not {first[0]}")
     elif not same(whole[1], first[1]): found.append("after the complete checkpoint, states differ")
