@@ -60,11 +60,13 @@ def input_used(flight: TestFlight) -> Check:
     batch, base = flight.batch, base_of(flight)
     new = {p.number: swapped(p.tensor, partner(flight, p), p.dim) for p in batch.inputs}
     moved = [p for p in batch.inputs if not torch.equal(new[p.number], p.tensor)]
-    if not moved: raise NotLookedAt("all samples are equal")
+    if not moved: raise NotLookedAt(batch.why_unknown or "all samples are equal")
     raw = batch.put({p.number: new[p.number] for p in moved})
     if not flight.other and not any(t.size(0) == batch.n for _, t in base.floats) and base.floats:
         raise NotLookedAt("there is one batch only, and its samples in another order may have the same output")
     if same(base, flight.asked(raw)):
+        if not all(p in moved for p in batch.inputs if p.dim is None and p.tensor.is_floating_point()):
+            raise NotLookedAt(f"another batch has other shapes: {batch.why_unknown}")
         if _same_when_roused(flight, raw):
             in_training = same(flight.asked(batch.raw, "train"), flight.asked(raw, "train"))
             sure = "certain" if in_training else "likely"

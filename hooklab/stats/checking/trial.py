@@ -6,9 +6,12 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #4df16097
+import copy
+import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from time import monotonic as now
 from typing import Any, NamedTuple
 
 import torch
@@ -59,6 +62,43 @@ def check_number(loss: Any):
     if loss.numel() == 1: return
     raise TypeError(f"the loss has the shape {tuple(loss.shape)}, and backward() needs one number")
 
+# %% ../../../nbs/lib/stats/checking/trial.ipynb #604a5997
+def handed(raw: Any) -> Any:
+    "A batch for one pass, in containers of its own. A forward that computes gradients has its inputs require them."
+    given = as_leaves(raw)
+    if given is not raw: return given
+    try: return copy.copy(raw)
+    except Exception: return raw  # what cannot be copied is passed on as it is
+
+
+def reading_that_runs(model: nn.Module, call: Callable | None, readings: list[list[Any]]) -> list[Any]:
+    "The first of several readings of what was given for which `call` runs; if there is none, the first."
+    for raws in readings if len(readings) > 1 else ():
+        try: call(model, handed(raws[0]))
+        except Exception: continue
+        return raws
+    return readings[0]
+
+
+# %% ../../../nbs/lib/stats/checking/trial.ipynb #604a5999
+class TimeIsUp(BaseException): "Ends a check in front of a pass for which there is no time. No `except Exception` around it hides that."
+
+
+class TimeLimit:
+    "How much time there is, from now on."
+    def __init__(self, seconds: float = math.inf):
+        self.seconds, self.began = seconds, now()
+
+    @property
+    def took(self) -> float: return now() - self.began
+
+    @property
+    def left(self) -> float: return self.seconds - self.took
+
+    def check(self):
+        if self.left <= 0: raise TimeIsUp(f"the time limit of {self.seconds:g} s was reached")
+
+
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #59e3df67
 class Flown(NamedTuple):
     "What one pass has made."
@@ -85,7 +125,7 @@ class TestFlight:
         self.gives: set[int] | None = None # the numbers of the parts that the model gets, if not all but the last one
         self.whole = self.small = batches # as they were given, and with 16 samples where the model takes that
         self.last_size: int | None = None # how many samples the last batch of an epoch has
-        self.seconds = 3. # how long learning by heart may take
+        self.limit = TimeLimit() # for everything together
         self.seed = 0 # of the random numbers
         self.pass_seconds = 0. # how long a pass takes
         self.first: Any = None # the `FirstStep`
@@ -101,14 +141,19 @@ class TestFlight:
         self.quiet = "eval" # the mode in which passes can be compared
         self.has_forces = False # does its forward compute gradients?
 
+    @property
+    def seconds(self) -> float: return self.limit.left # What is left for learning
+
     def keep_buffers(self):
         "Remember the buffers as they are before the pass with which others are compared."
         self.first_buffers = [b.detach().clone() for b in self.model.buffers()]
 
     def afford(self, passes: int, most: float = 3.):
-        "Raise an error where so many passes would take too long."
+        "Raise an error where so many passes would take too long, or longer than there is time."
+        self.limit.check()
+        most = min(most, self.limit.left)
         if passes*self.pass_seconds <= most: return
-        raise NotLookedAt(f"{passes} more passes would take longer than {most:g} s")
+        raise NotLookedAt(f"{passes} more passes would take longer than {most:.2g} s")
 
     def set_mode(self, mode: str):
         if mode == "eval": self.model.eval()
@@ -122,11 +167,12 @@ class TestFlight:
         return Flown(output, loss)
 
     def called(self, raw: Any) -> tuple[Any, Tensor]:
-        "Output and loss, as the user computes them."
-        raw = as_leaves(raw) # a forward that computes gradients has its inputs require them
+        "Output and loss, as the user computes them. Without a first pass nothing is known; it has all the time it needs."
+        if self.first is not None: self.limit.check()
+        raw = handed(raw)
         if self.call: return self._noted(raw)
         given = given_by(raw, self.model.forward)
-        if self.loss_fn is None and hasattr(raw, "keys"):
+        if self.loss_fn is None and isinstance(raw, Mapping) and not given.is_whole:
             output = self.model(**raw)
         else: output = self.model(*given.args, **given.kwargs)
         if self.loss_fn is None: return output, loss_in(output)
@@ -190,13 +236,14 @@ def same(a: Flown, b: Flown) -> bool:
 
 def check_quiet(flight: TestFlight):
     "Find the mode in which the model returns the same twice."
-    with suppress(Exception): fill_statistics(flight)
+    with suppress(Exception, TimeIsUp): fill_statistics(flight)
     for mode in ("eval", "train"):
         flight.quiet = mode
         try:
             first = flight.asked(flight.batch.raw)
             second = flight.asked(flight.batch.raw)
         except NotLookedAt: continue
+        except TimeIsUp: return  # no other pass follows
         if same(first, second) and not remembers(flight, first): return
     flight.quiet = ""
 
@@ -206,7 +253,8 @@ def remembers(flight: TestFlight, first: Flown) -> bool:
     if flight.other is None: return False
     try: flight.asked(flight.other.raw)
     except NotLookedAt: return False
-    return not same(first, flight.asked(flight.batch.raw))
+    with suppress(TimeIsUp): return not same(first, flight.asked(flight.batch.raw))
+    return False
 
 
 def fill_statistics(flight: TestFlight):
