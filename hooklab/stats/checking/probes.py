@@ -231,12 +231,36 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
 def by_sample(t: Tensor, n: int) -> list[Tensor]:
     "The ways to read a tensor as `n` rows, one for each sample."
     dims = [d for d in range(min(t.dim(), 2)) if t.size(d) == n]
-    if dims:
-        return [t.transpose(0, d).reshape(n, -1) for d in dims]
-    if not t.dim() or t.size(0) % n: return []
+    found = [t.transpose(0, d).reshape(n, -1) for d in dims]
+    if not t.dim() or t.size(0) % n or t.size(0) == n: return found
     one_after_another = t.reshape(n, -1)
     in_turns = t.reshape(t.size(0)//n, n, -1).transpose(0, 1)
-    return [one_after_another, in_turns.reshape(n, -1)]
+    return [*found, one_after_another, in_turns.reshape(n, -1)]
+
+
+def moved_apart(a: Tensor, b: Tensor) -> Tensor: # By row
+    "Have the numbers of a row changed, and neither all by one number nor all by one factor, as a softmax changes them?"
+    by_number = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
+    by_factor = a*b.sum(1, keepdim=True), b*a.sum(1, keepdim=True)
+    return differs(*by_number).any(1) & differs(*by_factor).any(1)
+
+
+def of_pairs(t: Tensor, n: int) -> bool:
+    "Does a matrix have a row and a column for each sample, or for each of its views, maybe without the diagonal?"
+    return t.dim() > 1 and not t.size(0) % n and t.size(0) - t.size(1) in (0, 1)
+
+
+def with_pairs(before: Tensor, after: Tensor, n: int, i: int) -> Iterator[list[int]]:
+    """The other samples with another output, where that has a number for each pair of samples, as a contrastive loss
+    compares them: there sample `i` changes its own pairs, and may change the sum of a row."""
+    if before.dim() != 2 or not of_pairs(before, n): return
+    views, rows = before.size(0)//n, torch.arange(before.size(0), device=before.device)
+    for sample_of in ((rows % n, rows//views) if views > 1 else (rows,)):
+        others = sample_of != i
+        a, b = before[others], after[others]
+        if before.size(0) == before.size(1): changed = moved_apart(a[:, others], b[:, others])
+        else: changed = differs(a, b).sum(1) > views
+        yield sample_of[others][changed].unique().tolist()
 
 
 def others_changed(before: Tensor, after: Tensor, n: int, i: int) -> list[int]:
@@ -246,6 +270,7 @@ def others_changed(before: Tensor, after: Tensor, n: int, i: int) -> list[int]:
     for a, b in zip(by_sample(before, n), by_sample(after, n)):
         rows = differs(a, b).any(1).nonzero().flatten().tolist()
         readings.append([j for j in rows if j != i])
+    readings += with_pairs(before, after, n, i)
     return readings[0] if readings and all(readings) else []
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #ef773ca0
@@ -287,6 +312,9 @@ def is_graph(flight: TestFlight) -> bool:
         if t.layout != torch.strided:
             return True
         if not is_plain(t): return False
+        if t.shape == (n,) and not t.is_floating_point() and n > 1:  # of which graph each node is, in their order
+            graph = t.long()
+            if graph[0] == 0 and ((graph.diff() == 0) | (graph.diff() == 1)).all() and graph[-1] < n - 1: return True
         if t.shape == (n, n):
             return True
         if t.dim() == 2 and t.size(0) == n and t.size(1) in others:
@@ -294,7 +322,8 @@ def is_graph(flight: TestFlight) -> bool:
         are_pairs = t.dim() == 2 and t.size(0) == 2
         return are_pairs and n != 2 and not t.is_floating_point()
 
-    if any(joins(p.tensor) for p in [*flight.batch.inputs[1:], *flight.batch.odd]):
+    beside = flight.batch.inputs if flight.batch.given.is_whole else flight.batch.inputs[1:]
+    if any(joins(p.tensor) for p in [*beside, *flight.batch.odd]):
         return True
     if flight.call and any(map(joins, given_in_calls(flight))):
         return True
@@ -330,7 +359,7 @@ def by_place_in_batch(flight: TestFlight, base: Flown) -> Iterator[Suspect]:
     if not same(base, again): return  # random numbers are drawn sample after sample
     after = flight.asked(batch.put({p.number: p.tensor.roll(1, p.dim) for p in parts}))
     pairs = [(a, b) for (_, a), (_, b) in zip(base.floats, after.floats)
-             if a.shape == b.shape and a.shape[:2] != (n, n)]  # which has a number for each pair of samples
+             if a.shape == b.shape and not of_pairs(a, n)]
     moved = [[differs(x.roll(1, 0), y).any() for x, y in zip(by_sample(a, n), by_sample(b, n))] for a, b in pairs]
     moved = [bool(all(one)) for one in moved if one]
     if not moved or not all(moved): return
