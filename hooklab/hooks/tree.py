@@ -52,7 +52,8 @@ def _special_parts(x) -> tuple[list, list, Callable] | None:
         return names, parts, lambda new: node.unflatten_fn(new, context)
     if isinstance(x, tuple) and hasattr(x, "_fields"): return x._fields, list(x), kind._make
     if isinstance(x, Mapping):
-        return list(x), list(x.values()), lambda parts: _with_parts(x, dict(zip(x, parts)), _set_item)
+        names = list(x.keys())
+        return names, list(x.values()), lambda parts: _with_parts(x, dict(zip(names, parts)), _set_item)
     if has_fields:
         fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x) if hasattr(x, f.name)}
         def rebuild(parts): return _with_parts(x, dict(zip(fields, parts)), object.__setattr__)

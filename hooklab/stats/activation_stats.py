@@ -129,6 +129,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         session = self.session = Session(
             model, layers, Wanted.of(self), own_hooks(self, layers, model), optimizers, scaler if self.scaled else None,
             scaled=self.scaled, loop=self.loop, updates=updates, attention=self.attention_too, called=called)
+        for meters in session.meters.values(): meters.asked = self.choice.modules is not None
         try:
             if auto: session.ends_with(optimizers, self)
             session.put_on()

@@ -74,7 +74,7 @@ def _readings_of_several(given: list | tuple, whatever: bool) -> list[list[Any]]
         shapes = {(x.dtype, x.shape[1:]) for x in given if isinstance(x, Tensor)}
         is_unclear = isinstance(given, list) and all(has_tensors) and len(shapes) == 1
         return [whole, batches] if is_unclear else [whole]
-    are_parts = any(isinstance(x, str | int | float) or hasattr(x, "shape") for x in given)
+    are_parts = any(isinstance(x, str | int | float) or hasattr(type(x), "shape") for x in given)
     return [batches, whole] if several or isinstance(given, list) and not are_parts else [whole, batches]
 
 

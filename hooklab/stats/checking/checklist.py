@@ -85,7 +85,7 @@ def check_all(flight: TestFlight, flown: Flown, overfit: bool) -> Checklist:
             made.make("The first loss is finite.", partial(loss_finite, flight))
         made.leave_out("All that needs a loss or an output.", f"the first loss is {flight.first.loss}")
         return made
-    check_quiet(flight)
+    with suppress(TimeIsUp): check_quiet(flight)  # then no other pass follows
     for check in checks:
         made.make(check.claim, partial(check.look, flight))
     with suppress(NotLookedAt, TimeIsUp): name_its_layer(flight, made)
@@ -149,6 +149,7 @@ def take_few_samples(flight: TestFlight, n: int = 16) -> Flown: # The first pass
         flown = flight.run(flight.batch.raw)
         flight.pass_seconds = flight.limit.took - began
         check_number(flown.loss)
+        flight.has_flown = True
         flight.other = flight.small[1] if len(flight.small) > 1 else None
         return flown
     def few_of(batch):

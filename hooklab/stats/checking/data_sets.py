@@ -129,7 +129,7 @@ def batches_in(given: Any, name: str, like: Any = None) -> Iterable:
             raise ValueError(printable(f"{name} has no batch"))
         are_parts = any(isinstance(part, Tensor) for part in given) and not isinstance(like, Tensor)
         return [given] if are_parts else given
-    if is_batch(given): return [given]
+    if is_batch(given) or type(given) is type(like): return [given]
     if not isinstance(given, Iterable) or isinstance(given, str | nn.Module):
         raise TypeError(printable(f"{name} is a loader or a list of batches, not a {class_name(given)}"))
     return given

@@ -21,7 +21,7 @@ from ...hooks.tree import tensors
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss_calls import (
     are_logarithms, are_probabilities, class_dim, first_calls, op_of, pushed_apart)
-from .trial import Flown, TestFlight
+from .trial import Flown, TestFlight, TimeIsUp
 from ..diagnosing.evidence import in_digits
 from ..measure.loss_kind import look_at_output, loss_kind
 
@@ -105,7 +105,7 @@ def first_step(flight: TestFlight, flown: Flown) -> FirstStep:
     outputs = [t for _, t in flown.floats]
     last = last_made(outputs[0]) if outputs else None
     step = FirstStep(flown, flown.loss.item(), [], ACTIVATIONS.get(op(last), ""))
-    with suppress(Exception):  # a graph may be odd, or what it has saved was written to
+    with suppress(Exception, TimeIsUp):  # a graph may be odd, or what it has saved was written to
         step.criteria = criteria_of(flight, step, outputs)
     return step
 
