@@ -67,7 +67,8 @@ def _special_parts(x) -> tuple[list, list, Callable] | None:
 
 def has_items(kind: type) -> bool:
     "Do objects of this class hold named parts and move between devices, as PyTorch Geometric's graphs do?"
-    return all(callable(getattr(kind, name, None)) for name in HAS_ITEMS) and not issubclass(kind, torch.nn.Module)
+    if not hasattr(kind, "keys") or issubclass(kind, torch.nn.Module): return False
+    return all(callable(getattr(kind, name, None)) for name in HAS_ITEMS)
 
 
 HAS_ITEMS = "keys", "__getitem__", "__setitem__", "to"

@@ -251,9 +251,10 @@ def check_quiet(flight: TestFlight):
 def remembers(flight: TestFlight, first: Flown) -> bool:
     "Does a batch in between change what the model returns, as where a state goes on from batch to batch?"
     if flight.other is None: return False
-    try: flight.asked(flight.other.raw)
+    try:
+        flight.asked(flight.other.raw)
+        return not same(first, flight.asked(flight.batch.raw))
     except NotLookedAt: return False
-    return not same(first, flight.asked(flight.batch.raw))
 
 
 def fill_statistics(flight: TestFlight):

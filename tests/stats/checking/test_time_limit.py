@@ -8,6 +8,8 @@ from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.stats.checking import trial
+from hooklab.stats.checking.checklist import checks_of
+from hooklab.stats.checking.checks import ONE_PASS
 from hooklab.stats.checking.trial import TimeIsUp, TimeLimit
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -71,8 +73,8 @@ def test_cheap_checks_come_first_and_learning_last(clock):
     "What can be read from the first pass is always looked at, and more is with more time."
     known = [{c.claim for c in looked(Slow(clock), seconds=seconds).checks if c.state != "not looked at"}
              for seconds in (0., 20., 60., 1000.)]
-    assert {"The loss gets logits, probabilities or numbers as it wants them."} <= known[0] or len(known[0]) > 10
-    assert len(known[0]) < len(known[1]) < len(known[2]) < len(known[3])
+    first = {check.claim for check in checks_of(ONE_PASS)}
+    assert len(first & known[0]) > len(first)/2 and len(first & known[1]) >= len(first) - 1 and len(known[0]) < len(known[1]) < len(known[2]) < len(known[3])
     assert BY_HEART not in known[1] and BY_HEART in known[3]
 
 
@@ -95,8 +97,7 @@ def test_learning_shares_what_is_left(clock):
 def test_reading_takes_a_fifth_for_each_data_set(clock):
     found = looked(Slow(clock, seconds=0.), train=Reads(clock, 1.), valid=Reads(clock, 1.), seconds=20.)
     said = " ".join(c.said for c in found.checks)
-    assert "the first 160 samples of train, which took 5 s" in said or "160 samples" in said, said
-    assert clock.time <= 2*(4 + 1)
+    assert "the first 160 samples of train, which took 5.0 s" in said and clock.time == 10, said
     found = looked(Slow(clock, seconds=0.), given=Reads(clock, 30.), seconds=20.)
     assert found.not_looked_at[BY_HEART] == "the time limit of 20 s was reached"
 
