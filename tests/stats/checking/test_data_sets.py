@@ -304,7 +304,7 @@ def test_no_more_is_read_than_time_allows(monkeypatch):
     found = hl.preflight(nn.Linear(6, 4), F.cross_entropy, ten()[:2], train=DataLoader(Slow(), 60), overfit=False,
                          seconds=100.)
     said = [c.said for c in found.checks]
-    assert any("the first 60 samples of train, which took 60 s" in text for text in said), said
+    assert any("the first 60 samples of train, which took 60.0 s" in text for text in said), said
 
 
 @pytest.mark.parametrize("given, error, words", [
