@@ -64,7 +64,7 @@ def _special_parts(x) -> tuple[list, list, Callable] | None:
     names = sorted(own.keys())  # they may come out of a set
     return names, [own[name] for name in names], lambda new: _with_parts(x, dict(zip(names, new)), _set_item)
 
-
+# %% ../../nbs/lib/hooks/tree.ipynb #c1053932
 def has_items(kind: type) -> bool:
     "Do objects of this class hold named parts and move between devices, as PyTorch Geometric's graphs do?"
     if not hasattr(kind, "keys") or issubclass(kind, torch.nn.Module): return False

@@ -16,7 +16,7 @@ from torch import nn
 from ..hooks.copies import HookWarning, users_level
 from ..hooks.hook import Hooks
 from ..hooks.names import class_name, printable
-from ..hooks.select import compiled_parts, not_a_model, unwrap
+from ..hooks.select import not_a_model, unwrap
 from .autosave import Autosave
 from .live import LivePlot
 from .measure.own_hook import OwnHookGroup, numbers_of_output
@@ -129,8 +129,6 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         session = self.session = Session(
             model, layers, Wanted.of(self), own_hooks(self, layers, model), optimizers, scaler if self.scaled else None,
             scaled=self.scaled, loop=self.loop, updates=updates, attention=self.attention_too, called=called)
-        asked = self.choice.modules is not None or bool(compiled_parts(model))
-        for meters in session.meters.values(): meters.asked = asked
         try:
             if auto: session.ends_with(optimizers, self)
             session.put_on()

@@ -77,7 +77,7 @@ def _readings_of_several(given: list | tuple, whatever: bool) -> list[list[Any]]
     are_parts = any(isinstance(x, str | int | float) or hasattr(type(x), "shape") for x in given)
     return [batches, whole] if several or isinstance(given, list) and not are_parts else [whole, batches]
 
-
+# %% ../../../nbs/lib/stats/checking/batch.ipynb #36d385fc
 @contextmanager
 def order_kept(loader: Iterable) -> Iterator[None]:
     "Afterwards the order of a loader and all random numbers are as they were."
@@ -153,7 +153,7 @@ def takes_whole(forward: Callable, parts: Mapping) -> bool:
     "Does a model take named parts together, as its only input, and none of them by its name?"
     declared = signature(forward).parameters
     by_name = any(p.kind is Parameter.VAR_KEYWORD for p in declared.values())
-    return not by_name and n_needed(forward) == 1 and not any(name in declared for name in parts.keys())
+    return not by_name and n_needed(forward) == 1 and declared.keys().isdisjoint(parts.keys())
 
 
 def n_needed(forward: Callable) -> int:

@@ -32,9 +32,10 @@ from .loss import first_step
 from .operations import where_nan_arises
 from .probes import given_in_calls
 from .result import Checklist, Preflight
+from .time_limit import TimeIsUp, TimeLimit
 from .trial import (
-    Flown, TestFlight, TimeIsUp, TimeLimit, check_loss, check_model, check_number, check_quiet, layer_outputs,
-    layer_that_grows, optimizers_in, reading_that_runs, restored, where_the_model_is)
+    Flown, TestFlight, check_loss, check_model, check_number, check_quiet, layer_outputs, layer_that_grows,
+    optimizers_in, reading_that_runs, restored, where_the_model_is)
 from ..diagnosing.evidence import in_digits
 from ..records.other_tools import forget, remember
 

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #70de5aae
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,8 @@ from ...hooks.undisturbed import plain_parts
 from .batch import (
     BatchPart, SampleBatch, batch_of, data_in, is_batch, is_plain, named_place, order_kept)
 from .checks import SETS, Check, Known, NotLookedAt, Suspect, claims
-from .trial import TestFlight, TimeLimit
+from .time_limit import TimeLimit
+from .trial import TestFlight
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #05f7174d

@@ -23,9 +23,10 @@ from ...hooks.hook import hooks_for_now
 from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, outermost, runs, unwrap
 from ...hooks.tree import tensors
+from .changed import differs
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .probes import is_graph, leaks
-from .trial import TestFlight, base_of, differs, layer_outputs, same
+from .trial import TestFlight, base_of, layer_outputs, same
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #16cdf32d
 def calls_in(flight: TestFlight, raw: Any, functions: list, f: Callable, mode: str | None = None) -> dict[str, Any]:

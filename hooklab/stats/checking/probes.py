@@ -20,11 +20,11 @@ from ...hooks.select import first_few, outermost, runs, unwrap
 from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
     BatchPart, SampleBatch, given_by, is_plain, looks_like_mask, other_label, other_sample, swapped, with_sample)
+from .changed import by_sample, differs, of_pairs, others_changed
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .dependence import by_scale_only, goes_straight_through
-from hooklab.stats.checking.trial import (
-    Flown, TestFlight, base_of, differs, finer, first_layer_where, heard, layer_outputs, roused, same,
-    samples_of_a_label)
+from .trial import (
+    Flown, TestFlight, base_of, finer, first_layer_where, heard, layer_outputs, roused, same, samples_of_a_label)
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #77aa0004
 def given_in_calls(flight: TestFlight, raw: Any = None) -> list[Tensor]:
@@ -226,52 +226,6 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
     yield Suspect("labels broadcast", sure,
                   f"The loss is the same when labels are shuffled{what} The output is {shape_text(base.output)}, the "
                   f"target {shape_text(target)}.")
-
-# %% ../../../nbs/lib/stats/checking/probes.ipynb #40b42904
-def by_sample(t: Tensor, n: int) -> list[Tensor]:
-    "The ways to read a tensor as `n` rows, one for each sample."
-    dims = [d for d in range(min(t.dim(), 2)) if t.size(d) == n]
-    found = [t.transpose(0, d).reshape(n, -1) for d in dims]
-    if not t.dim() or t.size(0) % n or t.size(0) == n: return found
-    one_after_another = t.reshape(n, -1)
-    in_turns = t.reshape(t.size(0)//n, n, -1).transpose(0, 1)
-    return [*found, one_after_another, in_turns.reshape(n, -1)]
-
-
-def moved_apart(a: Tensor, b: Tensor) -> Tensor: # By row
-    "Have the numbers of a row changed, and neither all by one number nor all by one factor, as a softmax changes them?"
-    by_number = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
-    by_factor = a*b.sum(1, keepdim=True), b*a.sum(1, keepdim=True)
-    return differs(*by_number).any(1) & differs(*by_factor).any(1)
-
-
-def of_pairs(t: Tensor, n: int) -> bool:
-    "Does a matrix have a row and a column for each sample, or for each of its views, maybe without the diagonal?"
-    return t.dim() > 1 and not t.size(0) % n and t.size(0) - t.size(1) in (0, 1)
-
-
-def with_pairs(before: Tensor, after: Tensor, n: int, i: int) -> Iterator[list[int]]:
-    """The other samples with another output, where that has a number for each pair of samples, as a contrastive loss
-    compares them: there sample `i` changes its own pairs, and may change the sum of a row."""
-    if before.dim() != 2 or not of_pairs(before, n): return
-    views, rows = before.size(0)//n, torch.arange(before.size(0), device=before.device)
-    for sample_of in ((rows % n, rows//views) if views > 1 else (rows,)):
-        others = sample_of != i
-        a, b = before[others], after[others]
-        if before.size(0) == before.size(1): changed = moved_apart(a[:, others], b[:, others])
-        else: changed = differs(a, b).sum(1) > views
-        yield sample_of[others][changed].unique().tolist()
-
-
-def others_changed(before: Tensor, after: Tensor, n: int, i: int) -> list[int]:
-    "Which other samples have another output, however samples are read; those of the first reading."
-    if before.shape != after.shape: return []
-    readings = []
-    for a, b in zip(by_sample(before, n), by_sample(after, n)):
-        rows = differs(a, b).any(1).nonzero().flatten().tolist()
-        readings.append([j for j in rows if j != i])
-    readings += with_pairs(before, after, n, i)
-    return readings[0] if readings and all(readings) else []
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #ef773ca0
 def changed_sample(flight: TestFlight, batch: SampleBatch, i: int) -> dict[int, Tensor]:

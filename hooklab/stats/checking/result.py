@@ -14,7 +14,7 @@ from ...drawing import escape, for_xml
 from ...hooks.names import class_name, in_lines
 from ...hooks.select import first_few
 from .checks import FINDS, Check, NotLookedAt, Suspect
-from .trial import TimeIsUp
+from .time_limit import TimeIsUp
 from ..diagnosing.evidence import in_digits
 from ..diagnosing.findings import SURE, Finding, more_as_html
 

@@ -7,11 +7,9 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #4df16097
 import copy
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from time import monotonic as now
 from typing import Any, NamedTuple
 
 import torch
@@ -30,7 +28,9 @@ from ...hooks.select import is_scripted, leaves, not_a_model, outermost, refuse_
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import as_leaves, asks_for_gradients, kept_state, undisturbed
 from .batch import BatchPart, SampleBatch, given_by, other_label, with_sample
+from .changed import differs
 from .checks import NotLookedAt
+from .time_limit import TimeLimit
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #604a5995
 def check_loss(loss_fn: Any, call: Any):
@@ -80,25 +80,6 @@ def reading_that_runs(model: nn.Module, call: Callable | None, readings: list[li
     return readings[0]
 
 
-# %% ../../../nbs/lib/stats/checking/trial.ipynb #604a5999
-class TimeIsUp(BaseException): "Ends a check in front of a pass for which there is no time. No `except Exception` around it hides that."
-
-
-class TimeLimit:
-    "How much time there is, from now on."
-    def __init__(self, seconds: float = math.inf):
-        self.seconds, self.began = seconds, now()
-
-    @property
-    def took(self) -> float: return now() - self.began
-
-    @property
-    def left(self) -> float: return self.seconds - self.took
-
-    def check(self):
-        if self.left <= 0: raise TimeIsUp(f"the time limit of {self.seconds:g} s was reached")
-
-
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #59e3df67
 class Flown(NamedTuple):
     "What one pass has made."
@@ -115,6 +96,7 @@ class Flown(NamedTuple):
 class TestFlight:
     "A model, its loss and two batches, to be run with changes."
     __test__ = False # pytest shall not take it for a test
+    seconds = property(lambda self: self.limit.left) # what is left for learning
 
     def __init__(self, model: nn.Module, loss_fn: Any, call: Any, batches: list[SampleBatch], optimizers: list):
         self.model = model
@@ -142,9 +124,6 @@ class TestFlight:
         self.quiet = "eval" # the mode in which passes can be compared
         self.has_forces = False # does its forward compute gradients?
 
-    @property
-    def seconds(self) -> float: return self.limit.left # What is left for learning
-
     def keep_buffers(self):
         "Remember the buffers as they are before the pass with which others are compared."
         self.first_buffers = [b.detach().clone() for b in self.model.buffers()]
@@ -168,7 +147,7 @@ class TestFlight:
         return Flown(output, loss)
 
     def called(self, raw: Any) -> tuple[Any, Tensor]:
-        "Output and loss, as the user computes them. Without a first pass nothing is known; it has all the time it needs."
+        "Output and loss, as the user computes them. The first pass has all the time it needs."
         if self.has_flown: self.limit.check()
         raw = handed(raw)
         if self.call: return self._noted(raw)
@@ -209,23 +188,6 @@ class TestFlight:
             self.has_forces = True
             return self.without_graph(raw, mode)
         return Flown(map_tensors(Tensor.detach, flown.output), flown.loss.detach())
-
-# %% ../../../nbs/lib/stats/checking/trial.ipynb #1826ebd7
-def largest(x: Tensor) -> Tensor:
-    "The largest size of a number, without one that fills several places, as -1e9 does where scores are hidden."
-    sizes = x.abs().nan_to_num(0, 0, 0)
-    most = sizes.max()
-    fills = sizes == most
-    rest = sizes.masked_fill(fills, 0).max()
-    return torch.where((fills.sum() > 1) & (rest > 0), rest, most)
-
-
-def differs(x: Tensor, y: Tensor) -> Tensor:
-    "Where do the numbers of two tensors differ by more than rounding?"
-    are_close = (x - y).abs() <= 1e-5*largest(x.detach()) if x.numel() else x == y
-    are_nan = x.isnan() & y.isnan()
-    return ~are_close.logical_or(x == y).logical_or(are_nan)
-
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #10f77d94
 def same(a: Flown, b: Flown) -> bool:

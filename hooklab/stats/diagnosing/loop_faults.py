@@ -270,7 +270,7 @@ def may_have_run(run: Run, layer: str) -> bool:
     got = [name for name, p in run.params.items() if p.get("got")]
     return any(name.startswith(f"{layer}.") for name in (*got, *moved))
 
-
+# %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #7138cb5b
 @fault("no step", page="loop", rank=45, lesson="09-update-ratio",
        symptom="The loss stays where it was, and no parameter moves.",
        look_first="whether `optimizer.step()` is reached",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...hooks.distributed import averaged_over, parts_for, place_of
 from ...hooks.names import class_name
-from ...hooks.select import may_pass_hooks, unwrap
+from ...hooks.select import compiled_parts, may_pass_hooks, unwrap
 from .attention_meter import AttentionMeter, can_be_metered
 from .loop_watch import LoopWatch
 from .measuring import GradientScale, Measuring
@@ -257,8 +257,8 @@ class Session:
             return f"with every={self.wanted.every}, none of the {self.ended} steps was due."
         if not self.was_called and not self.has_fired:
             if may_pass_hooks(unwrap(self.model)):
-                return (f"the model was not seen: a {class_name(unwrap(self.model))} has a `__call__` of its own, which may "
-                        "go past its hooks.")
+                return (f"the model was not seen: a {class_name(unwrap(self.model))} has a `__call__` of its own, "
+                        "which may go past its hooks.")
             return "the model was not called. Was a copy of it trained, or another model?"
         if any(meters.pending for meters in groups):
             if not self.end:
@@ -308,6 +308,8 @@ def new_records(session: Session) -> tuple[dict[str, History], AttentionHistory 
 def begin_records(stats: Recorded, session: Session):
     "Give `stats` empty records of what the session measures, or let it go on with the earlier ones that it has."
     earlier = stats.earlier
+    asked = stats.choice.modules is not None or bool(compiled_parts(session.model))
+    for meters in session.meters.values(): meters.asked = asked
     records, attention = new_records(session)
     process = place_of(session.model)
     if earlier: earlier.check(records, process)

@@ -114,6 +114,7 @@ def pair(n=32):
     return x, (x[:, 0] > 0).long()
 
 
+def named(): return dict(zip("xy", pair()))
 def net(): return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
 
 
@@ -129,8 +130,8 @@ def in_brackets(m, b): return F.cross_entropy(m(b["x"]), b["y"])
 
 SAMPLES = "No sample changes the output of another."
 LABELS = "The loss depends on every sample's own label."
-KINDS = {"graph": (lambda: Graph(**dict(zip("xy", pair()))), by_name), "table": (lambda: Table(dict(zip("xy", pair()))), in_brackets),
-         "encoded": (lambda: Encoded(zip("xy", pair())), in_brackets), "dataclass": (lambda: Sample(*pair()), by_name),
+KINDS = {"graph": (lambda: Graph(**named()), by_name), "table": (lambda: Table(named()), in_brackets),
+         "encoded": (lambda: Encoded(named()), in_brackets), "dataclass": (lambda: Sample(*pair()), by_name),
          "namedtuple": (lambda: namedtuple("Two", "x y")(*pair()), by_name)}
 
 
@@ -155,11 +156,12 @@ def test_a_fault_is_found_in_each_kind(kind):
 
 
 def opaque(): return Closed(*pair())
-def of_kinds(): return Kinds(a=dict(zip("xy", pair())))
+def of_kinds(): return Kinds(a=named())
 def kinds_loss(m, b): return F.cross_entropy(m(b.store["a"]["x"]), b.store["a"]["y"])
 
 
-@pytest.mark.parametrize("give", [lambda make: make(), lambda make: [make(), make()], lambda make: [make()], lambda make: (make(), make()),
+@pytest.mark.parametrize("give", [lambda make: make(), lambda make: [make(), make()], lambda make: [make()],
+                                  lambda make: (make(), make()),
                                   lambda make: DataLoader([make(), make(), make()], batch_size=None)])
 @pytest.mark.parametrize("make, call", [(opaque, by_name), (of_kinds, kinds_loss)])
 def test_what_cannot_be_taken_apart_is_passed_on_whole(make, call, give):
@@ -169,7 +171,8 @@ def test_what_cannot_be_taken_apart_is_passed_on_whole(make, call, give):
     kind = type(make()).__name__
     for claim in (SAMPLES, "The output depends on the input.", "The loss does not grow with the batch."):
         assert found.not_looked_at[claim] == f"the batch is a {kind}, in which no tensor is found"
-    assert found.not_looked_at["The training data is shuffled."] == f"train: its batches are {kind}, in which no tensor is found"
+    why = found.not_looked_at["The training data is shuffled."]
+    assert why == f"train: its batches are {kind}, in which no tensor is found"
     assert "The loss falls when 16 samples are learned by heart." not in found.not_looked_at
 
 
@@ -181,8 +184,8 @@ def test_what_call_does_to_a_batch_is_gone_in_the_next_pass():
         loss = F.cross_entropy(b.h, b.y)
         b.x = b.y = None
         return loss
-    for given, call in ((dict(zip("xy", pair())), takes_out), (Encoded(zip("xy", pair())), takes_out),
-                        (Graph(**dict(zip("xy", pair()))), puts_in)):
+    for given, call in ((named(), takes_out), (Encoded(named()), takes_out),
+                        (Graph(**named()), puts_in)):
         keys, before = sorted(given.keys()), given["x"].clone()
         assert not list(looked(given, call)) and sorted(given.keys()) == keys and torch.equal(given["x"], before)
     words = ["b", "a", "ab"]
@@ -199,8 +202,9 @@ def likelihood(m, x):
 
 
 @pytest.mark.parametrize("given, call", [
-    ([torch.randn(32, 4) for _ in range(2)], likelihood), ([torch.randn(32, 4) for _ in range(5)], likelihood), ([torch.randn(20, 4)], likelihood),
-    ([torch.randn(32, 4)], lambda m, b: likelihood(m, *b)), ([[torch.randn(32, 4)], [torch.randn(32, 4)]], lambda m, b: likelihood(m, *b)),
+    ([torch.randn(32, 4) for _ in range(2)], likelihood), ([torch.randn(32, 4) for _ in range(5)], likelihood),
+    ([torch.randn(20, 4)], likelihood), ([torch.randn(32, 4)], lambda m, b: likelihood(m, *b)),
+    ([[torch.randn(32, 4)], [torch.randn(32, 4)]], lambda m, b: likelihood(m, *b)),
     (DataLoader(TensorDataset(torch.randn(64, 4)), 16), lambda m, b: likelihood(m, *b)),
     ([torch.randn(32, 4), torch.randn(32, 4)], lambda m, b: (m(b[0]) - b[1][:, :2]).square().mean())])
 def test_single_tensors_are_batches_or_parts_as_call_takes_them(given, call):
@@ -212,8 +216,8 @@ def test_single_tensors_are_batches_or_parts_as_call_takes_them(given, call):
 
 def test_an_error_is_that_of_the_likely_reading():
     def call(m, b): raise ArithmeticError(type(b).__name__)
-    for given, kind in (([torch.randn(8, 4), torch.randn(8, 4)], "list"), ((torch.randn(8, 4), torch.randn(8, 4)), "tuple"), (["a"], "list"),
-                        ([Closed(1, 2)]*2, "Closed")):
+    x, y = torch.randn(8, 4), torch.randn(8, 4)
+    for given, kind in (([x, y], "list"), ((x, y), "tuple"), (["a"], "list"), ([Closed(1, 2)]*2, "Closed")):
         with pytest.raises(ArithmeticError, match=kind): looked(given, call)
 
 
@@ -257,21 +261,27 @@ def test_the_order_of_a_loader_with_random_numbers_of_its_own():
 
 class Whole(nn.Module):
     "Takes a batch as it is."
-    def __init__(self, part): super().__init__(); self.part, self.net = part, net()
+    def __init__(self, part):
+        super().__init__()
+        self.part, self.net = part, net()
+
     def forward(self, batch): return self.net(self.part(batch))
 
 
 class Named(nn.Module):
-    def __init__(self): super().__init__(); self.net = net()
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
     def forward(self, x): return self.net(x)
 
 
 def test_a_model_that_takes_the_batch_whole():
-    for make, part in ((lambda: Graph(**dict(zip("xy", pair()))), lambda b: b.x), (lambda: dict(zip("xy", pair())), lambda b: b["x"]),
-                       (lambda: Sample(*pair()), lambda b: b.x), (lambda: Table(dict(zip("xy", pair()))), lambda b: b["x"])):
+    for make, part in ((lambda: Graph(**named()), lambda b: b.x), (named, lambda b: b["x"]),
+                       (lambda: Sample(*pair()), lambda b: b.x), (lambda: Table(named()), lambda b: b["x"])):
         found = looked([make(), make()], loss=F.cross_entropy, model=Whole(part))
         assert not list(found) and {SAMPLES, LABELS}.isdisjoint(found.not_looked_at), f"{found!r}"
-    found = looked([dict(zip("xy", pair())) for _ in range(2)], loss=F.cross_entropy, model=Named())
+    found = looked([named() for _ in range(2)], loss=F.cross_entropy, model=Named())
     assert not list(found) and not {SAMPLES, LABELS} & {*found.not_looked_at}
 
 
@@ -296,7 +306,10 @@ def test_a_batch_that_does_not_say_its_target_needs_call():
 
 class Nodes(nn.Module):
     "Each node gets the mean of its neighbors, and maybe each graph that of its nodes."
-    def __init__(self, of_graphs): super().__init__(); self.of_graphs, self.a, self.b = of_graphs, nn.Linear(4, 16), nn.Linear(16, 2)
+    def __init__(self, of_graphs):
+        super().__init__()
+        self.of_graphs, self.a, self.b = of_graphs, nn.Linear(4, 16), nn.Linear(16, 2)
+
     def forward(self, g):
         h = self.a(g.x)
         h = h + torch.zeros_like(h).index_add_(0, g.edge_index[1], h[g.edge_index[0]])
@@ -321,7 +334,10 @@ def test_nodes_are_no_samples(of_graphs):
 
 def test_points_that_are_sorted_into_clouds_are_no_samples():
     class Clouds(nn.Module):
-        def __init__(self): super().__init__(); self.a, self.b = nn.Linear(4, 16), nn.Linear(32, 2)
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 16), nn.Linear(32, 2)
+
         def forward(self, g):
             h = self.a(g.x).relu()
             mean = torch.zeros(int(g.batch.max()) + 1, 16).index_add_(0, g.batch, h)
@@ -359,7 +375,8 @@ def test_graphs_of_pytorch_geometric():
     kinds = data.HeteroData()
     kinds["a"].x, kinds["a"].y = pair()
     before = repr(kinds)
-    for given, how, model in ((loader.DataLoader(rows, 16, shuffle=True), call, Nodes(True)), (next(iter(loader.DataLoader(rows, 16))), call, Nodes(True)),
+    for given, how, model in ((loader.DataLoader(rows, 16, shuffle=True), call, Nodes(True)),
+                              (next(iter(loader.DataLoader(rows, 16))), call, Nodes(True)),
                               (whole, lambda m, b: F.cross_entropy(m(b)[b.train_mask], b.y[b.train_mask]), Nodes(False)),
                               (kinds, lambda m, b: F.cross_entropy(m(b["a"].x), b["a"].y), net())):
         found = looked(given, how, model=model)
@@ -370,7 +387,7 @@ def test_graphs_of_pytorch_geometric():
 @pytest.mark.peers
 def test_dicts_of_tensordict():
     TensorDict = pytest.importorskip("tensordict").TensorDict
-    def make(): return TensorDict(dict(zip("xy", pair())), [32])
+    def make(): return TensorDict(named(), [32])
     for given in (make(), [make(), make()]):
         found = looked(given, in_brackets)
         assert not list(found) and {SAMPLES, LABELS}.isdisjoint(found.not_looked_at), f"{found!r}"
@@ -380,8 +397,9 @@ def test_dicts_of_tensordict():
 @pytest.mark.peers
 def test_encodings_of_transformers():
     transformers = pytest.importorskip("transformers")
-    def make(): return transformers.BatchEncoding(dict(zip("xy", pair())))
-    assert not list(looked([make(), make()], lambda m, b: F.cross_entropy(m(b.x), b.pop("y"))))
+    def make(): return transformers.BatchEncoding(named())
+    found = looked([make(), make()], lambda m, b: F.cross_entropy(m(b.x), b.pop("y")))
+    assert not list(found), f"{found!r}"
 
 
 @pytest.mark.peers
@@ -391,8 +409,9 @@ def test_loaders_of_fastai():
     r = np.random.RandomState(0)
     table = pd.DataFrame({"a": r.randn(400), "b": r.randn(400), "c": r.choice(list("xyz"), 400)})
     table["y"] = np.where(table.a > 0, "yes", "no")
-    dls = tabular.TabularDataLoaders.from_df(table, procs=[tabular.Categorify, tabular.Normalize], cat_names=["c"], cont_names=["a", "b"],
-                                             y_names="y", y_block=tabular.CategoryBlock(), bs=64)
+    dls = tabular.TabularDataLoaders.from_df(
+        table, procs=[tabular.Categorify, tabular.Normalize], cat_names=["c"], cont_names=["a", "b"], y_names="y",
+        y_block=tabular.CategoryBlock(), bs=64)
     learn = tabular.tabular_learner(dls, layers=[32], n_out=2)
     ratings = pd.DataFrame({"user": r.randint(0, 30, 500), "item": r.randint(0, 20, 500)})
     ratings["rating"] = 1 + (ratings.user*7 + ratings.item) % 5
@@ -400,5 +419,6 @@ def test_loaders_of_fastai():
     for one, loaders in ((learn, dls), (collab.collab_learner(rated, n_factors=8, y_range=(0, 5.5)), rated)):
         for given in (loaders, loaders.train):
             rng = loaders.train.rng.getstate()
-            found = hl.preflight(one.model, one.loss_func, given, torch.optim.Adam(one.model.parameters(), 1e-3), train=given)
+            optimizer = torch.optim.Adam(one.model.parameters(), 1e-3)
+            found = hl.preflight(one.model, one.loss_func, given, optimizer, train=given)
             assert not found and loaders.train.rng.getstate() == rng, f"{found!r}"

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats.checking.probes import moved_apart, of_pairs, others_changed
+from hooklab.stats.checking.changed import moved_apart, of_pairs, others_changed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -69,7 +69,8 @@ def test_samples_that_are_compared_with_each_other(how):
 
 
 @pytest.mark.parametrize("how", [with_each, both_ways, in_shares, views, without_themselves])
-@pytest.mark.parametrize("mixes", [lambda h: h - h.mean(0), lambda h: F.normalize(h, dim=0), lambda h: h + h.roll(1, 0)])
+@pytest.mark.parametrize("mixes", [lambda h: h - h.mean(0), lambda h: F.normalize(h, dim=0),
+                                   lambda h: h + h.roll(1, 0)])
 def test_what_mixes_samples_before_they_are_compared(how, mixes):
     torch.manual_seed(0)
     assert "samples leak" in checked(Two(how, mixes))
@@ -77,13 +78,17 @@ def test_what_mixes_samples_before_they_are_compared(how, mixes):
 
 def test_scores_of_samples_that_go_back_into_the_model():
     class Attends(nn.Module):
-        def __init__(self): super().__init__(); self.a, self.b = nn.Linear(10, 16), nn.Linear(16, 3)
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(10, 16), nn.Linear(16, 3)
+
         def forward(self, x):
             h = self.a(x)
             return self.b((h @ h.T).softmax(1) @ h)
     torch.manual_seed(0)
     model, x = Attends(), torch.randn(24, 10)
-    found = hl.preflight(model, F.cross_entropy, (x, torch.arange(24) % 3), torch.optim.Adam(model.parameters()), overfit=False)
+    optimizer = torch.optim.Adam(model.parameters())
+    found = hl.preflight(model, F.cross_entropy, (x, torch.arange(24) % 3), optimizer, overfit=False)
     assert {"samples leak", "softmax over samples"} <= {f.what for f in found}
 
 
@@ -107,9 +112,11 @@ def test_a_matrix_of_pairs():
         other = z.clone()
         other[i] += 1
         return others_changed(f(z), f(other), n, i)
-    assert not changed(scores) and not changed(lambda z: scores(z).softmax(1)) and not changed(lambda z: scores(z).log_softmax(1))
+    assert not changed(scores) and not changed(lambda z: scores(z).softmax(1))
+    assert not changed(lambda z: scores(z).log_softmax(1))
     assert changed(lambda z: scores(z - z.mean(0))) and changed(lambda z: z - z.mean(0)) and not changed(lambda z: z)
-    assert not changed(lambda z: scores(torch.cat([z, 2*z]))) and not changed(lambda z: scores(z.repeat_interleave(2, 0)))
+    assert not changed(lambda z: scores(torch.cat([z, 2*z])))
+    assert not changed(lambda z: scores(z.repeat_interleave(2, 0)))
     assert of_pairs(torch.zeros(24, 23), n) and not of_pairs(torch.zeros(24, 25), n) and not of_pairs(torch.zeros(n), n)
     a = torch.rand(2, 9)
     assert moved_apart(a, torch.stack([a[0]*2, a[1]**2])).tolist() == [False, True] and not moved_apart(a, a + 3).any()
@@ -119,9 +126,9 @@ def test_a_matrix_of_pairs():
 def test_clip_of_hugging_face():
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    text = dict(vocab_size=50, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=8,
-                eos_token_id=49, bos_token_id=0)
-    picture = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
+    both = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = both | {"vocab_size": 50, "max_position_embeddings": 8, "eos_token_id": 49, "bos_token_id": 0}
+    picture = both | {"image_size": 8, "patch_size": 4}
     model = transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=picture, projection_dim=16))
     def make():
         ids = torch.randint(1, 48, (20, 8))

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 import hooklab as hl
-from hooklab.stats.checking import trial
+from hooklab.stats.checking import time_limit
 from hooklab.stats.checking.checklist import PREFLIGHT_PAGES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -296,7 +296,7 @@ def test_no_more_is_read_than_time_allows(monkeypatch):
             return torch.zeros(6), 0
 
     clock = [0]
-    monkeypatch.setattr(trial, "now", lambda: clock[0])
+    monkeypatch.setattr(time_limit, "now", lambda: clock[0])
 
     def ten(): return [(torch.randn(10, 6), torch.arange(10) % 4) for _ in range(300)]
     found = hl.preflight(nn.Linear(6, 4), F.cross_entropy, ten()[:2], train=ten(), overfit=False)

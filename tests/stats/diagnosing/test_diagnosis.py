@@ -316,7 +316,8 @@ def test_text_of_a_healthy_run():
     record = "record all of it with ActivationStats.for_diagnosis()"
     assert not d and str(d).startswith(f"Nothing unusual in 40 steps of 4 layers\n\nNot judged: {lacks}; {record}")
     d = diagnose(full("MLP, ReLU, SGD", 0))
-    assert str(d) == f"Nothing unusual in 40 steps of 8 layers\n\nNot judged: the loop, the inputs, the loss, samples and units; {record}"
+    lacks = "the loop, the inputs, the loss, samples and units"
+    assert str(d) == f"Nothing unusual in 40 steps of 8 layers\n\nNot judged: {lacks}; {record}"
     model = mlp(*shallow)
     d = diagnose(train(model, sgd(model.parameters(), .02), loop=True, grads=True, samples=True))
     assert str(d) == "Nothing unusual in 40 steps of 4 layers" and d._repr_html_() == f"<p><b>{d}</b></p>"
