@@ -105,6 +105,7 @@ class Group:
     "The life of hooks that were attached together, and of a pass of their root."
     port = None  # the port of all its hooks; None if the class of each hook has one
     due = False  # True if a hook that never fires is worth a warning
+    asked = True  # False if nobody asked for these layers: all of a model are taken, and some are for other passes
     keep = None  # how many calls each hook keeps; None to keep those of the pass, or the last one without a root
     warned_of_split = False  # True after the warning that hooks split compiled code
 
@@ -196,7 +197,9 @@ class Group:
         "For subclasses: the hooks that did not fire although they were due."
         if not self.due: return []
         unseen = [h for h in self.hooks if not h.fired and not h.removed]
-        called = len(unseen) < len(self.hooks) or in_context or (self.began and "backward" not in self.kind)
+        some_fired = len(unseen) < len(self.hooks)
+        if some_fired and not self.asked: return []
+        called = some_fired or in_context or (self.began and "backward" not in self.kind)
         # If it is unknown whether the layers were called at all, silence is suspicious only in compiled code.
         return unseen if called or has_compiled() else []
 

@@ -19,9 +19,9 @@ from .books import Entry, register
 from .copies import HookWarning
 from .gradient import Entrance, GradientCall
 from .group import Enter, Group, Leave, Look, LookAlways, Replace, has_compiled
-from .names import printable
+from .names import class_name, printable
 from .putting_back import safe_exit
-from .select import not_a_model, refuse_scripted, runs
+from .select import may_pass_hooks, not_a_model, refuse_scripted, runs
 from .tree import tensors
 
 # %% ../../nbs/lib/hooks/layer-hook.ipynb #53cf40a9
@@ -74,7 +74,7 @@ class LayerHook:
     def left(self, output, rerun): "Called after the layer has run, or has raised an error: then `output` is None."
     def gradients(self, call, *given): "Called when the gradients of one call have arrived."
     def clear(self): "Called when a pass begins."
-    def why_silent(self) -> str: return never_called()
+    def why_silent(self) -> str: return never_called(self.module)
 
     def register(self):
         "Called when the hook is attached: sets `handles`, and puts the ports on the layer."
@@ -125,8 +125,10 @@ def _removed(name: str) -> LayerHook:
     return hook
 
 
-def never_called() -> str:
+def never_called(layer: nn.Module | None = None) -> str:
     "Why a layer that has a hook may not have been called."
+    if layer is not None and may_pass_hooks(layer):
+        return f"hooked, but not seen (a {class_name(layer)} has a `__call__` of its own, which may go past its hooks)"
     text = ("hooked, but never called (a layer can be skipped, `m.forward(x)` goes past its hooks, some layers, such "
             "as MultiheadAttention.out_proj, only lend their weights, and a CUDA graph or a model compiled ahead of "
             "time replays without its layers)")
@@ -167,7 +169,7 @@ class GradientHook(LayerHook):
 
     def why_silent(self) -> str:
         "Why it never fired."
-        if "backward" not in self.group.kind or not self.n_ran: return never_called()
+        if "backward" not in self.group.kind or not self.n_ran: return never_called(self.module)
         if self.unreadable:
             return (f"ran, but what it returned ({self.unreadable}) holds no tensor that can be found, "
                     "so no gradient can be seen")

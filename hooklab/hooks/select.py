@@ -64,6 +64,11 @@ def runs(
     return type(m).forward is not nn.Module.forward or "forward" in vars(m)
 
 
+def may_pass_hooks(m: nn.Module) -> bool:
+    "Has its class a `__call__` of its own? One that does not call torch's goes past all hooks."
+    return type(m).__call__ is not nn.Module.__call__
+
+
 def is_scripted(m: nn.Module) -> bool: return isinstance(m, torch.jit.ScriptModule)  # scripted, traced or frozen
 
 

@@ -48,17 +48,30 @@ def _special_parts(x) -> tuple[list, list, Callable] | None:
     if kind in pytree.SUPPORTED_NODES:  # what torch or another library has registered: OrderedDict, caches
         node = pytree.SUPPORTED_NODES[kind]
         parts, context = node.flatten_fn(x)
-        names = list(x) if isinstance(x, Mapping) else range(len(parts))
+        names = list(x.keys()) if isinstance(x, Mapping) else range(len(parts))  # to loop over it may give rows
         return names, parts, lambda new: node.unflatten_fn(new, context)
     if isinstance(x, tuple) and hasattr(x, "_fields"): return x._fields, list(x), kind._make
     if isinstance(x, Mapping):
-        return list(x), list(x.values()), lambda parts: _with_parts(x, dict(zip(x, parts)), _set_item)
+        names = list(x.keys())
+        return names, list(x.values()), lambda parts: _with_parts(x, dict(zip(names, parts)), _set_item)
     if has_fields:
         fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x) if hasattr(x, f.name)}
         def rebuild(parts): return _with_parts(x, dict(zip(fields, parts)), object.__setattr__)
         return list(fields), list(fields.values()), rebuild
     if isinstance(x, list | tuple): return range(len(x)), list(x), kind
-    return None
+    if not has_items(kind): return None
+    own = copy.copy(x)  # to ask for a part may add one
+    names = sorted(own.keys())  # they may come out of a set
+    return names, [own[name] for name in names], lambda new: _with_parts(x, dict(zip(names, new)), _set_item)
+
+# %% ../../nbs/lib/hooks/tree.ipynb #c1053932
+def has_items(kind: type) -> bool:
+    "Do objects of this class hold named parts and move between devices, as PyTorch Geometric's graphs do?"
+    if not hasattr(kind, "keys") or issubclass(kind, torch.nn.Module): return False
+    return all(callable(getattr(kind, name, None)) for name in HAS_ITEMS)
+
+
+HAS_ITEMS = "keys", "__getitem__", "__setitem__", "to"
 
 
 def _set_item(container, name, value): container[name] = value
@@ -80,10 +93,10 @@ def _like(x, names, parts: list, new: list, make: Callable) -> Any:
     except Exception: made = None
     shares_parts = any(now is b and now is not a for now, a, b in zip(_special_parts(x)[1], parts, new))
     if shares_parts:  # the copy has changed `x` too, so its parts are put back
-        put = _set_item if isinstance(x, Mapping) else object.__setattr__
+        put = _set_item if isinstance(x, Mapping) or has_items(type(x)) else object.__setattr__
         for name, part in zip(names, parts): put(x, name, part)
     elif type(made) is type(x) and _holds(made, new): return made
-    if isinstance(x, Mapping) or dataclasses.is_dataclass(x): return dict(zip(names, new))
+    if isinstance(x, Mapping) or dataclasses.is_dataclass(x) or has_items(type(x)): return dict(zip(names, new))
     return tuple(new) if isinstance(x, tuple) else list(new)
 
 

@@ -1155,12 +1155,15 @@ def test_vmap():
     assert s.stats[2][0]["mean"] == pytest.approx(model(batches(3)[2]).mean().item(), abs=1e-6)
 
 
-def test_a_layer_that_never_runs_is_named():
+@pytest.mark.parametrize("modules, said", [("*", ["idle: hooked, but never called"]), (None, [])])
+def test_a_layer_that_never_runs_is_named_where_it_was_asked_for(modules, said):
     model = nn.Sequential(nn.Linear(8, 4))
     model.idle = nn.Linear(2, 2)
     model.forward = lambda x: model[0](x)
-    with pytest.warns(hl.HookWarning, match="idle: hooked, but never called"):
-        with hl.ActivationStats().on(model) as s: train(model, batches(2), s)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with hl.ActivationStats(modules=modules).on(model) as s: train(model, batches(2), s)
+    assert [str(w.message)[:30] for w in caught if w.category is hl.HookWarning] == said
     assert torch.tensor(s.layer_stats("idle")).isnan().all()
 
 

@@ -4,6 +4,8 @@
     result     findings with advice, what is fine, and what was not checked
     checks     how a check is registered, with everything known about it
     batch      which part of a batch is what, and where its samples are
+    time_limit how much time is left, and what ends a check when there is none
+    changed    which numbers of two outputs differ, and which samples these belong to
     trial      runs one batch through the model, with or without a change, and restores everything
     data       inputs and targets, and batch norm
     data_sets  reads training and validation data, as far as time allows

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #e5bcb0ea
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from ...hooks.names import class_name
 from ...hooks.putting_back import putting_back, same_chance
-from ...hooks.tree import map_tensors, named_tensors, shape_text, tensors
+from ...hooks.tree import map_tensors, named_tensors, parts_of, shape_text, tensors
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #36d385fe
 def is_plain(t: Tensor) -> bool:
@@ -26,10 +27,8 @@ def is_plain(t: Tensor) -> bool:
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #36d385fd
 def is_batch(x: Any) -> bool:
-    "Are these the parts of one batch, such as `(inputs, targets)`?"
-    if isinstance(x, Tensor): return True
-    if isinstance(x, Mapping): return any(map(tensors, x.values()))
-    return isinstance(x, list | tuple) and any(map(tensors, x))
+    "Are these the parts of one batch, such as `(inputs, targets)`? What has none is one only for `call`."
+    return bool(tensors(x))
 
 
 def kinds_of(batch: Any) -> list:
@@ -37,50 +36,79 @@ def kinds_of(batch: Any) -> list:
     return [(name, t.dtype, t.dim(), t.shape[2:] if is_plain(t) else ()) for name, t in named_tensors(batch)]
 
 
-def two_batches(given: Any) -> list[Any]:
-    "The first two batches; just one if that is all there is."
-    if not isinstance(given, nn.Module):
-        given = getattr(given, "train", given)
+def data_in(given: Any, name: str) -> Any:
+    "The data of this name, such as `train`, of an object that holds several. What can be looped over is data itself."
+    if isinstance(given, tuple): return getattr(given, name, given)
+    if isinstance(given, Iterable | nn.Module): return given
+    found = getattr(given, name, None)
+    return found if isinstance(found, Iterable) else given
+
+
+def readings_of(given: Any, whatever: bool = False) -> list[list[Any]]:
+    """The ways to read what was given as one or two batches, the most likely one first. For a `call`, `whatever` it
+    takes is a batch, and there may be several: in a list of tensors, each may be a part or a batch."""
+    given = data_in(given, "train")
     if isinstance(given, Iterator):
         raise TypeError("this loader can be looped over only once, and preflight would take two of its batches; "
                         "give it two batches instead: preflight(model, loss_fn, [next(it), next(it)], optimizer)")
-    can_be_two = isinstance(given, list | tuple) and len(given) > 1
-    if can_be_two and all(map(is_batch, given[:2])):
-        first, second = given[:2]
-        several = not any(isinstance(part, Tensor) for part in given)
-        if several and kinds_of(first) == kinds_of(second):
-            return [first, second]
-    if is_batch(given): return [given]
-    if not isinstance(given, Iterable) or isinstance(given, str | nn.Module):
-        raise TypeError("batch is (inputs, targets), a dict, two such batches or a loader, "
-                        f"not a {class_name(given)}")
-    return _first_of(given)
+    if isinstance(given, list | tuple) and given:
+        found = _readings_of_several(given, whatever)
+        if found: return found
+    if is_batch(given) or whatever and isinstance(given, Mapping | str): return [[given]]
+    if isinstance(given, Iterable) and not isinstance(given, str | nn.Module): return [_first_of(given, whatever)]
+    if whatever: return [[given]]
+    raise TypeError(f"batch is (inputs, targets), a dict, two such batches or a loader, not a {class_name(given)}; "
+                    "for anything else give call=lambda model, batch: … that returns the loss")
 
 
+def _readings_of_several(given: list | tuple, whatever: bool) -> list[list[Any]]:
+    "The same for a list or tuple; empty if it has to be looped over."
+    first, *second = given[:2]
+    kinds, has_tensors = kinds_of(first), [isinstance(x, Tensor) for x in given]
+    are_alike = all(kinds_of(other) == kinds for other in second)
+    batches, whole = [first, *second] if are_alike else [first], [given]
+    several = bool(second and kinds) and are_alike and not any(has_tensors)
+    if several and (isinstance(given, list) or not whatever): return [batches]
+    if not whatever: return [whole] if is_batch(given) else []
+    if any(has_tensors):
+        shapes = {(x.dtype, x.shape[1:]) for x in given if isinstance(x, Tensor)}
+        is_unclear = isinstance(given, list) and all(has_tensors) and len(shapes) == 1
+        return [whole, batches] if is_unclear else [whole]
+    are_parts = any(isinstance(x, str | int | float) or hasattr(type(x), "shape") for x in given)
+    return [batches, whole] if several or isinstance(given, list) and not are_parts else [whole, batches]
+
+# %% ../../../nbs/lib/stats/checking/batch.ipynb #36d385fc
 @contextmanager
 def order_kept(loader: Iterable) -> Iterator[None]:
     "Afterwards the order of a loader and all random numbers are as they were."
     owners = loader, getattr(loader, "sampler", None)
-    generators = [getattr(owner, "generator", None) for owner in owners]
-    states = [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
+    held = [(vars(owner), name, x) for owner in owners if hasattr(owner, "__dict__") for name, x in vars(owner).items()]
+    states = [(x.set_state, x.get_state()) for _, _, x in held if isinstance(x, torch.Generator)]
+    own = [(x.setstate, x.getstate()) for _, _, x in held if isinstance(x, random.Random)]
 
     def put_back():
-        for g, state in states:
-            g.set_state(state)
+        for attributes, name, x in held:
+            if isinstance(x, torch.Generator | random.Random): attributes[name] = x
+        for set_state, state in states + own:
+            set_state(state)
 
     with putting_back(put_back), same_chance(), torch.random.fork_rng([]):
         yield
 
 
-def _first_of(loader: Iterable, n: int = 2) -> list[Any]:
+def _first_of(loader: Iterable, whatever: bool, n: int = 2) -> list[Any]:
     "The first batches of a loader, whose order and random numbers stay as they are."
     found = []
-    with order_kept(loader):
-        for batch in loader:
-            found.append(batch)
-            if len(found) == n: break
+    try:
+        with order_kept(loader):
+            for batch in loader:
+                found.append(batch)
+                if len(found) == n: break
+    except NotImplementedError:  # what has a loop only by its base class, such as a graph with nodes of several kinds
+        if found or not whatever: raise
+        return [loader]
     if not found: raise ValueError("the loader gave no batch")
-    if found[0] is not None and not is_batch(found[0]):
+    if found[0] is not None and not (whatever or is_batch(found[0])):
         raise TypeError(f"the loader gives {class_name(found[0])}, which is no batch")
     are_unlike = len(found) > 1 and kinds_of(found[0]) != kinds_of(found[1])
     return found[:1] if are_unlike else found
@@ -95,27 +123,37 @@ class GivenToModel:
     args: tuple
     kwargs: dict
     target: Any = None # None if the batch does not say what it is
+    is_whole: bool = False # Does the model get the batch as it is, with the target in it?
 
 
 def given_by(batch: Any, forward: Callable) -> GivenToModel:
     "Take a batch apart for a model with this `forward`."
     if batch is None: return GivenToModel((), {})  # a loss that makes its own data, as one that plays a game
-    if isinstance(batch, Mapping):
-        name = next((name for name in TARGET_NAMES if name in batch), None)
-        inputs = {n: part for n, part in batch.items() if n != name}
-        return GivenToModel((), inputs, batch.get(name))
     if isinstance(batch, Tensor):
         return GivenToModel((batch,), {}, batch)
+    if not isinstance(batch, list | tuple):
+        parts = dict(zip(*parts_of(batch)[:2])) if is_batch(batch) else {}
+        name = next((name for name in TARGET_NAMES if name in parts), None)
+        target = parts.pop(name, None)
+        if isinstance(batch, Mapping) and not takes_whole(forward, parts): return GivenToModel((), parts, target)
+        return GivenToModel((batch,), {}, target, is_whole=True)
     if len(batch) == 1: return given_by(batch[0], forward)
     *inputs, target = batch
     if len(inputs) > 1:
         return GivenToModel(tuple(inputs), {}, target)
     own, = inputs
-    if isinstance(own, Mapping):
-        return GivenToModel((), dict(own), target)
+    if isinstance(own, Mapping) and not takes_whole(forward, own):
+        return GivenToModel((), dict(own.items()), target)
     several = isinstance(own, list | tuple) and n_needed(forward) == len(own)
     args = tuple(own) if several else (own,)
     return GivenToModel(args, {}, target)
+
+
+def takes_whole(forward: Callable, parts: Mapping) -> bool:
+    "Does a model take named parts together, as its only input, and none of them by its name?"
+    declared = signature(forward).parameters
+    by_name = any(p.kind is Parameter.VAR_KEYWORD for p in declared.values())
+    return not by_name and n_needed(forward) == 1 and declared.keys().isdisjoint(parts.keys())
 
 
 def n_needed(forward: Callable) -> int:
@@ -182,6 +220,7 @@ def batch_of(raw: Any, forward: Callable, n: int | None = None, gives: set[int] 
     named = arguments_named(given, forward)
     inputs = {id(t) for t in tensors((given.args, given.kwargs))}
     targets = {id(t) for t in tensors(given.target)}
+    if given.is_whole: inputs -= targets
     parts = []
     for i, (path, t) in enumerate(named_tensors(raw)):
         if gives is not None:
@@ -202,6 +241,7 @@ def batch_of(raw: Any, forward: Callable, n: int | None = None, gives: set[int] 
 
 def arguments_named(given: GivenToModel, forward: Callable) -> dict[int, str]:
     "By the id of a tensor: the name of the argument that it is for the model."
+    if given.is_whole: return {}
     declared = signature(forward).parameters.values()
     parameters = [p.name for p in declared if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
     named = dict(zip(parameters, given.args)) | given.kwargs
@@ -210,6 +250,8 @@ def arguments_named(given: GivenToModel, forward: Callable) -> dict[int, str]:
 
 def n_samples(batch: SampleBatch) -> tuple[int | None, str]:
     "How many samples a batch has; or None, and why."
+    if not batch.parts and batch.raw is not None:
+        return None, f"the batch is a {class_name(batch.raw)}, in which no tensor is found"
     firsts = [p.tensor for p in batch.inputs if p.tensor.dim()]
     if not firsts:
         return None, "no input is a tensor with samples"

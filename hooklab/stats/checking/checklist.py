@@ -7,8 +7,7 @@ __all__ = ['preflight']
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #8896f53e
 import math
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,12 +18,12 @@ from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
 from ...hooks.copies import is_wrapper
-from ...hooks.tree import tensors
+from ...hooks.tree import parts_of, tensors
 from . import (
     answers, by_heart, data, data_sets, dependence, first_weights, functions, loss, masks, modes, operations,
     optimizers, own_optimizers, precision, probes, recurrence, reduction, sequences, set_targets, sets, starts,
     structure, task, training, unused)
-from .batch import TARGET_NAMES, batch_of, is_plain, two_batches
+from .batch import TARGET_NAMES, batch_of, data_in, is_plain, readings_of
 from .checks import (
     CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, NotLookedAt, Suspect)
 from .data import last_batch_size
@@ -33,9 +32,10 @@ from .loss import first_step
 from .operations import where_nan_arises
 from .probes import given_in_calls
 from .result import Checklist, Preflight
+from .time_limit import TimeIsUp, TimeLimit
 from .trial import (
-    TestFlight, check_loss, check_model, check_number, check_quiet, layer_outputs, layer_that_grows, optimizers_in,
-    restored, where_the_model_is)
+    Flown, TestFlight, check_loss, check_model, check_number, check_quiet, layer_outputs, layer_that_grows,
+    optimizers_in, reading_that_runs, restored, where_the_model_is)
 from ..diagnosing.evidence import in_digits
 from ..records.other_tools import forget, remember
 
@@ -67,13 +67,9 @@ def checks_of(price: int) -> list[EnteredCheck]:
     return found
 
 
-def check_all(flight: TestFlight, overfit: bool) -> Checklist:
+def check_all(flight: TestFlight, flown: Flown, overfit: bool) -> Checklist:
     "All checks, the cheap ones first."
     made = Checklist()
-    began = time.monotonic()
-    flight.keep_buffers()
-    flown = flight.run(flight.batch.raw)
-    flight.pass_seconds = time.monotonic() - began
     flight.first = first_step(flight, flown)
     for check in checks_of(ONE_PASS):
         made.make(check.claim, partial(check.look, flight))
@@ -90,10 +86,10 @@ def check_all(flight: TestFlight, overfit: bool) -> Checklist:
             made.make("The first loss is finite.", partial(loss_finite, flight))
         made.leave_out("All that needs a loss or an output.", f"the first loss is {flight.first.loss}")
         return made
-    check_quiet(flight)
+    with suppress(TimeIsUp): check_quiet(flight)  # then no other pass follows
     for check in checks:
         made.make(check.claim, partial(check.look, flight))
-    with suppress(NotLookedAt): name_its_layer(flight, made)
+    with suppress(NotLookedAt, TimeIsUp): name_its_layer(flight, made)
     note_what_does_no_harm(flight, made)
     return made
 
@@ -141,25 +137,30 @@ def given_to_model(flight: TestFlight) -> set[int] | None:
 
 def is_flat(raw: Any) -> bool:
     "Are the tensors of a batch in no lists or dicts inside it?"
-    if not isinstance(raw, list | tuple | Mapping): return False
-    parts = raw.values() if isinstance(raw, Mapping) else raw
-    return all(isinstance(x, Tensor) or not tensors(x) for x in parts)
+    taken = parts_of(raw)
+    return taken is not None and all(isinstance(x, Tensor) or not tensors(x) for x in taken[1])
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #65359c82
-def take_few_samples(flight: TestFlight, n: int = 16):
+def take_few_samples(flight: TestFlight, n: int = 16) -> Flown: # The first pass, with which others are compared
     "Use 16 samples of each batch from now on, if the model accepts that; an error in the user's code is raised here."
+    def first_pass():
+        flight.batch = flight.small[0]
+        flight.keep_buffers()
+        began = flight.limit.took
+        flown = flight.run(flight.batch.raw)
+        flight.pass_seconds = flight.limit.took - began
+        check_number(flown.loss)
+        flight.has_flown = True
+        flight.other = flight.small[1] if len(flight.small) > 1 else None
+        return flown
     def few_of(batch):
         if not batch.n or batch.n <= n: return batch
         return batch_of(batch.taken(range(n)), flight.model.forward, gives=flight.gives)
     flight.small = [few_of(batch) for batch in flight.whole]
     if flight.small != flight.whole:
-        flight.batch = flight.small[0]
-        try: check_number(flight.run(flight.batch.raw).loss)
+        try: return first_pass()
         except Exception: flight.small = flight.whole
-    if flight.small == flight.whole:
-        flight.batch = flight.whole[0]
-        check_number(flight.run(flight.batch.raw).loss)
-    flight.other = flight.small[1] if len(flight.small) > 1 else None
+    return first_pass()
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #9abfe607
 def preflight(
@@ -172,33 +173,35 @@ def preflight(
     train: Any = None, # The training data, a loader or batches: its first 2,000 samples are looked at
     valid: Any = None, # The validation data, to be compared with it
     overfit: bool = True, # Try to overfit 16 samples, which takes most of the time
-    seconds: float = 3., # Time limit for that, three times as long if nothing is learned; and for reading the data
+    seconds: float = 10., # Time limit for all of it, up to the pass that is running when it ends
 ) -> Preflight: # The findings; print it, show it or iterate over it; false if nothing is wrong
-    "Check model, loss, data and optimizer on two batches before a run, and leave everything as it was."
-    began = time.monotonic()
+    """Check model, loss, data and optimizer on two batches before a run, and leave everything as it was. Cheap checks
+    come first, and what `seconds` is too short for is listed in `not_looked_at`."""
+    limit = TimeLimit(seconds)
     check_loss(loss_fn, call)
     check_model(model, call)
     forget(model)
     optimizers = optimizers_in(optimizer)
-    raws = [None] if batch is None and call else two_batches(batch)
-    before, raws = raws[0], [where_the_model_is(model, raw) for raw in raws]
-    loader = getattr(batch, "train", batch)
+    readings = [[None]] if batch is None and call else readings_of(batch, call is not None)
+    loader = data_in(batch, "train")
     last_size = last_batch_size(loader) if isinstance(loader, DataLoader) else None
     given = {name: data for name, data in (("train", train), ("valid", valid)) if data is not None}
-    with explaining(model), restored(model, loss_fn, optimizers, raws):
+    with explaining(model), restored(model, loss_fn, optimizers, readings[0]):
+        given_raws = reading_that_runs(model, call, [[*raws] for raws in readings])
+        raws = [where_the_model_is(model, raw) for raw in given_raws]
         whole = [batch_of(raw, model.forward) for raw in raws]
         if call is None and loss_fn is not None and whole[0].given.target is None:
             raise TypeError(f"no part of the batch is called {', '.join(TARGET_NAMES)}; give (inputs, targets), or "
                             "call=lambda model, batch: … that returns the loss")
         flight = TestFlight(model, loss_fn, call, whole, optimizers)
-        flight.last_size, flight.seconds = last_size, seconds
+        flight.last_size, flight.limit = last_size, limit
         flight.gives = given_to_model(flight)
         if flight.gives is not None:
             flight.whole = [batch_of(raw, model.forward, gives=flight.gives) for raw in raws]
-        flight.sets = {name: read_set(data, name, model.forward, seconds/2, flight.gives,
-                                      before if name == "train" else None) for name, data in given.items()}
-        take_few_samples(flight)
-        made = check_all(flight, overfit)
-    found = made.result(time.monotonic() - began)
+        for name, data in given.items():
+            before = given_raws[0] if name == "train" else None
+            flight.sets[name] = read_set(data, name, model.forward, seconds/5, flight.gives, before, given_raws[0])
+        made = check_all(flight, take_few_samples(flight), overfit)
+    found = made.result(limit.took)
     remember(model, optimizers, found)
     return found

@@ -6,8 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #70de5aae
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +18,10 @@ from torch.utils.data import SequentialSampler
 from ...hooks.names import class_name, printable
 from ...hooks.tree import named_tensors
 from ...hooks.undisturbed import plain_parts
-from .batch import BatchPart, SampleBatch, batch_of, is_batch, is_plain, named_place, order_kept
+from .batch import (
+    BatchPart, SampleBatch, batch_of, data_in, is_batch, is_plain, named_place, order_kept)
 from .checks import SETS, Check, Known, NotLookedAt, Suspect, claims
+from .time_limit import TimeLimit
 from .trial import TestFlight
 from ..diagnosing.evidence import in_digits
 
@@ -50,6 +51,7 @@ class DataSet:
     "What was read of one data set."
     name: str
     n: int = 0 # Samples that were read
+    why_none: str = "" # Why no sample could be read, if that is so
     all_read: bool = False
     took: float = 0.
     inputs: list[Columns] = field(default_factory=list)
@@ -117,18 +119,18 @@ def changed_by_reading(before: Any, now: Any) -> str | None: # Empty if it is as
     return "" if is_same else None
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #703f0621
-def batches_in(given: Any, name: str) -> Iterable:
-    "The batches of what was given as data: a loader, a list of batches, or one batch."
-    if not isinstance(given, nn.Module):
-        given = getattr(given, name, given)
+def batches_in(given: Any, name: str, like: Any = None) -> Iterable:
+    "The batches of what was given as data: a loader, a list of batches, each like this one, or one batch."
+    given = data_in(given, name)
     if isinstance(given, Iterator):
         raise TypeError(printable(f"{name} can be looped over only once, and preflight would read it; give the loader "
                                   "itself"))
-    if isinstance(given, Tensor | Mapping): return [given]
     if isinstance(given, list | tuple):
         if not given:
             raise ValueError(printable(f"{name} has no batch"))
-        return [given] if any(isinstance(part, Tensor) for part in given) else given
+        are_parts = any(isinstance(part, Tensor) for part in given) and not isinstance(like, Tensor)
+        return [given] if are_parts else given
+    if is_batch(given) or type(given) is type(like): return [given]
     if not isinstance(given, Iterable) or isinstance(given, str | nn.Module):
         raise TypeError(printable(f"{name} is a loader or a list of batches, not a {class_name(given)}"))
     return given
@@ -139,19 +141,23 @@ def makes_batches_in_order(loader: Any) -> bool:
 
 
 def read_set(given: Any, name: str, forward: Callable, seconds: float, gives: set[int] | None = None,
-             before: Any = None) -> DataSet:
+             before: Any = None, like: Any = None) -> DataSet:
     """Read the first samples of a data set; their order and random numbers stay as they are. `before` is its first
-    batch, as it was when it was read earlier."""
-    began, found, batches = time.monotonic(), DataSet(name), []
-    loader = batches_in(given, name)
+    batch, as it was when it was read earlier, and `like` a batch that is as its batches are."""
+    limit, found, batches = TimeLimit(seconds), DataSet(name), []
+    loader = batches_in(given, name, like)
     found.in_order = makes_batches_in_order(loader)
     with order_kept(loader):
         for raw in loader:
             if raw is None: break
             if not is_batch(raw):
+                found.why_none = f"its batches are {class_name(raw)}, in which no tensor is found"
+                if like is not None and not is_batch(like): break
                 raise TypeError(printable(f"{name} gives {class_name(raw)}, which is no batch"))
             batch = batch_of(raw, forward, gives=gives)
-            if not batch.n: break
+            if not batch.n:
+                found.why_none = batch.why_unknown
+                break
             batches.append(kept_of(batch))
             if before is not None and not found.n: found.changed = changed_by_reading(before, raw)
             if found.n < MOST_WHOLE and size_of(batch)*(found.n/batch.n + 1) < MOST_BYTES:
@@ -160,7 +166,7 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float, gives: se
             found.n += batch.n
             found.hashes += hashes_of(batch)
             found.is_own_target = any(p.is_input and p.is_target for p in batch.parts)
-            found.took = time.monotonic() - began
+            found.took = limit.took
             if found.n >= MOST_SAMPLES or found.took > seconds:
                 break
         else: found.all_read = True

@@ -21,9 +21,10 @@ from ...hooks.putting_back import putting_back
 from ...hooks.select import layers, runs, unwrap
 from ...hooks.tree import tensors
 from ...debug.comparing.losses import seeded
+from .changed import differs
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims, line_now
 from .loss import nodes_before, op
-from .trial import TestFlight, differs, heard, same
+from .trial import TestFlight, heard, same
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #1b8f7b0d

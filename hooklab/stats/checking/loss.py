@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge
 from torch.nn import functional as F
 
 from ...hooks.tree import tensors
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss_calls import (
     are_logarithms, are_probabilities, class_dim, first_calls, op_of, pushed_apart)
+from .time_limit import TimeIsUp
 from .trial import Flown, TestFlight
 from ..diagnosing.evidence import in_digits
 from ..measure.loss_kind import look_at_output, loss_kind
@@ -85,7 +85,7 @@ def criterion_at(node: Any, kind: str, loss: Tensor) -> Criterion:
         ignored = node._saved_ignore_index
         found.ignored = ignored - 2**64 if ignored >= 2**63 else ignored
     if getattr(node, "_saved_reduction", 1):
-        edge = GradientEdge(node, 0)
+        edge = torch.autograd.graph.GradientEdge(node, 0)
         slope, = torch.autograd.grad(loss, [edge], retain_graph=True, allow_unused=True)
         if slope is not None: found.sign = slope.sum().item()
     return found
@@ -105,7 +105,7 @@ def first_step(flight: TestFlight, flown: Flown) -> FirstStep:
     outputs = [t for _, t in flown.floats]
     last = last_made(outputs[0]) if outputs else None
     step = FirstStep(flown, flown.loss.item(), [], ACTIVATIONS.get(op(last), ""))
-    with suppress(Exception):  # a graph may be odd, or what it has saved was written to
+    with suppress(Exception, TimeIsUp):  # a graph may be odd, or what it has saved was written to
         step.criteria = criteria_of(flight, step, outputs)
     return step
 

@@ -16,8 +16,9 @@ from ...edit.edits import edit_output
 from ...hooks.select import leaves
 from ...hooks.tree import tensors
 from .batch import BatchPart, is_plain, looks_like_mask, masked_by, padded_at
+from .changed import differs
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
-from .trial import Flown, TestFlight, base_of, differs, heard, roused, same
+from .trial import Flown, TestFlight, base_of, heard, roused, same
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #77aa0007

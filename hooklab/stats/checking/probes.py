@@ -20,11 +20,11 @@ from ...hooks.select import first_few, outermost, runs, unwrap
 from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
     BatchPart, SampleBatch, given_by, is_plain, looks_like_mask, other_label, other_sample, swapped, with_sample)
+from .changed import by_sample, differs, of_pairs, others_changed
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .dependence import by_scale_only, goes_straight_through
-from hooklab.stats.checking.trial import (
-    Flown, TestFlight, base_of, differs, finer, first_layer_where, heard, layer_outputs, roused, same,
-    samples_of_a_label)
+from .trial import (
+    Flown, TestFlight, base_of, finer, first_layer_where, heard, layer_outputs, roused, same, samples_of_a_label)
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #77aa0004
 def given_in_calls(flight: TestFlight, raw: Any = None) -> list[Tensor]:
@@ -60,11 +60,13 @@ def input_used(flight: TestFlight) -> Check:
     batch, base = flight.batch, base_of(flight)
     new = {p.number: swapped(p.tensor, partner(flight, p), p.dim) for p in batch.inputs}
     moved = [p for p in batch.inputs if not torch.equal(new[p.number], p.tensor)]
-    if not moved: raise NotLookedAt("all samples are equal")
+    if not moved: raise NotLookedAt(batch.why_unknown or "all samples are equal")
     raw = batch.put({p.number: new[p.number] for p in moved})
     if not flight.other and not any(t.size(0) == batch.n for _, t in base.floats) and base.floats:
         raise NotLookedAt("there is one batch only, and its samples in another order may have the same output")
     if same(base, flight.asked(raw)):
+        if not all(p in moved for p in batch.inputs if p.dim is None and p.tensor.is_floating_point()):
+            raise NotLookedAt(f"another batch has other shapes: {batch.why_unknown}")
         if _same_when_roused(flight, raw):
             in_training = same(flight.asked(batch.raw, "train"), flight.asked(raw, "train"))
             sure = "certain" if in_training else "likely"
@@ -225,27 +227,6 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
                   f"The loss is the same when labels are shuffled{what} The output is {shape_text(base.output)}, the "
                   f"target {shape_text(target)}.")
 
-# %% ../../../nbs/lib/stats/checking/probes.ipynb #40b42904
-def by_sample(t: Tensor, n: int) -> list[Tensor]:
-    "The ways to read a tensor as `n` rows, one for each sample."
-    dims = [d for d in range(min(t.dim(), 2)) if t.size(d) == n]
-    if dims:
-        return [t.transpose(0, d).reshape(n, -1) for d in dims]
-    if not t.dim() or t.size(0) % n: return []
-    one_after_another = t.reshape(n, -1)
-    in_turns = t.reshape(t.size(0)//n, n, -1).transpose(0, 1)
-    return [one_after_another, in_turns.reshape(n, -1)]
-
-
-def others_changed(before: Tensor, after: Tensor, n: int, i: int) -> list[int]:
-    "Which other samples have another output, however samples are read; those of the first reading."
-    if before.shape != after.shape: return []
-    readings = []
-    for a, b in zip(by_sample(before, n), by_sample(after, n)):
-        rows = differs(a, b).any(1).nonzero().flatten().tolist()
-        readings.append([j for j in rows if j != i])
-    return readings[0] if readings and all(readings) else []
-
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #ef773ca0
 def changed_sample(flight: TestFlight, batch: SampleBatch, i: int) -> dict[int, Tensor]:
     "The inputs with another sample in place of sample `i`."
@@ -285,6 +266,9 @@ def is_graph(flight: TestFlight) -> bool:
         if t.layout != torch.strided:
             return True
         if not is_plain(t): return False
+        if t.shape == (n,) and not t.is_floating_point() and n > 1:  # of which graph each node is, in their order
+            graph = t.long()
+            if graph[0] == 0 and ((graph.diff() == 0) | (graph.diff() == 1)).all() and graph[-1] < n - 1: return True
         if t.shape == (n, n):
             return True
         if t.dim() == 2 and t.size(0) == n and t.size(1) in others:
@@ -292,7 +276,8 @@ def is_graph(flight: TestFlight) -> bool:
         are_pairs = t.dim() == 2 and t.size(0) == 2
         return are_pairs and n != 2 and not t.is_floating_point()
 
-    if any(joins(p.tensor) for p in [*flight.batch.inputs[1:], *flight.batch.odd]):
+    beside = flight.batch.inputs if flight.batch.given.is_whole else flight.batch.inputs[1:]
+    if any(joins(p.tensor) for p in [*beside, *flight.batch.odd]):
         return True
     if flight.call and any(map(joins, given_in_calls(flight))):
         return True
@@ -328,7 +313,7 @@ def by_place_in_batch(flight: TestFlight, base: Flown) -> Iterator[Suspect]:
     if not same(base, again): return  # random numbers are drawn sample after sample
     after = flight.asked(batch.put({p.number: p.tensor.roll(1, p.dim) for p in parts}))
     pairs = [(a, b) for (_, a), (_, b) in zip(base.floats, after.floats)
-             if a.shape == b.shape and a.shape[:2] != (n, n)]  # which has a number for each pair of samples
+             if a.shape == b.shape and not of_pairs(a, n)]
     moved = [[differs(x.roll(1, 0), y).any() for x, y in zip(by_sample(a, n), by_sample(b, n))] for a, b in pairs]
     moved = [bool(all(one)) for one in moved if one]
     if not moved or not all(moved): return

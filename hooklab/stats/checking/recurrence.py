@@ -162,7 +162,8 @@ def slope_at(flight: TestFlight, mode: str, of: Sequence, place: int) -> float |
 @claims("Gradients go back along a sequence.", price=PASSES)
 def gradient_goes_back(flight: TestFlight) -> Check:
     "Does an early place of a sequence change the loss without a gradient?"
-    if not flight.quiet or flight.batch.n is None: raise NotLookedAt("passes cannot be compared")
+    if not flight.quiet or flight.batch.n is None:
+        raise NotLookedAt(flight.batch.why_unknown or "passes cannot be compared")
     of, loss = first_sequence(flight, flight.quiet)
     if of is None or not loss.requires_grad: return "the first layer returns no sequence"
     grads = torch.autograd.grad(loss, of.outputs, allow_unused=True)

@@ -14,6 +14,7 @@ from ...drawing import escape, for_xml
 from ...hooks.names import class_name, in_lines
 from ...hooks.select import first_few
 from .checks import FINDS, Check, NotLookedAt, Suspect
+from .time_limit import TimeIsUp
 from ..diagnosing.evidence import in_digits
 from ..diagnosing.findings import SURE, Finding, more_as_html
 
@@ -114,7 +115,7 @@ class Checklist:
     def make(self, claim: str, check: Callable[[], Check]):
         found = []
         try: said = yield_all(check(), found)
-        except NotLookedAt as why: self.leave_out(claim, str(why))
+        except (NotLookedAt, TimeIsUp) as why: self.leave_out(claim, str(why))
         except Exception as error: self.leave_out(claim, f"{FAILED} ({in_one_line(error)})")
         else:
             state = "found" if any(s.sure != "note" for s in found) else "fine"

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from ...hooks.tree import shape_text
 from .batch import BatchPart
+from .changed import differs
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .loss import CRITERIA, criterion_at, nodes_before, op
 from .loss_calls import DISTANCES, seen_in
 from .masks import other_numbers
 from .probes import given_in_calls, leaks
-from .trial import Flown, TestFlight, base_of, differs, first_layer_where
+from .trial import Flown, TestFlight, base_of, first_layer_where
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #62d3f32a
 class Compared(NamedTuple):

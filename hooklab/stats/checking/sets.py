@@ -28,8 +28,9 @@ def both_or_one(flight: TestFlight, *names: str) -> list[DataSet]:
     for name in names:
         if name not in flight.sets:
             raise NotLookedAt(f"no {name}= was given")
-        if flight.sets[name].n < FEW:
-            raise NotLookedAt(f"{name} has {flight.sets[name].n} samples")
+        found = flight.sets[name]
+        if found.n < FEW:
+            raise NotLookedAt(f"{name}: {found.why_none}" if found.why_none else f"{name} has {found.n} samples")
     return [flight.sets[name] for name in names]
 
 

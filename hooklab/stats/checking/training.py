@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooks.names import earlier_blocks_have
-from ...hooks.select import first_few, leaves, unwrap
+from ...hooks.select import first_few, leaves, may_pass_hooks, unwrap
 from .batch import SampleBatch
 from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
 from .dependence import behind_rounding, change_loss, moved, where_cut
@@ -194,7 +194,10 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
     ran = {name for name, _ in layer_outputs(flight, flight.batch.raw)}
     known = leaves(flight.model)
     modules = dict(unwrap(flight.model).named_modules())
-    idle = [n for n in missing if around(n) in known and around(n) not in ran]
+    unseen = [n for n in missing if around(n) in known and around(n) not in ran
+              and not may_pass_hooks(modules[around(n)])]
+    used = change_loss(flight, unseen, "train")  # `m.forward(x)` goes past hooks, and weights may be lent
+    idle = [n for n in unseen if n not in used]
     theirs = [n for n in idle if is_library(modules[around(around(n))])]
     own = [n for n in idle if n not in theirs]
     for names, sure in ((theirs, "note"), (own, "likely")):

@@ -6,8 +6,9 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #4df16097
+import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
@@ -27,7 +28,9 @@ from ...hooks.select import is_scripted, leaves, not_a_model, outermost, refuse_
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import as_leaves, asks_for_gradients, kept_state, undisturbed
 from .batch import BatchPart, SampleBatch, given_by, other_label, with_sample
+from .changed import differs
 from .checks import NotLookedAt
+from .time_limit import TimeLimit
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #604a5995
 def check_loss(loss_fn: Any, call: Any):
@@ -59,6 +62,24 @@ def check_number(loss: Any):
     if loss.numel() == 1: return
     raise TypeError(f"the loss has the shape {tuple(loss.shape)}, and backward() needs one number")
 
+# %% ../../../nbs/lib/stats/checking/trial.ipynb #604a5997
+def handed(raw: Any) -> Any:
+    "A batch for one pass, in containers of its own. A forward that computes gradients has its inputs require them."
+    given = as_leaves(raw)
+    if given is not raw: return given
+    try: return copy.copy(raw)
+    except Exception: return raw  # what cannot be copied is passed on as it is
+
+
+def reading_that_runs(model: nn.Module, call: Callable | None, readings: list[list[Any]]) -> list[Any]:
+    "The first of several readings of what was given for which `call` runs; if there is none, the first."
+    for raws in readings if len(readings) > 1 else ():
+        try: call(model, handed(raws[0]))
+        except Exception: continue
+        return raws
+    return readings[0]
+
+
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #59e3df67
 class Flown(NamedTuple):
     "What one pass has made."
@@ -75,6 +96,7 @@ class Flown(NamedTuple):
 class TestFlight:
     "A model, its loss and two batches, to be run with changes."
     __test__ = False # pytest shall not take it for a test
+    seconds = property(lambda self: self.limit.left) # what is left for learning
 
     def __init__(self, model: nn.Module, loss_fn: Any, call: Any, batches: list[SampleBatch], optimizers: list):
         self.model = model
@@ -85,9 +107,10 @@ class TestFlight:
         self.gives: set[int] | None = None # the numbers of the parts that the model gets, if not all but the last one
         self.whole = self.small = batches # as they were given, and with 16 samples where the model takes that
         self.last_size: int | None = None # how many samples the last batch of an epoch has
-        self.seconds = 3. # how long learning by heart may take
+        self.limit = TimeLimit() # for everything together
         self.seed = 0 # of the random numbers
         self.pass_seconds = 0. # how long a pass takes
+        self.has_flown = False # has the first pass ended?
         self.first: Any = None # the `FirstStep`
         self.sets: dict[str, Any] = {} # what was read of `train` and `valid`, a `DataSet` each
         self.keep_buffers()
@@ -106,9 +129,11 @@ class TestFlight:
         self.first_buffers = [b.detach().clone() for b in self.model.buffers()]
 
     def afford(self, passes: int, most: float = 3.):
-        "Raise an error where so many passes would take too long."
+        "Raise an error where so many passes would take too long, or longer than there is time."
+        self.limit.check()
+        most = min(most, self.limit.left)
         if passes*self.pass_seconds <= most: return
-        raise NotLookedAt(f"{passes} more passes would take longer than {most:g} s")
+        raise NotLookedAt(f"{passes} more passes would take longer than {most:.2g} s")
 
     def set_mode(self, mode: str):
         if mode == "eval": self.model.eval()
@@ -122,11 +147,12 @@ class TestFlight:
         return Flown(output, loss)
 
     def called(self, raw: Any) -> tuple[Any, Tensor]:
-        "Output and loss, as the user computes them."
-        raw = as_leaves(raw) # a forward that computes gradients has its inputs require them
+        "Output and loss, as the user computes them. The first pass has all the time it needs."
+        if self.has_flown: self.limit.check()
+        raw = handed(raw)
         if self.call: return self._noted(raw)
         given = given_by(raw, self.model.forward)
-        if self.loss_fn is None and hasattr(raw, "keys"):
+        if self.loss_fn is None and isinstance(raw, Mapping) and not given.is_whole:
             output = self.model(**raw)
         else: output = self.model(*given.args, **given.kwargs)
         if self.loss_fn is None: return output, loss_in(output)
@@ -163,23 +189,6 @@ class TestFlight:
             return self.without_graph(raw, mode)
         return Flown(map_tensors(Tensor.detach, flown.output), flown.loss.detach())
 
-# %% ../../../nbs/lib/stats/checking/trial.ipynb #1826ebd7
-def largest(x: Tensor) -> Tensor:
-    "The largest size of a number, without one that fills several places, as -1e9 does where scores are hidden."
-    sizes = x.abs().nan_to_num(0, 0, 0)
-    most = sizes.max()
-    fills = sizes == most
-    rest = sizes.masked_fill(fills, 0).max()
-    return torch.where((fills.sum() > 1) & (rest > 0), rest, most)
-
-
-def differs(x: Tensor, y: Tensor) -> Tensor:
-    "Where do the numbers of two tensors differ by more than rounding?"
-    are_close = (x - y).abs() <= 1e-5*largest(x.detach()) if x.numel() else x == y
-    are_nan = x.isnan() & y.isnan()
-    return ~are_close.logical_or(x == y).logical_or(are_nan)
-
-
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #10f77d94
 def same(a: Flown, b: Flown) -> bool:
     "Are two outputs the same, up to rounding? Without outputs, are the losses?"
@@ -204,9 +213,10 @@ def check_quiet(flight: TestFlight):
 def remembers(flight: TestFlight, first: Flown) -> bool:
     "Does a batch in between change what the model returns, as where a state goes on from batch to batch?"
     if flight.other is None: return False
-    try: flight.asked(flight.other.raw)
+    try:
+        flight.asked(flight.other.raw)
+        return not same(first, flight.asked(flight.batch.raw))
     except NotLookedAt: return False
-    return not same(first, flight.asked(flight.batch.raw))
 
 
 def fill_statistics(flight: TestFlight):

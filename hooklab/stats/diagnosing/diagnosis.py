@@ -24,6 +24,19 @@ from ..records.recorded import Recorded
 from ..records.statistics import STATISTICS
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #c84ac1cb
+def not_recorded(run: Run) -> dict[str, str]: # With a sentence on how to record it
+    "Which numbers of layers were not recorded."
+    found = {}
+    if "activations" not in run.recorded:
+        found["outputs"] = "outputs; record them with is_forward=True"
+    if "gradients" not in run.recorded:
+        found["gradients"] = "gradients; record them with ActivationStats(grads=True)"
+    if "n_samples" not in run.outputs.numbers:
+        what = "samples and units" if run.outputs.hist is not None else "saturation, samples and units"
+        found[what] = f"{what}; record them with ActivationStats.for_diagnosis()"
+    return found
+
+
 def not_judged(run: Run) -> list[str]:
     "Everything that was not recorded, and how to record it."
     stats, missing = run.stats, []
@@ -32,19 +45,15 @@ def not_judged(run: Run) -> list[str]:
         what = "and parts of layers or parameters are not judged" if cut else "with its part of each batch"
         missing.append(f"the whole run: this is {stats.whence}, {what}. What all have is judged after "
                        "stats.combine(), which all call")
-    if "activations" not in run.recorded:
-        missing.append("outputs; record them with is_forward=True")
-    if "gradients" not in run.recorded:
-        missing.append("gradients; record them with ActivationStats(grads=True)")
+    if "inputs" in run.facts: missing += not_recorded(run).values()
+    else:
+        lacks = ", ".join(["the loop, the inputs, the loss", *not_recorded(run)])
+        missing.append(f"{lacks}; record all of it with ActivationStats.for_diagnosis()")
     if run.moves_unseen:
         missing.append("the size of steps: parameters move, and not in a step of the optimizer that on() was given; "
                        "give it the one whose step() is called")
     elif run.updates is None and "updates" not in run.recorded:
         missing.append("the size of steps; record it with on(model, optimizer=optimizer)")
-    if "inputs" not in run.facts:
-        missing.append("the loop, the inputs and the loss; record them with ActivationStats(loop=True)")
-    if run.outputs.hist is None and "n_samples" not in run.outputs.numbers:
-        missing.append("saturation, samples and units; record them with ActivationStats.for_diagnosis()")
     if run.facts.get("attention_hidden", False) and any_attention(run):
         missing.append("what heads of attention do, because compiled code hides it; AttentionStats sees it where the "
                        "model runs uncompiled")

@@ -257,11 +257,20 @@ def frozen_part(run: Run) -> Iterator[Seen]:
        follows=("eval mode",))
 def never_ran(run: Run) -> Iterator[Seen]:
     ran = run.outputs.ran.any(1)
-    if ran.any() and not ran.all():
-        yield Seen(run.outputs.named(~ran), run.outputs.span(0), "note",
-                   f"No output in any of {len(run.steps)} recorded steps.")
+    if not ran.any(): return
+    silent = [name for name in run.outputs.named(~ran) if not may_have_run(run, name)]
+    if silent:
+        yield Seen(silent, run.outputs.span(0), "note", f"No output in any of {len(run.steps)} recorded steps.")
 
 
+def may_have_run(run: Run, layer: str) -> bool:
+    "Can a layer whose hooks saw nothing have run: by a `__call__` or `forward` past them, or with its weights lent?"
+    if run.facts.get("layers", {}).get(layer, {}).get("passes_hooks"): return True
+    moved = [] if run.updates is None else [name for name, row in zip(run.updates.names, run.update) if (row > 0).any()]
+    got = [name for name, p in run.params.items() if p.get("got")]
+    return any(name.startswith(f"{layer}.") for name in (*got, *moved))
+
+# %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #7138cb5b
 @fault("no step", page="loop", rank=45, lesson="09-update-ratio",
        symptom="The loss stays where it was, and no parameter moves.",
        look_first="whether `optimizer.step()` is reached",

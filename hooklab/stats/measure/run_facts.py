@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from hooklab.hooks.copies import is_wrapper, stands_for_many
 from hooklab.hooks.distributed import local_part
 from hooklab.hooks.occasions import innermost
-from hooklab.hooks.select import named_layers, unwrap
+from hooklab.hooks.select import may_pass_hooks, named_layers, unwrap
 from hooklab.hooks.tree import named_tensors
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #c89100da
@@ -40,6 +40,7 @@ def facts_of_layers(
             if isinstance(value, bool | int | float):
                 facts[setting] = value
         if from_a_library(type(m)): facts["library"] = True
+        if may_pass_hooks(m): facts["passes_hooks"] = True
         found[name] = facts
     return found
 

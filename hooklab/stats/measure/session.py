@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ...hooks.distributed import averaged_over, parts_for, place_of
-from ...hooks.select import unwrap
+from ...hooks.names import class_name
+from ...hooks.select import compiled_parts, may_pass_hooks, unwrap
 from .attention_meter import AttentionMeter, can_be_metered
 from .loop_watch import LoopWatch
 from .measuring import GradientScale, Measuring
@@ -255,6 +256,9 @@ class Session:
         if self.ended and not self.was_due:
             return f"with every={self.wanted.every}, none of the {self.ended} steps was due."
         if not self.was_called and not self.has_fired:
+            if may_pass_hooks(unwrap(self.model)):
+                return (f"the model was not seen: a {class_name(unwrap(self.model))} has a `__call__` of its own, "
+                        "which may go past its hooks.")
             return "the model was not called. Was a copy of it trained, or another model?"
         if any(meters.pending for meters in groups):
             if not self.end:
@@ -304,6 +308,8 @@ def new_records(session: Session) -> tuple[dict[str, History], AttentionHistory 
 def begin_records(stats: Recorded, session: Session):
     "Give `stats` empty records of what the session measures, or let it go on with the earlier ones that it has."
     earlier = stats.earlier
+    asked = stats.choice.modules is not None or bool(compiled_parts(session.model))
+    for meters in session.meters.values(): meters.asked = asked
     records, attention = new_records(session)
     process = place_of(session.model)
     if earlier: earlier.check(records, process)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 import hooklab as hl
+from hooklab.stats.checking import time_limit
 from hooklab.stats.checking.checklist import PREFLIGHT_PAGES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -287,17 +288,23 @@ def test_without_data_nothing_is_said_of_it():
     assert not any("shuffled" in c.claim for c in found.checks)
 
 
-def test_no_more_is_read_than_time_allows():
+def test_no_more_is_read_than_time_allows(monkeypatch):
     class Slow(Dataset):
         def __len__(self): return 10_000
-        def __getitem__(self, i): return torch.zeros(6), 0
+        def __getitem__(self, i):
+            clock[0] += 1
+            return torch.zeros(6), 0
+
+    clock = [0]
+    monkeypatch.setattr(time_limit, "now", lambda: clock[0])
 
     def ten(): return [(torch.randn(10, 6), torch.arange(10) % 4) for _ in range(300)]
     found = hl.preflight(nn.Linear(6, 4), F.cross_entropy, ten()[:2], train=ten(), overfit=False)
     assert any("the first 2,000 samples of train" in c.said for c in found.checks)
     found = hl.preflight(nn.Linear(6, 4), F.cross_entropy, ten()[:2], train=DataLoader(Slow(), 60), overfit=False,
-                         seconds=0.)
-    assert any("60 samples of train, which took" in c.said for c in found.checks)
+                         seconds=100.)
+    said = [c.said for c in found.checks]
+    assert any("the first 60 samples of train, which took 60.0 s" in text for text in said), said
 
 
 @pytest.mark.parametrize("given, error, words", [

@@ -312,10 +312,12 @@ def test_constant_last_step():
 
 def test_text_of_a_healthy_run():
     d = diagnose(usual("MLP, ReLU, SGD", 0))
-    assert not d and str(d).startswith("Nothing unusual in 40 steps of 4 layers\n\nNot judged: gradients")
+    lacks = "the loop, the inputs, the loss, gradients, saturation, samples and units"
+    record = "record all of it with ActivationStats.for_diagnosis()"
+    assert not d and str(d).startswith(f"Nothing unusual in 40 steps of 4 layers\n\nNot judged: {lacks}; {record}")
     d = diagnose(full("MLP, ReLU, SGD", 0))
-    watch = "the loop, the inputs and the loss; record them with ActivationStats(loop=True)"
-    assert str(d) == f"Nothing unusual in 40 steps of 8 layers\n\nNot judged: {watch}"
+    lacks = "the loop, the inputs, the loss, samples and units"
+    assert str(d) == f"Nothing unusual in 40 steps of 8 layers\n\nNot judged: {lacks}; {record}"
     model = mlp(*shallow)
     d = diagnose(train(model, sgd(model.parameters(), .02), loop=True, grads=True, samples=True))
     assert str(d) == "Nothing unusual in 40 steps of 4 layers" and d._repr_html_() == f"<p><b>{d}</b></p>"
@@ -366,7 +368,9 @@ def test_gradients_alone():
     torch.manual_seed(0)
     model = mlp(*shallow)
     d = diagnose(train(model, sgd(model.parameters(), lr=.02), is_forward=False))
-    assert not d and "outputs; record them" in str(d)
+    assert not d and len(d.unknown) == 1 and "the loss, outputs, saturation" in str(d)
+    d = diagnose(train(model, sgd(model.parameters(), lr=.02), is_forward=False, loop=True))
+    assert {"outputs; record them with is_forward=True"} < {*d.unknown}, d.unknown
 
 
 def test_file(tmp_path):

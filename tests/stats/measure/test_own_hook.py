@@ -240,7 +240,7 @@ def test_the_hook_can_cancel():
 def test_a_layer_that_never_runs_is_told_once():
     model = Skips()
     with pytest.warns(hl.HookWarning, match="^b: hooked, but never called") as told:
-        with ActivationStats(every=2, hook=largest).on(model) as s:
+        with ActivationStats(every=2, modules="*", hook=largest).on(model) as s:
             for _ in range(5):
                 model(torch.ones(1, 1))
                 s.step()
