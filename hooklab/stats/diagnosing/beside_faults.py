@@ -270,7 +270,7 @@ def statistics_behind(run: Run) -> Iterator[Seen]:
                    "Call torch.optim.swa_utils.update_bn with it before it is used, or make it with use_buffers=True."
                    if c["averaged"] else "")
 
-# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #ca33fc72
+# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #121a447e
 fault("kept without a copy", page="beside", rank=132, lesson="09-update-ratio",
       symptom="The best weights turn out to be the last ones, or a difference to the old ones is always zero.",
       look_first="the line that keeps the weights, and whether it copies them",
@@ -278,7 +278,7 @@ fault("kept without a copy", page="beside", rank=132, lesson="09-update-ratio",
              "parameters, hold the tensors of the model itself, which the next step changes.",
       without_layers=True)(no_longer_looked_for)
 
-# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #121a447e
+
 STAYS = .5  # of the numbers: an average in float32 moves each of them
 APART = {"bfloat16": "0.4 to 0.8 %", "float16": "0.05 to 0.1 %"}  # of a number, to the next one
 LAST_COUNTED = {"bfloat16": 256, "float16": 2048}  # one more is rounded away
