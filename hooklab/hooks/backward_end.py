@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.distributed import in_processes
-from hooklab.hooks.tensor import TensorHook, tensor_hook_to_put_on
+from hooklab.hooks.tensor import TensorHook, look_to_put_on
 
 # %% ../../nbs/lib/hooks/backward-end.ipynb #6f0a2209
 def queue(f: Callable[[], None]):
@@ -47,7 +47,7 @@ class BackwardEnd:
         "Hear of passes that reach these."
         for p in params:
             if id(p) in self.hooks or not p.requires_grad or not p.is_leaf or p.is_meta: continue
-            hook = tensor_hook_to_put_on(p, self.arrives, "post_accumulate")
+            hook = look_to_put_on(p, self.arrives, "post_accumulate")
             self.hooks[id(p)] = hook
             hook.put_on()
 

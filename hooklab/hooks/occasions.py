@@ -101,14 +101,6 @@ def step_hook_to_put_on(optimizer: Optimizer, f: Callable, before: bool = False)
         handle.register(optimizer.register_step_pre_hook if before else optimizer.register_step_post_hook)
     return OccasionHook(optimizer, f, "step_pre" if before else "step", put_on)
 
-
-def optimizer_state_hook_to_put_on(optimizer: Optimizer, f: Callable) -> "OccasionHook":
-    "The same for `f(optimizer, state)`, which is called when an optimizer has made its state dict."
-    def put_on(port, handles):
-        handles.append(handle := TorchHandle(optimizer, port, "_optimizer_state_dict_post_hooks"))
-        handle.register(optimizer.register_state_dict_post_hook)
-    return OccasionHook(optimizer, f, "optimizer_state", put_on)
-
 # %% ../../nbs/lib/hooks/occasions.ipynb #e1dceba0
 def every_step_hook_to_put_on(f: Callable) -> "OccasionHook":
     "The same for the steps of all optimizers of torch: it is called after each."

@@ -114,12 +114,6 @@ class TensorHook(Hook):
         return printable(f"{type(self).__name__} {self.name}: {self.group.kind}, {self.state}")
 
 # %% ../../nbs/lib/hooks/tensor.ipynb #6b2c895e
-def tensor_hook_to_put_on(t: Tensor, f: Callable, kind: str) -> TensorHook:
-    """A hook that is not on yet, for an object that must have it before. It only listens: a gradient that a loop writes
-    to `.grad` by hand, as with torch.func, is no silence to report."""
-    return TensorHook(t, TensorGroup(f, kind, only_listens=True))
-
-
 class TensorLook(TensorHook):
     "Called with the gradient itself, and not with a copy, which costs as much as the gradient is large: only reads."
     def given(self, g):
@@ -127,9 +121,10 @@ class TensorLook(TensorHook):
         self.group.f(g)
 
 
-def look_to_put_on(p: Tensor, f: Callable[[Tensor], None]) -> TensorHook:
-    "A look at a parameter before a gradient is added; it is not on yet."
-    return TensorLook(p, TensorGroup(f, "tensor", only_listens=True))
+def look_to_put_on(p: Tensor, f: Callable[[Tensor], None], kind: str = "tensor") -> TensorHook:
+    """A look at a parameter before a gradient is added, or with `post_accumulate` behind it. It is not on yet, for an
+    object that must have it before. A gradient that a loop writes to `.grad` by hand is no silence to report."""
+    return TensorLook(p, TensorGroup(f, kind, only_listens=True))
 
 
 def _looks(t: Tensor) -> str: return f"{shape_text(t)} {t.dtype} {t.layout} on {t.device}".replace("torch.", "")

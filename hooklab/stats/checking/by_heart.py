@@ -21,7 +21,7 @@ from .loss import FirstStep, classified
 from .training import in_optimizers
 from .trial import TestFlight, fresh_copy
 from ..diagnosing.evidence import in_digits
-from ..diagnosing.faults import NOTHING_LEFT, WEAK, WILD
+from ..diagnosing.faults import NOTHING_LEFT, WEAK, WILD, no_longer_looked_for
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #7e76ffb4
 class Lesson:
@@ -89,7 +89,10 @@ def _middle(xs: list[float]) -> float:
     return sorted(xs)[len(xs)//2]
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #850528c5
-def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, floor: float, most: int = 200) -> Lesson:
+MOST_STEPS = 200
+
+
+def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, floor: float) -> Lesson:
     "Let optimizers learn one batch, within so many seconds."
     theirs = {}
     for o in optimizers:
@@ -106,7 +109,7 @@ def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, floor
         with putting_back(put_back), seeded():
             for p, data in kept: p.data = data.clone()
             flight.set_mode("train")
-            while len(losses) < most and (flight.limit.took < end or len(losses) < 2):
+            while len(losses) < MOST_STEPS and (flight.limit.took < end or len(losses) < 2):
                 _, loss = flight.called(raw)
                 if not loss.requires_grad:
                     raise NotLookedAt("the loss has no graph")
@@ -219,6 +222,20 @@ def learns_by_heart(flight: TestFlight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0061
+claims("",
+       Known("first weights", rank=79, lesson="07-init", page="dependence",
+             symptom="The loss stays where it is from the first step on, whatever the optimizer is.",
+             look_first="what sets the first weights of the layers that are named",
+             advice="Leave the layers that are named as torch makes them, or begin them with numbers of the usual "
+                    "size: nn.init.kaiming_normal_ for weights in front of a ReLU, xavier_normal_ for others, zeros "
+                    "for biases, ones for scales of norms.",
+             follows=("units alike", "not initialised", "scale of a norm", "stuck at zero", "first loss too high",
+                      "one class", "activation before the loss", "loss does not fit the targets", "NaN or Inf"),
+             brings=(WEAK, NOTHING_LEFT, "cannot learn by heart", "dead units", "saturated", "gradients vanish",
+                     "activations vanish", "loss does not fall", "learning rate too small")),
+       price=STEPS)(no_longer_looked_for)
+
+
 WITHOUT_END = 100  # times its size at first: a loss of chances times rewards below zero falls on, and no rate is right
 
 

@@ -20,9 +20,8 @@ from ...errors.explaining import explaining
 from ...hooks.copies import is_wrapper
 from ...hooks.tree import parts_of, tensors
 from . import (
-    answers, by_heart, data, data_sets, dependence, first_weights, functions, loss, masks, modes, operations,
-    optimizers, own_optimizers, precision, probes, recurrence, reduction, sequences, set_targets, sets, starts,
-    structure, task, training, unused)
+    answers, by_heart, data, data_sets, dependence, functions, loss, masks, modes, operations, optimizers, precision,
+    probes, recurrence, reduction, sequences, set_targets, sets, starts, structure, task, training, unused)
 from .batch import TARGET_NAMES, batch_of, data_in, is_plain, readings_of
 from .checks import (
     CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, NotLookedAt, Suspect)
@@ -51,8 +50,8 @@ def loss_finite(flight: TestFlight) -> Check:
 
 
 ROOMS = (data, starts, data_sets, sets, set_targets, answers, loss, task, reduction, precision, operations,
-         unused, training, optimizers, own_optimizers, dependence, probes, masks, modes, functions, structure,
-         sequences, recurrence, by_heart, first_weights)  # in the order of their checks
+         unused, training, optimizers, dependence, probes, masks, modes, functions, structure, sequences, recurrence,
+         by_heart)  # in the order of their checks
 KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
 PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
 PREFLIGHT_PAGES = {page: {what: known for what, known in PREFLIGHT.items() if known.page == page}

@@ -21,6 +21,7 @@ from hooklab.stats.checking.checks import ONE_PASS, PASSES, Check, Known, NotLoo
 from hooklab.stats.checking.loss import nodes_before
 from hooklab.stats.checking.training import in_optimizers, owners
 from hooklab.stats.checking.trial import TestFlight
+from hooklab.stats.diagnosing.faults import no_longer_looked_for
 
 # %% ../../../nbs/lib/stats/checking/optimizers.ipynb #8ed139d3
 def leaves_of(t: Tensor) -> list[Tensor]:
@@ -120,6 +121,16 @@ def all_registered(flight: TestFlight) -> Check:
 
 
 # %% ../../../nbs/lib/stats/checking/optimizers.ipynb #0ba57857
+claims("",
+       Known("optimizer makes odd steps", rank=75, lesson="09-update-ratio", page="preflight",
+             symptom="Training goes well at first and then breaks down, or goes worse than with torch's optimizers.",
+             look_first="the step of the optimizer, line by line, beside the formulas of its paper",
+             advice="Print what the optimizer divides by for some steps: corrections such as 1 - beta**step go to 1. "
+                    "Keep what it remembers in self.state[p], by parameter.",
+             brings=("learning rate too large", "loss rises", "outputs blow up", "NaN or Inf")),
+       price=PASSES)(no_longer_looked_for)
+
+
 @claims("The optimizer has every trainable parameter, once, and no others.",
         Known("not in the optimizer", rank=170,
               advice="Make the optimizer from model.parameters(), after all layers are there. What shall not be "

@@ -15,7 +15,7 @@ from torch import Tensor
 from hooklab.hooks.names import earlier_blocks_have
 from hooklab.hooks.select import first_few
 from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits
-from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
+from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault, no_longer_looked_for
 from hooklab.stats.diagnosing.loss_over_time import falls_well
 from hooklab.stats.measure.other_steps import BEGUN
 
@@ -199,7 +199,8 @@ def part_in_eval_mode(run: Run) -> Iterator[Seen]:
     "Do layers rest in eval mode whose neighbours are trained?"
     modes = run.facts.get("modes") or {}
     if modes.get("looks", 0) < LASTS: return
-    resting = [name for name in modes["resting"] if is_trained_around(run, name)]
+    copies = tuple(f"{c['name']}." for c in run.facts.get("copies", {}).values() if c.get("name"))  # they follow it
+    resting = [name for name in modes["resting"] if not name.startswith(copies) and is_trained_around(run, name)]
     types = {name: run.facts["layers"].get(name, {}).get("type", "") for name in resting}
     drops = [name for name in resting if "Dropout" in types[name]]
     if not resting: return
@@ -218,7 +219,13 @@ def running(name: str) -> bool:
     return name.endswith(("running_mean", "running_var"))
 
 
-def named_in(part: str, names: list[str]) -> str:
+def copy_of(c: dict) -> str: # Older records have copies outside of the model, without a name
+    part = f"`{c['part']}`" if c["part"] else "the model"
+    return f"`{c['name']}`, a copy of {part}," if c.get("name") else f"A copy of {part}"
+
+
+def named_in(c: dict, names: list[str]) -> str:
+    part = c.get("name", c["part"])
     return first_few([f"{part}.{name}" if part else name for name in names], 4)
 
 
@@ -227,22 +234,21 @@ def named_in(part: str, names: list[str]) -> str:
        look_first="the update of the copy: which parameters does it go over, and from where do they come?",
        advice=FOLLOWS, without_layers=True)
 def copy_left_behind(run: Run) -> Iterator[Seen]:
-    "Does a copy of the model stay as it was, or a part of it?"
+    "Does a copy of a part of the model stay as it was, or some of its parameters?"
     if len(run.log_steps) < SOON: return
     for c in run.facts.get("copies", {}).values():
         own = [name for name in c["moved"] if not running(name)]
         went = [name for name in own if c["moved"][name]]
         still = [name for name in own if not c["moved"][name] and c["model_moved"].get(name)]
         if not still: continue
-        of = f" of `{c['part']}`" if c["part"] else " of the model"
         if went:
             yield Seen([], run.log_span(0), "likely",
-                       f"A copy{of} follows it only in part: {len(went)} of its {len(own)} parameters have changed, "
-                       f"and {named_in(c['part'], still)} have not, though those of the model have.")
+                       f"{copy_of(c)} follows it only in part: {len(went)} of its {len(own)} parameters have changed, "
+                       f"and {named_in(c, still)} have not, though those of the original have.")
             continue
         yield Seen([], run.log_span(0), "note",
-                   f"A copy{of} is as it was before the first step. That is right for a fixed teacher, a reference or "
-                   "a backup; a target network or an average of weights has to be updated.")
+                   f"{copy_of(c)} is as it was before the first step. That is right for a fixed teacher, a reference "
+                   "or a backup; a target network or an average of weights has to be updated.")
 
 
 @fault("statistics stay behind", page="beside", rank=131, lesson="05-stats",
@@ -251,67 +257,28 @@ def copy_left_behind(run: Run) -> Iterator[Seen]:
        advice="Copy the buffers too, as in `for a, b in zip(copy.buffers(), model.buffers()): a.copy_(b)`; or let the "
               "copy be in train mode for some batches.", without_layers=True)
 def statistics_behind(run: Run) -> Iterator[Seen]:
-    "Does a copy get the parameters of the model, and not the statistics of its batch norm?"
+    "Does a copy get new parameters, and no new statistics of its batch norm?"
     for c in run.facts.get("copies", {}).values():
         went = [name for name, moved in c["moved"].items() if moved and not running(name)]
         still = [name for name, moved in c["moved"].items()
                  if running(name) and not moved and c["model_moved"].get(name)]
         followed = any(moved for name, moved in c["moved"].items() if running(name))
         if not went or not still or followed: continue
-        of = f" of `{c['part']}`" if c["part"] else " of the model"
         yield Seen([], run.log_span(0), "note" if c["averaged"] else "likely",
-                   f"A copy{of} gets new parameters, and its batch norm keeps the statistics that it had before the "
-                   f"first step: {named_in(c['part'], still)} have not changed, though those of the model have.",
+                   f"{copy_of(c)} gets new parameters, and its batch norm keeps the statistics that it had before the "
+                   f"first step: {named_in(c, still)} have not changed, though those of the original have.",
                    "Call torch.optim.swa_utils.update_bn with it before it is used, or make it with use_buffers=True."
                    if c["averaged"] else "")
 
-# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #ca33fc72
-@fault("kept without a copy", page="beside", rank=132, lesson="09-update-ratio",
-       symptom="The best weights turn out to be the last ones, or a difference to the old ones is always zero.",
-       look_first="the line that keeps the weights, and whether it copies them",
-       advice="Keep a copy: copy.deepcopy(model.state_dict()), or a clone of each tensor. A state dict, and a list of "
-              "parameters, hold the tensors of the model itself, which the next step changes.",
-       without_layers=True)
-def kept_without_copy(run: Run) -> Iterator[Seen]:
-    "Does the loop hold the model's own tensors under a name for weights of another time?"
-    for name, known in (run.facts.get("kept") or {}).items():
-        itself = known["kind"] == "the model itself"
-        yield Seen([], run.log_span(0), "note" if itself else "likely",
-                   f"`{name}` is {known['kind']}{'' if itself else ', and its tensors are those of the model'}: while "
-                   "the training goes on, it has the newest weights, and not those of the time when it was made.")
-
-# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #20c79785
-def written_elsewhere(run: Run) -> Iterator[Seen]:
-    "Is a rate written to a place where the optimizer does not read it, while its own stays?"
-    known, rates = run.facts.get("rates_beside") or {}, run.rates
-    if not known or not len(rates) or (rates != rates[0]).any(): return
-    places = {name: [x] for name, x in known["places"].items()}
-    places["a copy of its groups, which state_dict() gives"] = known["copy"]
-    for place, written in places.items():
-        others = [x for x in written if not math.isclose(x, rates[0].item(), rel_tol=1e-6)]
-        if not others: continue
-        yield Seen([], run.log_span(0), "likely",
-                   f"A rate of {in_digits(others[-1])} was written to {place}, and the optimizer does not read it "
-                   f"there: its rate was {in_digits(rates[0])} in all {len(rates)} steps.",
-                   "Write the rate to the groups of the optimizer itself: for group in optimizer.param_groups: "
-                   "group['lr'] = rate.")
-
-
-def own_rests(run: Run, n: int) -> Iterator[Seen]:
-    "Does an object that sets the rate of the optimizer rest, while the optimizer makes its steps?"
-    rates = run.rates
-    if not len(rates) or (rates != rates[0]).any(): return
-    for own in (run.facts.get("own_schedules") or {}).values():
-        if not own["rests"]: continue
-        does = "sets its rate and makes its steps" if own["steps"] else "sets its rate"
-        yield Seen([], run.log_span(0), "likely" if own["steps"] else "note",
-                   f"A {own['type']} holds the optimizer, {does}. In {n} steps of the optimizer, none of its counters "
-                   f"has changed, and the rate was {in_digits(rates[0])} all the time: its own step is not called.",
-                   "Call step() of that object. A loop that reaches through it, or that has kept the optimizer inside, "
-                   "makes steps of which it does not know." if own["steps"] else
-                   "Call step() of that object, if it is not called behind the end of the record.")
-
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #121a447e
+fault("kept without a copy", page="beside", rank=132, lesson="09-update-ratio",
+      symptom="The best weights turn out to be the last ones, or a difference to the old ones is always zero.",
+      look_first="the line that keeps the weights, and whether it copies them",
+      advice="Keep a copy: copy.deepcopy(model.state_dict()), or a clone of each tensor. A state dict, and a list of "
+             "parameters, hold the tensors of the model itself, which the next step changes.",
+      without_layers=True)(no_longer_looked_for)
+
+
 STAYS = .5  # of the numbers: an average in float32 moves each of them
 APART = {"bfloat16": "0.4 to 0.8 %", "float16": "0.05 to 0.1 %"}  # of a number, to the next one
 LAST_COUNTED = {"bfloat16": 256, "float16": 2048}  # one more is rounded away
@@ -325,10 +292,9 @@ def average_in_16_bits(run: Run) -> Iterator[Seen]:
         if math.isnan(stays):  # nothing has changed, so it may be a fixed copy
             if c["writes"] < SOON: continue
             stays = 1.
-        of = f" of `{c['part']}`" if c["part"] else " of the model"
         often = f" {c['writes']} times" if c["writes"] else ""  # writes through `.data` are not counted
         yield Seen([], run.log_span(0), "likely",
-                   f"A copy{of} in {kind} was updated{often}, and of the numbers that have moved in the model, "
+                   f"{copy_of(c)} in {kind} was updated{often}, and of the numbers that have moved in the original, "
                    f"{stays:.0%} are exactly as they were in the copy: numbers in {kind} are {APART[kind]} apart, and "
                    "smaller updates are rounded away.",
                    "Keep the average of the weights in float32, as in `copy.deepcopy(model).float()`.")

@@ -10,14 +10,14 @@ import os
 import re
 
 from hooklab.stats.diagnosing import (
-    beside_faults, compared_loss_faults, data_faults, layer_faults, loop_faults, loss_faults, schedule_faults,
+    beside_faults, compared_loss_faults, data_faults, faults, layer_faults, loop_faults, loss_faults, schedule_faults,
     special_layer_faults, step_faults)
 from hooklab.stats.diagnosing.evidence import Run
 from hooklab.stats.diagnosing.faults import ENTERED, PAGE_OF, Fault
 
 # %% ../../../nbs/lib/stats/diagnosing/fault-table.ipynb #1cc4c38f
 ROOMS = (data_faults, loop_faults, schedule_faults, beside_faults, loss_faults, compared_loss_faults, layer_faults,
-         special_layer_faults, step_faults)  # as their pages follow
+         special_layer_faults, step_faults, faults)  # as their pages follow; the last: no longer looked for
 FAULTS = {fault.what: fault for fault in sorted(ENTERED.values(), key=lambda fault: fault.rank)}  # causes first
 PAGES: dict[str, dict[str, Fault]] = {}  # by the name of a page, the faults in the order of their sections
 for room in ROOMS:

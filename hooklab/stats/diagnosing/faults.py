@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/faults.ipynb #1d5323a3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from hooklab.stats.diagnosing.evidence import Run, Seen
 
@@ -62,3 +63,8 @@ def fault(
         PAGE_OF[what] = known["page"]
         return look
     return enter
+
+
+def no_longer_looked_for(of: Any) -> tuple:
+    "The look of a finding that earlier versions made: it finds nothing, and what is known about the finding stays."
+    return ()

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from hooklab.stats.diagnosing.beside_faults import own_rests, written_elsewhere
 from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits, still_rises
 from hooklab.stats.diagnosing.faults import WEAK, fault
 from hooklab.stats.diagnosing.loss_over_time import error_of_middle, middle_of
@@ -24,7 +23,7 @@ SELDOM = 1/3  # below this it does not count steps
 
 def schedules_of(run: Run) -> list[dict[str, Any]]:
     "The schedules of the watched optimizers."
-    return [s for s in run.facts.get("schedules", {}).values() if s["mine"]]
+    return [s for s in run.facts.get("schedules", {}).values() if s.get("mine", True)]  # older records have others, too
 
 
 def steps_made(run: Run) -> int:
@@ -104,10 +103,7 @@ LONG_WARM_UP = 50  # calls: more epochs than that are no warm-up
 def never_moves(run: Run) -> Iterator[Seen]:
     n, rates = steps_made(run), run.rates
     if n < SOON: return
-    yield from of_another_optimizer(run, n)
     yield from stays_after_warm_up(run)
-    yield from written_elsewhere(run)
-    yield from own_rests(run, n)
     for s in schedules_of(run):
         if s["calls"] > SELDOM*n: continue
         if s["type"] not in COUNT_BATCHES: yield from not_called(run, s, n)
@@ -137,17 +133,6 @@ def stays_after_warm_up(run: Run) -> Iterator[Seen]:
                f"{len(rates) - n} steps that follow.",
                "Right for a warm-up alone. If the rate should fall afterwards, the schedule does not see that its "
                "warm-up is over: print its rate for all steps before the training.")
-
-
-def of_another_optimizer(run: Run, n: int) -> Iterator[Seen]:
-    "A schedule changes the rate of an optimizer that makes no steps."
-    others = [s for s in run.facts.get("schedules", {}).values() if not s["mine"] and s["calls"]]
-    if not others or run.facts.get("other_steps", {}).get("n") or schedules_of(run):
-        return
-    yield Seen([], run.log_span(0), "likely",
-               f"The {others[0]['type']} {of_calls(others[0], n)}, and changes the rate of another optimizer than the "
-               "one that makes the steps.",
-               "Make the schedule after the optimizer is made for the last time, and from that one.")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #d4a5bbc3
 PARTS = 3  # of a record: with one for each epoch, a schedule for epochs is called between them

@@ -46,7 +46,7 @@ def readable(p: Tensor) -> Tensor | None:
     """The gradient of a parameter as a tensor that can be measured here. Of one that torch leaves as summands until the
     optimizer adds them, no process knows the length."""
     g = p.grad
-    if is_dtensor(g):
+    if type(g) is not Tensor and is_dtensor(g):
         for has, wanted in zip(g.placements, p.placements):
             if has != wanted and not has.is_replicate():
                 return None
@@ -105,9 +105,9 @@ def length_of(t: Tensor) -> Tensor:
     return torch.linalg.vector_norm(t, dtype=torch.float32 if t.dtype in SHORT else None)
 
 
-def versions_of(params: list[Tensor]) -> list[int]:
-    "How often the gradient of each parameter was written to."
-    return [(local_part(p.grad) if is_dtensor(p.grad) else p.grad)._version for p in params]
+def versions_of(grads: list[Tensor]) -> list[int]:
+    "How often each gradient was written to."
+    return [(local_part(g) if type(g) is not Tensor and is_dtensor(g) else g)._version for g in grads]
 
 
 def with_gradients(params: list[Tensor]) -> list[Tensor]:
@@ -132,6 +132,7 @@ OWN = {"grad_norm": "own", "grad_norm_unclipped": "own_unclipped"}  # the part o
 
 
 def all_true(flags: list[bool | Tensor]) -> bool | Tensor: # Nobody waits for a GPU
+    if len(flags) == 1: return flags[0]
     if any(flag is False for flag in flags): return False
     there = [flag for flag in flags if flag is not True]
     return torch.stack([flag.to(there[0].device) for flag in there]).all() if there else True
@@ -148,6 +149,7 @@ def together(lengths: list[Tensor]) -> Tensor:
 def totals_of(known: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     "Each norm that is known of all optimizers."
     first, *others = known or [{}]
+    if not others: return {name: x if not x.dim() else together([x]) for name, x in first.items()}
     names = [name for name in first if all(name in of for of in others)]
     return {name: together([of[name] for of in known]) for name in names}
 
@@ -167,14 +169,17 @@ class Before:
 
     def note(self):
         "Count writes from here on."
-        self.grads, self.versions = [id(p.grad) for p in self.params], versions_of(self.params)
+        grads = [p.grad for p in self.params]
+        self.grads, self.versions = [*map(id, grads)], versions_of(grads)
 
     def has(self, params: list[Tensor]) -> bool: return [*map(id, self.params)] == [*map(id, params)]
 
     def writes(self) -> set[int]:
         "How often each gradient was written to since then, as torch counts; a new one was written at least once."
-        if any(p.grad is None for p in self.params): return {sys.maxsize}
-        grads, versions = [id(p.grad) for p in self.params], versions_of(self.params)
+        held = [p.grad for p in self.params]
+        grads = [*map(id, held)]
+        if id(None) in grads: return {sys.maxsize}
+        versions = versions_of(held)
         if grads == self.grads and versions == self.versions: return {self.earlier}
         kept, earlier = map(int.__eq__, grads, self.grads), self.earlier
         return {earlier + (now - before if same else now + 1)
@@ -285,7 +290,7 @@ class GradientNorms:
         is_known = before is not None and before.has(self.params)
         self.unsure = not (is_known or self.calls)
         if is_known:
-            before.unscale(scale)
+            if scale is not None: before.unscale(scale)
             if self.calls: self.unclipped, self.is_exact = before.lengths, True
             else: self._without_call(before, before.writes())
         self.ended = self.unscaled = self.called = None
@@ -320,8 +325,8 @@ class GradientNorms:
     ) -> Norms:
         "The norms of the last step. If there was none, as when a scaler skips it, those before."
         found = Norms(self.params, self.lengths, self.unclipped, self.is_exact)
-        before = self.before
-        if not self.params and before is not None:
+        before = None if self.params else self.before
+        if before is not None:
             if self.unscaled is not None and before.lengths is None and before.writes() == {0}:
                 before.lengths = self.measured(before.params, None)
             is_exact = self.called is not None or before.lengths is not None and before.writes() == {0}

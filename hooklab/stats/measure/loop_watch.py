@@ -20,8 +20,7 @@ from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import GradientHook, LayerHook, listen
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
-from hooklab.stats.measure.around import Surroundings
-from hooklab.stats.measure.kept import Kept
+from hooklab.stats.measure.around import Copies, Schedules
 from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, read_look
 from hooklab.stats.measure.other_steps import OtherSteps
 from hooklab.stats.measure.run_facts import (
@@ -245,8 +244,7 @@ class LoopWatch:
         self.listening = self.one_layer = None
         self.unknown = None if optimizers else UnknownSteps(list(self.root.parameters()))
         known = [torch_optimizer(optimizer) for optimizer in optimizers]
-        self.around, self.others = Surroundings(self.root, known), OtherSteps(self.root, known)
-        self.modes, self.kept = ModeWatch(self.root), Kept(self.root)
+        self.others, self.modes = OtherSteps(self.root, known), ModeWatch(self.root)
         self.stepped = 0  # steps of the loop in which an optimizer made its step
         self.thrown_away = 0  # steps in which gradients were cleared before any step used them
         self.made = [0]*len(known)  # steps of the loop in which each optimizer made its step
@@ -254,8 +252,9 @@ class LoopWatch:
         self.begun = None  # whether the record was begun before
         self.passes = None  # what follows the backward passes, if the optimizers are known
         self.for_inputs = 0  # passes whose inputs need gradients, of the steps that are looked at
-        self.around.look()
-        self.kept.look(0)
+        self.schedules = self.copies = None  # if looking for them fails, the loop runs on
+        with suppress(Exception): self.schedules = Schedules(known)
+        with suppress(Exception): self.copies = Copies(self.root, known)
 
     def put_on(self) -> Self:
         "Begin to watch: last, once whoever made this holds it."
@@ -267,7 +266,6 @@ class LoopWatch:
                     self.one_layer = WatchGroup(self)
                     listen(LayerMode, dict([*self.modes.layers.items()][:1]), self.one_layer)
             self.others.put_on()
-            self.around.rates.put_on()
             self.called = {}
         except BaseException:
             self.remove()
@@ -343,7 +341,6 @@ class LoopWatch:
         self.log.add(row, step)
         self.first_step = step - self.n
         self.n += 1
-        self.kept.look(self.n)
         if self.listening is not None: self.listening.depth.clear()  # Ctrl-C during a call leaves it too large
         self.looking = self.looks.due(self.n)
 
@@ -354,8 +351,10 @@ class LoopWatch:
         for name, moves in known.pop("running_means").items():
             if name in layers:
                 layers[name]["running_mean_moves"] = moves
-        known |= {"modes": self.modes.facts(), "other_steps": self.others.facts(), **self.around.facts()}
-        known |= {"thrown_away": self.thrown_away, "loss_leads": self.leads, "kept": self.kept.facts()}
+        known |= {"modes": self.modes.facts(), "other_steps": self.others.facts()}
+        known |= {"thrown_away": self.thrown_away, "loss_leads": self.leads}
+        for name, beside in ("schedules", self.schedules), ("copies", self.copies):
+            with suppress(Exception): known[name] = beside.facts()
         with suppress(Exception): known["counters"] = short_numbers_of(self.root, self.members.optimizers)
         known["watched"] = {"n": self.n, "stepped": self.stepped, "made": list(self.made)}
         if self.begun is not None:
@@ -370,7 +369,6 @@ class LoopWatch:
         for group in self.listening, self.one_layer:
             if group is not None: group.remove()
         self.others.remove()
-        self.around.rates.remove()
         if self.unknown is not None: self.unknown.remove()
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #552f1748

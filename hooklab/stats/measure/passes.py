@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.backward_end import pass_number
-from hooklab.hooks.tensor import look_to_put_on, tensor_hook_to_put_on
+from hooklab.hooks.tensor import look_to_put_on
 from hooklab.stats.measure.run_facts import version
 
 # %% ../../../nbs/lib/stats/measure/passes.ipynb #cfaf041d
@@ -102,7 +102,6 @@ class Mixed:
 # %% ../../../nbs/lib/stats/measure/passes.ipynb #7282cac0
 def made_by(scaler: Any, optimizer: Any) -> bool:
     "Has the scaler made the step of this optimizer, or left it out, since it was updated?"
-    if scaler is None: return False
     known = getattr(scaler, "_per_optimizer_states", {}).get(id(optimizer), {})
     return getattr(known.get("stage"), "name", "") == "STEPPED"
 
@@ -121,7 +120,7 @@ class Passes:
         "Follow one parameter of the optimizer with this number."
         if not p.requires_grad or not p.is_leaf: return
         self.sums[i] = known = Sum(p)
-        known.hook = tensor_hook_to_put_on(p, partial(self.arrives, i), "post_accumulate")
+        known.hook = look_to_put_on(p, partial(self.arrives, i), "post_accumulate")
         known.hook.put_on()
 
     def arrives(self, i: int, p):
@@ -133,16 +132,18 @@ class Passes:
         task = pass_number()
         if task != self.task or self.now is None:
             self.time += 1
-            others = self.sums.items() if len(self.sums) > 1 else ()
-            holding = {j for j, one in others if j != i and one.passes and one.p.grad is one.last}
-            self.task, self.now = task, Pass(self.time, holding)
+            self.task, self.now = task, Pass(self.time, self._holding(i) if len(self.sums) > 1 else set())
         self.now.order.append(i)
         known.came(self.now, i)
+
+    def _holding(self, i: int) -> set[int]:
+        return {j for j, one in self.sums.items() if j != i and one.passes and one.p.grad is one.last}
 
     def step(self, i: int, optimizer: Any = None):
         "The optimizer with this number makes its step."
         self.time += 1
-        if i not in self.sums or not self.sums[i].step(made_by(self.scaler, optimizer)): return
+        was_made = self.scaler is not None and made_by(self.scaler, optimizer)
+        if i not in self.sums or not self.sums[i].step(was_made): return
         if len(self.sums) == 1: return  # there is no other one
         passes = self.sums[i].passes
         for one in passes: one.used[i] = self.time, passes

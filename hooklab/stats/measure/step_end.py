@@ -161,8 +161,8 @@ class StepSpan:
         return n > 0 and (self.closed or n >= most)
 
     def ends(self, optimizer, args, kwargs):
-        if not any(one is optimizer for one in self.inside):
-            return
+        if not self.inside: return
+        if self.inside[-1] is not optimizer and not any(one is optimizer for one in self.inside): return
         while self.inside.pop() is not optimizer: pass
         self.closed = True
         if not self.inside and self.after is not None:

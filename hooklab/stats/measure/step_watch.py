@@ -316,8 +316,9 @@ class StepWatches:
             row["made"] = ["updates" in of_one for of_one in seen]
             self._follow()
         self.norms = [watch.take_norms() for watch in self.watches]
-        row |= self._totals()
-        if "grad_norm_unclipped" in row: row["unclipped_exact"] = all_true([norms.is_exact for norms in self.stepped])
+        stepped = self.stepped
+        row |= self._totals(stepped)
+        if "grad_norm_unclipped" in row: row["unclipped_exact"] = all_true([norms.is_exact for norms in stepped])
         return row
 
     @property
@@ -331,9 +332,8 @@ class StepWatches:
             if watch.probe and i not in self.passes.sums:
                 self.passes.follow(i, watch.probe.p)
 
-    def _totals(self) -> dict[str, Tensor]:
+    def _totals(self, stepped: list[Norms]) -> dict[str, Tensor]:
         "The norm of all gradients together, and in a run of several processes of those that this one reports."
-        stepped = self.stepped
         if self.alone:
             return totals_of([norms.known for norms in stepped])
         found = {}

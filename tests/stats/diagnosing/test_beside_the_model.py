@@ -1,7 +1,5 @@
-"What a loop holds beside the model: schedules, optimizers that it makes, modes, copies. Each fault has a healthy twin."
-import gc
+"What is beside the layers: schedules, optimizers that a loop makes, modes, copies. Each fault has a healthy twin."
 import math
-import weakref
 from copy import deepcopy
 from functools import partial
 
@@ -12,7 +10,6 @@ from torch.nn import functional as F
 from torch.optim import lr_scheduler as schedules
 
 import hooklab as hl
-from hooklab.stats.measure.around import held_around
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 IDS = {"schedule never moves", "schedule does not fit", "optimizer made anew", "gradients thrown away", "train mode",
@@ -133,15 +130,31 @@ def test_a_plateau_schedule(mode, fits):
     if not fits: assert "mode='max'" in said["schedule does not fit"].evidence and rates[-1] < .5*rates[0]
 
 
-def test_a_schedule_of_another_optimizer():
+def test_only_schedules_of_the_given_optimizer_are_seen():
     model = net()
-    schedule = schedules.StepLR(torch.optim.SGD(model.parameters(), lr=.1), 5)
+    other = schedules.StepLR(torch.optim.SGD(model.parameters(), lr=.1), 5)
     optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+    class Holder: pass
+    holder = Holder()
+    holder.of = {"plan": [schedules.StepLR(optimizer, 40)]}  # wherever it is
     with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
         for x, y in batches(30):
             stats.step(step(model, optimizer, x, y))
-            schedule.step()
-    assert "another optimizer" in found(stats)["schedule never moves"].evidence
+            other.step()
+            holder.of["plan"][0].step()
+    known, = stats.facts["schedules"].values()
+    assert known["type"] == "StepLR" and known["calls"] == 30 and known["before"] == 0 and not found(stats)
+
+
+def test_schedules_that_are_made_in_the_loop_are_seen():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=.05)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        schedule = one_cycle(optimizer)
+        for i, (x, y) in enumerate(batches(60), 1):
+            stats.step(step(model, optimizer, x, y))
+            if i % 15 == 0: schedule.step()
+    assert "was called 4 times in 60" in found(stats)["schedule never moves"].evidence
 
 
 def wave(o, length, warm=1):
@@ -512,10 +525,6 @@ def test_a_part_that_rests_in_eval_mode(part, says):
     assert said == ([says] if says else [])
 
 
-class Average:
-    def __init__(self, model, update): self.copy, self.update = deepcopy(model).eval(), update
-
-
 def parameters(copy, model):
     for old, new in zip(copy.parameters(), model.parameters()): old.lerp_(new, .1)
 
@@ -525,25 +534,41 @@ def everything(copy, model):
     for old, new in zip(copy.buffers(), model.buffers()): old.copy_(new)
 
 
+def with_average(net, average):
+    "A model that holds the network that is trained and its average."
+    return nn.ModuleDict({"net": net, "average": average})
+
+
 def followed(update, norm=True):
-    model = net(norm)
-    optimizer, average = torch.optim.SGD(model.parameters(), lr=.1), Average(model, update)
-    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+    trained = net(norm)
+    average, optimizer = deepcopy(trained).eval(), torch.optim.SGD(trained.parameters(), lr=.1)
+    with hl.ActivationStats.for_diagnosis().on(with_average(trained, average), optimizer=optimizer) as stats:
         for x, y in batches(30):
-            stats.step(step(model, optimizer, x, y))
-            with torch.no_grad(): average.update(average.copy, model)
+            stats.step(step(trained, optimizer, x, y))
+            with torch.no_grad(): update(average, trained)
     return stats
 
 
 def test_copies():
     assert not found(followed(everything)) and not notes(followed(everything))
-    assert "1.running_mean" in found(followed(parameters))["statistics stay behind"].evidence
+    text = found(followed(parameters))["statistics stay behind"].evidence
+    assert "`average`, a copy of `net`, gets new" in text and "average.1.running_mean" in text
     assert not found(followed(parameters, norm=False))
     first = followed(lambda copy, model: parameters(copy[0], model[0]), norm=False)
     text = found(first)["copy does not follow"].evidence
-    assert "2 of its 4" in text and "3.weight, 3.bias have not" in text
+    assert "2 of its 4" in text and "average.3.weight, average.3.bias have not" in text
     itself = followed(lambda copy, model: copy.load_state_dict(copy.state_dict()), norm=False)
     assert not found(itself) and notes(itself) == {"copy does not follow"}
+
+
+def test_a_copy_that_the_record_was_not_given_is_not_looked_for():
+    model = net(norm=True)
+    optimizer, average = torch.optim.SGD(model.parameters(), lr=.1), deepcopy(model)
+    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+        for x, y in batches(30):
+            stats.step(step(model, optimizer, x, y))
+            with torch.no_grad(): parameters(average, model)
+    assert not stats.facts["copies"] and not found(stats)
 
 
 @pytest.mark.parametrize("copy, model, share, is_found", [
@@ -554,7 +579,7 @@ def test_copies():
 def test_an_average_in_16_bits(copy, model, share, is_found, counted):
     trained = net().to(model)
     optimizer, average = torch.optim.Adam(trained.parameters(), lr=.02), deepcopy(trained).to(copy)
-    with hl.ActivationStats.for_diagnosis().on(trained, optimizer=optimizer) as stats:
+    with hl.ActivationStats.for_diagnosis().on(with_average(trained, average), optimizer=optimizer) as stats:
         for x, y in batches(40):
             stats.step(step(trained, optimizer, x.to(model), y))
             with torch.no_grad():
@@ -570,34 +595,40 @@ def test_an_average_of_torch_is_a_note():
     model = net(norm=True)
     optimizer, average = torch.optim.SGD(model.parameters(), lr=.1), torch.optim.swa_utils.AveragedModel(model)
     average.eval()
-    with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+    with hl.ActivationStats.for_diagnosis().on(with_average(model, average), optimizer=optimizer) as stats:
         for x, y in batches(30):
             stats.step(step(model, optimizer, x, y))
             average.update_parameters(model)
-    assert not found(stats)
+    assert not found(stats) and notes(stats) == {"statistics stay behind"}
 
 
-def test_another_model_of_the_same_shapes_is_no_copy():
-    model, rival = net(), net()
-    nn.init.normal_(rival[0].weight)
-    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+def in_one_model(rival, trained_too):
+    model = with_average(net(), rival)
+    given = model if trained_too else model["net"]
+    optimizer = torch.optim.SGD(given.parameters(), lr=.1)
     with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
-        for x, y in batches(25): stats.step(step(model, optimizer, x, y) + 0*rival(x).sum().detach())
-    assert not found(stats) and not notes(stats) and not stats.facts["copies"]
+        for x, y in batches(25):
+            loss = step(model["net"], optimizer, x, y) + 0*rival(x).sum().detach()
+            stats.step(loss)
+    return found(stats), notes(stats), stats.facts["copies"]
 
 
-def test_what_a_function_holds_is_not_kept_by_the_look():
-    class Thing: pass
-    thing = Thing()
-    ref, mine = weakref.ref(thing), None
-    assert any(x is thing for x in held_around())
-    del thing
-    gc.collect()
-    assert ref() is None and mine is None
+def test_parts_that_are_no_copies():
+    rival = net()
+    nn.init.normal_(rival[0].weight)
+    assert in_one_model(rival, trained_too=False)[2] == {}
+    assert in_one_model(net(), trained_too=True)[2] == {}  # layers of a transformer begin as copies, too
 
 
-def test_own_locals_stay_as_they_are():
-    thing = [1]
-    mine = locals()
-    held_around()
-    assert mine["thing"] is thing
+def test_copies_of_older_records_are_judged_as_before():
+    stats = followed(everything, norm=False)
+    before = {"part": "", "type": "Sequential", "training": False, "averaged": False, "got": False, "dtype": "float32",
+              "writes": 0, "stays": None, "moved": {"0.weight": True, "3.weight": False},
+              "model_moved": {"0.weight": True, "3.weight": True}}
+    stats.facts["copies"] = {"0": before}
+    stats.facts["schedules"] = {"0": {"type": "StepLR", "mine": False, "calls": 9, "before": 0, "planned": None,
+                                      "base": .1}}
+    stats.facts.update({"kept": {"best": {"kind": "a state dict", "n": 2}}, "rates_beside": {"copy": [.2], "places": {}},
+                    "own_schedules": {"0": {"type": "Noam", "steps": True, "rests": True}}})
+    assert "A copy of the model follows it only in part" in found(stats)["copy does not follow"].evidence
+    assert found(stats).keys() == {"copy does not follow"} and "kept without a copy" not in hl.diagnose(stats)
