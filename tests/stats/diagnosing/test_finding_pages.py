@@ -6,8 +6,10 @@ import pytest
 
 from hooklab.stats.checking.checklist import KNOWN, PREFLIGHT, PREFLIGHT_PAGES
 from hooklab.stats.checking.result import Preflight
-from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES, address_of, anchor, page_of, usual_advice
-from hooklab.stats.diagnosing.findings import Diagnosis, Finding
+from hooklab.findings.rules import address_of, anchor, page_of, usual_advice
+from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES
+from hooklab.findings.found import Finding
+from hooklab.stats.diagnosing.findings import Diagnosis
 
 LARGEST = 300_000  # bytes of a page as a notebook, with its figures
 ALL_PAGES = {**PAGES, **PREFLIGHT_PAGES}
@@ -75,7 +77,7 @@ def test_the_table_links_every_section(repo):
         assert (repo/f"nbs/lessons/{lesson}.ipynb").exists()
 
 
-FOUND = Finding("NaN or Inf", [], (0, 1), "certain", "Seen.", "Look.")
+FOUND = Finding("NaN or Inf", "certain", "Seen.", steps=(0, 1), advice="Look.")
 
 
 def test_the_page_of_a_finding():
@@ -84,7 +86,7 @@ def test_the_page_of_a_finding():
     assert page_of("samples leak") == "lib/faults/preflight.html#samples-leak"
     with pytest.raises(KeyError, match="there is no finding 'no zero grad'; there are .*no zero_grad"):
         page_of("no zero grad")
-    unknown = Finding("something else", [], (0, 1), "certain", "Seen.", "Look.")
+    unknown = Finding("something else", "certain", "Seen.", steps=(0, 1), advice="Look.")
     assert unknown.page == "" and "More" not in f"{unknown}{Diagnosis([unknown], 1, 1, [])._repr_html_()}"
 
 
@@ -100,7 +102,7 @@ def test_text_and_html_lead_to_the_page(result, monkeypatch):
 
 
 def test_a_result_of_nothing_leads_to_its_page():
-    nothing = Diagnosis([Finding("nothing recorded", [], (0, -1), "certain", "Why.", "Record.")], 0, 1, [])
+    nothing = Diagnosis([Finding("nothing recorded", "certain", "Why.", steps=(0, -1), advice="Record.")], 0, 1, [])
     assert repr(nothing).endswith("More: lib/faults/loop.html#nothing-recorded")
     assert "<code>lib/faults/loop.html#nothing-recorded</code>" in nothing._repr_html_()
 
