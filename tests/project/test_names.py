@@ -27,7 +27,8 @@ from hooklab.hooks.distributed import ProcessPlace
 from hooklab.hooks.names import class_name, in_lines, printable
 from hooklab.hooks.tree import shape_text
 from hooklab.profiling.columns import COLUMNS
-from hooklab.stats.diagnosing.findings import Diagnosis, Finding
+from hooklab.findings.found import Finding
+from hooklab.stats.diagnosing.findings import Diagnosis
 from hooklab.stats.diagnosing.sarif import sarif
 from hooklab.stats.measure.meter_groups import why_left_out
 from support.checks import REPO
@@ -217,8 +218,9 @@ def trained(names, path=None, lr=50.):
 
 def findings_of(names):
     layers = [names("a"), names("b")]
-    found = [Finding("dead units", layers, (0, 3), "certain", f"{layers[0]} is dead.", f"Look at {layers[1]}."),
-             Finding("loss does not fall", [], (0, 3), "likely", f"because of {layers[0]}", "Look.", "dead units")]
+    found = [Finding("dead units", "certain", f"{layers[0]} is dead.", layers, (0, 3), advice=f"Look at {layers[1]}."),
+             Finding("loss does not fall", "likely", f"because of {layers[0]}", steps=(0, 3), advice="Look.",
+                     follows="dead units")]
     return Diagnosis(found, 4, 2, [f"what {layers[0]} does"])
 
 
@@ -233,7 +235,7 @@ def recorded(names, folder):
     yield "stats", [repr(s), repr(loaded), repr(s.history), repr(heads), repr(s.log)]
     yield "diagnosis", [repr(told), *map(str, told)]
     yield "findings", [repr(findings_of(names)), *map(str, findings_of(names)), findings_of(names).findings[0].where]
-    nothing = Finding("nothing recorded", [], (0, -1), "certain", f"of {names('a')}", f"Look at {names('b')}.")
+    nothing = Finding("nothing recorded", "certain", f"of {names('a')}", steps=(0, -1), advice=f"Look at {names('b')}.")
     yield "nothing", [repr(Diagnosis([nothing], 0, 0, []))]
     log = sarif(findings_of(names), run=names("run"))
     texts = [result["message"]["text"] for result in log["runs"][0]["results"]]

@@ -2,12 +2,14 @@
 import re
 
 import hooklab as hl
-from hooklab.stats.diagnosing.findings import Diagnosis, Finding
+from hooklab.findings.found import Finding
+from hooklab.stats.diagnosing.findings import Diagnosis
 from hooklab.stats.page import top_of_page
 
 
 def finding(what, sure="likely", follows="", layers=()):
-    return Finding(what, list(layers), (0, 9), sure, f"Evidence of {what}.", f"Advice on {what}.", follows)
+    return Finding(what, sure, f"Evidence of {what}.", list(layers), (0, 9), advice=f"Advice on {what}.",
+                   follows=follows)
 
 
 def outline(html):

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats.checking.checks import NotLookedAt
+from hooklab.findings.rules import NotLookedAt
 from hooklab.stats.checking.loss import op
 from hooklab.stats.checking.result import FAILED, Checklist
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import hooklab as hl
 from hooklab.stats.checking.checklist import KNOWN, PREFLIGHT_PAGES
 from hooklab.stats.checking.trial import fresh_copy
-from hooklab.stats.diagnosing.findings import SURE
+from hooklab.findings.levels import SURE
 from support.portions import swept
 
 pytestmark = pytest.mark.usefixtures("one_thread")

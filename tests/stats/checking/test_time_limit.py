@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import hooklab as hl
 from hooklab.stats.checking import time_limit
 from hooklab.stats.checking.checklist import checks_of
-from hooklab.stats.checking.checks import ONE_PASS
+
 from hooklab.stats.checking.time_limit import TimeIsUp, TimeLimit
 
 pytestmark = pytest.mark.usefixtures("one_thread")

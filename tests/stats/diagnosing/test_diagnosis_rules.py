@@ -117,8 +117,8 @@ def test_a_short_run_is_looked_at_in_its_last_third(n):
 
 
 def test_nan_does_not_explain_large_numbers():
-    from hooklab.stats.diagnosing.findings import Finding
-    def finding(what, sure): return Finding(what, [], (0, 9), sure, "", "")
+    from hooklab.findings.found import Finding
+    def finding(what, sure): return Finding(what, sure, "", steps=(0, 9))
     nan, large = finding("NaN or Inf", "certain"), finding("activations explode", "likely")
     assert explains(large, nan) and not explains(nan, large)
 

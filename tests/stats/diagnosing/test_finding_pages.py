@@ -6,8 +6,10 @@ import pytest
 
 from hooklab.stats.checking.checklist import KNOWN, PREFLIGHT, PREFLIGHT_PAGES
 from hooklab.stats.checking.result import Preflight
-from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES, address_of, anchor, page_of, usual_advice
-from hooklab.stats.diagnosing.findings import Diagnosis, Finding
+from hooklab.findings.rules import address_of, anchor, page_of, usual_advice
+from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES
+from hooklab.findings.found import Finding
+from hooklab.stats.diagnosing.findings import Diagnosis
 
 LARGEST = 300_000  # bytes of a page as a notebook, with its figures
 ALL_PAGES = {**PAGES, **PREFLIGHT_PAGES}
@@ -82,7 +84,7 @@ def test_the_table_links_every_section(repo):
 
 @pytest.mark.parametrize("what", NO_LONGER_LOOKED_FOR)
 def test_what_is_no_longer_looked_for_still_answers(what):
-    earlier = Finding(what, ["0"], (0, 9), "likely", "Seen.", "Look.")
+    earlier = Finding(what, "likely", "Seen.", ["0"], (0, 9), advice="Look.")
     for result in (Diagnosis([earlier], 10, 1, []), Preflight([earlier], [], .1)):
         assert what in result and earlier.page in repr(result)
     assert earlier.page == earlier.row["page"] == page_of(what)
@@ -90,7 +92,7 @@ def test_what_is_no_longer_looked_for_still_answers(what):
     assert what not in FAULTS or not [*FAULTS[what].look(None)]
 
 
-FOUND = Finding("NaN or Inf", [], (0, 1), "certain", "Seen.", "Look.")
+FOUND = Finding("NaN or Inf", "certain", "Seen.", steps=(0, 1), advice="Look.")
 
 
 def test_the_page_of_a_finding():
@@ -99,7 +101,7 @@ def test_the_page_of_a_finding():
     assert page_of("samples leak") == "lib/faults/preflight.html#samples-leak"
     with pytest.raises(KeyError, match="there is no finding 'no zero grad'; there are .*no zero_grad"):
         page_of("no zero grad")
-    unknown = Finding("something else", [], (0, 1), "certain", "Seen.", "Look.")
+    unknown = Finding("something else", "certain", "Seen.", steps=(0, 1), advice="Look.")
     assert unknown.page == "" and "More" not in f"{unknown}{Diagnosis([unknown], 1, 1, [])._repr_html_()}"
 
 
@@ -115,7 +117,7 @@ def test_text_and_html_lead_to_the_page(result, monkeypatch):
 
 
 def test_a_result_of_nothing_leads_to_its_page():
-    nothing = Diagnosis([Finding("nothing recorded", [], (0, -1), "certain", "Why.", "Record.")], 0, 1, [])
+    nothing = Diagnosis([Finding("nothing recorded", "certain", "Why.", steps=(0, -1), advice="Record.")], 0, 1, [])
     assert repr(nothing).endswith("More: lib/faults/loop.html#nothing-recorded")
     assert "<code>lib/faults/loop.html#nothing-recorded</code>" in nothing._repr_html_()
 

@@ -7,15 +7,17 @@ import torch
 from torch import nn
 
 import hooklab as hl
-from hooklab.stats.diagnosing.fault_table import FAULTS, page_of
-from hooklab.stats.diagnosing.findings import Diagnosis, Finding
+from hooklab.findings.rules import page_of
+from hooklab.stats.diagnosing.fault_table import FAULTS
+from hooklab.findings.found import Finding
+from hooklab.stats.diagnosing.findings import Diagnosis
 from hooklab.stats.diagnosing.sarif import as_rows, diagnosis_of, sarif, with_page
 
-CAUSE = Finding("inputs not scaled", [], (0, 9), "likely", "The input goes to 255.", "Divide by 255.")
-EFFECT = Finding("saturated", ["body.1", "body.3"], (2, 9), "certain", "Units at the ends.", "Smaller weights.",
-                 "inputs not scaled")
-DOUBT = Finding("dead units", ["body.5"], (3, 3), "possible", "Few units.", "A lower rate.")
-NOTE = Finding("frozen part", ["head"], (0, 9), "note", "Two of six.", "If not: unfreeze.")
+CAUSE = Finding("inputs not scaled", "likely", "The input goes to 255.", steps=(0, 9), advice="Divide by 255.")
+EFFECT = Finding("saturated", "certain", "Units at the ends.", ["body.1", "body.3"], (2, 9), advice="Smaller weights.",
+                 follows="inputs not scaled")
+DOUBT = Finding("dead units", "possible", "Few units.", ["body.5"], (3, 3), advice="A lower rate.")
+NOTE = Finding("frozen part", "note", "Two of six.", ["head"], (0, 9), advice="If not: unfreeze.")
 SICK = Diagnosis([CAUSE, DOUBT, EFFECT, NOTE], 10, 6, ["gradients; record them"])
 
 
@@ -90,8 +92,8 @@ def every_text(log):
                                   "\ud800", "[a](javascript:alert(1))", "![a](http://b/c.png)", "[a](0)"])
 def test_names_are_shown_and_nothing_obeys_them(name):
     "In no text of the log, wherever the name comes from: a layer, a process, a file, what is said of it."
-    finding = Finding("dead units", [name, f"body.{name}"], (3, 3), "possible", f"Of {name}.", f"Look at {name}.",
-                      seen_by=[name])
+    finding = Finding("dead units", "possible", f"Of {name}.", [name, f"body.{name}"], (3, 3),
+                      advice=f"Look at {name}.", seen_by=[name])
     log = sarif(Diagnosis([finding], 10, 6, [name]), name)
     checked(log)
     result = log["runs"][0]["results"][0]

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats.diagnosing.findings import Finding
+from hooklab.findings.found import Finding
 from hooklab.stats.diagnosing.sarif import as_rows, diagnosis_of, sarif
 from hooklab.stats.diagnosing.verdict import verdict
 from hooklab.stats.records.other_tools import LAST, said_before
