@@ -21,7 +21,9 @@ from ...hooks.putting_back import putting_back
 from ...hooks.select import layers, runs, unwrap
 from ...hooks.tree import tensors
 from ...debug.comparing.losses import seeded
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims, line_now
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check, line_now
 from .loss import nodes_before, op
 from .trial import TestFlight, differs, heard, same
 from ..diagnosing.evidence import in_digits
@@ -333,13 +335,13 @@ def added_as_number(flight: TestFlight, mode: str, grads: dict[str, Tensor], bas
 
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #c26ca185
-@claims("The gradient says how the loss changes.",
-        Known("term without gradient", rank=162, page="dependence", lesson="08-gradients",
-              symptom="The loss falls less than it should: a part of it does not reach the layers that could lower it.",
-              look_first="detach and no_grad in the loss and in forward, and what is cut off at zero",
-              advice="Look for detach, no_grad, `.data`, `.item()`, rounding or argmax in a part of the loss. For a "
-                     "target, a teacher or a straight-through estimator it is meant."),
-        price=PASSES)
+@rule(
+    Kind("term without gradient", rank=162, page="dependence", lesson="08-gradients",
+         symptom="The loss falls less than it should: a part of it does not reach the layers that could lower it.",
+         look_first="detach and no_grad in the loss and in forward, and what is cut off at zero",
+         advice="Look for detach, no_grad, `.data`, `.item()`, rounding or argmax in a part of the loss. For a "
+                "target, a teacher or a straight-through estimator it is meant."),
+    claim="The gradient says how the loss changes.", needs="passes")
 def gradient_is_whole(flight: TestFlight) -> Check:
     "Does the loss change as its gradient says?"
     if not flight.trained:
@@ -359,7 +361,7 @@ def gradient_is_whole(flight: TestFlight) -> Check:
     if not grads: raise NotLookedAt("all gradients are zero")
     line = added_as_number(flight, mode, grads, base)
     if line:
-        yield Suspect("term without gradient", "likely", f"A number is taken out of the graph{line} and added to the "
+        yield Finding("term without gradient", "likely", f"A number is taken out of the graph{line} and added to the "
                       "loss. With twice that number the loss is another one, and all gradients are the same.")
         return ""
     slopes = [slope_along(flight, mode, grads, base, seed) for seed in range(2)]
@@ -373,11 +375,11 @@ def gradient_is_whole(flight: TestFlight) -> Check:
     if said:
         said = said.replace("depend on them", "depend on parameters")
         evidence += f" {said}."
-    yield Suspect("term without gradient", "note", evidence, [layer] if layer else [])
+    yield Finding("term without gradient", "note", evidence, [layer] if layer else [])
     return ""
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #6f6465c2
-def cut_off(flight: TestFlight) -> Iterator[Suspect]:
+def cut_off(flight: TestFlight) -> Iterator[Finding]:
     "Is a part of the loss, behind all layers, zero for every sample?"
     ends = []
     def note(name, m, inputs, output):
@@ -389,6 +391,6 @@ def cut_off(flight: TestFlight) -> Iterator[Suspect]:
         if op(node) != "Relu": continue
         result = node._saved_result
         if result.numel() > 1 and not result.any():
-            yield Suspect("term without gradient", "note", f"relu makes all {result.numel()} numbers of a part of the "
+            yield Finding("term without gradient", "note", f"relu makes all {result.numel()} numbers of a part of the "
                           "loss zero, so that it has no gradient: what it is given is never above zero.")
             return

@@ -19,10 +19,11 @@ from ...hooks.distributed import is_dtensor
 from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, unwrap
 from .by_heart import Lesson, floor_of, taught
-from .checks import STEPS, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import NOTHING_LEFT, WEAK, Kind, NotLookedAt, rule
+from .checks import Check
 from .trial import TestFlight, fresh_copy
 from ..diagnosing.evidence import in_digits
-from ..diagnosing.faults import NOTHING_LEFT, WEAK
 
 # %% ../../../nbs/lib/stats/checking/first-weights.ipynb #c0b31e4d
 def own_parameters(m: nn.Module) -> dict[str, Tensor]:
@@ -133,18 +134,18 @@ def unusual_numbers(layer: str, m: nn.Module) -> str:
     return f"{layer}.{name} begins with numbers of size {in_digits(mean_size(p))}, and {usual} is usual"
 
 # %% ../../../nbs/lib/stats/checking/first-weights.ipynb #9f6b5ad0
-@claims("The model learns from these first weights about as well as from others.",
-        Known("first weights", rank=79, lesson="07-init", page="dependence",
-              symptom="The loss stays where it is from the first step on, whatever the optimizer is.",
-              look_first="what sets the first weights of the layers that are named",
-              advice="Leave the layers that are named as torch makes them, or begin them with numbers of the usual "
-                     "size: nn.init.kaiming_normal_ for weights in front of a ReLU, xavier_normal_ for others, zeros "
-                     "for biases, ones for scales of norms.",
-              follows=("units alike", "not initialised", "scale of a norm", "stuck at zero", "first loss too high",
-                       "one class", "activation before the loss", "loss does not fit the targets", "NaN or Inf"),
-              brings=(WEAK, NOTHING_LEFT, "cannot learn by heart", "dead units", "saturated", "gradients vanish",
-                      "activations vanish", "loss does not fall", "learning rate too small")),
-        price=STEPS)
+@rule(
+    Kind("first weights", rank=79, lesson="07-init", page="dependence",
+         symptom="The loss stays where it is from the first step on, whatever the optimizer is.",
+         look_first="what sets the first weights of the layers that are named",
+         advice="Leave the layers that are named as torch makes them, or begin them with numbers of the usual "
+                "size: nn.init.kaiming_normal_ for weights in front of a ReLU, xavier_normal_ for others, zeros "
+                "for biases, ones for scales of norms.",
+         follows=("units alike", "not initialised", "scale of a norm", "stuck at zero", "first loss too high",
+                  "one class", "activation before the loss", "loss does not fit the targets", "NaN or Inf"),
+         brings=(WEAK, NOTHING_LEFT, "cannot learn by heart", "dead units", "saturated", "gradients vanish",
+                 "activations vanish", "loss does not fall", "learning rate too small")),
+    claim="The model learns from these first weights about as well as from others.", needs="steps")
 def learns_from_these_weights(flight: TestFlight) -> Check:
     "If the loss of 16 samples hardly falls: does it from other first weights?"
     first = flight.lesson
@@ -175,7 +176,7 @@ def learns_from_these_weights(flight: TestFlight) -> Check:
     worst = max(where or named, key=lambda name: how_unusual(named[name]))
     said = f"It is enough to draw {first_few(where, 4)} anew: " if where else ""
     samples = f"{flight.batch.n or 'a few'} samples"
-    yield Suspect("first weights", "likely", f"The loss of {samples} went {own.own}, and with Adam {own.adam}. From "
+    yield Finding("first weights", "likely", f"The loss of {samples} went {own.own}, and with Adam {own.adam}. From "
                   f"other first weights, of usual sizes, it went {other.own}, and with Adam {other.adam}. "
                   f"{said}{unusual_numbers(worst, named[worst])}.", where)
     return ""

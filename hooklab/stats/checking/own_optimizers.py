@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.hooks.names import class_name
-from hooklab.stats.checking.checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import Kind, NotLookedAt, rule
+from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.trial import TestFlight
 from hooklab.stats.diagnosing.evidence import in_digits
 
@@ -133,16 +135,16 @@ def moved_at_rest(name: str, before: list[Tensor], after: list[Tensor]) -> Itera
 WRONG = "optimizer makes odd steps"
 
 
-@claims("An optimizer of one's own goes against gradients, with steps that do not grow.",
-        Known(WRONG, rank=75, lesson="09-update-ratio", page="preflight",
-              symptom="Training goes well at first and then breaks down, or goes worse than with torch's optimizers.",
-              look_first="the step of the optimizer, line by line, beside the formulas of its paper",
-              advice="Print what the optimizer divides by for some steps: corrections such as 1 - beta**step go to 1. "
-                     "Keep what it remembers in self.state[p], by parameter.",
-              brings=("learning rate too large", "loss rises", "outputs blow up", "NaN or Inf")),
-        Known("weight decay too strong", rank=76,
-              advice="Decoupled decay multiplies a parameter by 1 - rate*decay. It takes no fixed amount."),
-        price=PASSES)
+@rule(
+    Kind(WRONG, rank=75, lesson="09-update-ratio", page="preflight",
+         symptom="Training goes well at first and then breaks down, or goes worse than with torch's optimizers.",
+         look_first="the step of the optimizer, line by line, beside the formulas of its paper",
+         advice="Print what the optimizer divides by for some steps: corrections such as 1 - beta**step go to 1. "
+                "Keep what it remembers in self.state[p], by parameter.",
+         brings=("learning rate too large", "loss rises", "outputs blow up", "NaN or Inf")),
+    Kind("weight decay too strong", rank=76,
+         advice="Decoupled decay multiplies a parameter by 1 - rate*decay. It takes no fixed amount."),
+    claim="An optimizer of one's own goes against gradients, with steps that do not grow.", needs="passes")
 def own_optimizers(flight: TestFlight) -> Check:
     "Does an optimizer that is not torch's make steps as an optimizer should?"
     own = [optimizer for optimizer in flight.optimizers if not is_torchs(optimizer)]
@@ -152,5 +154,5 @@ def own_optimizers(flight: TestFlight) -> Check:
         except NotLookedAt: raise
         except Exception as error:
             raise NotLookedAt(f"{class_name(optimizer)} cannot be tried with other parameters") from error
-        for what, said in found: yield Suspect(what, "likely", said)
+        for what, said in found: yield Finding(what, "likely", said)
     return ""

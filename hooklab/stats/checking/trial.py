@@ -27,7 +27,7 @@ from ...hooks.select import is_scripted, leaves, not_a_model, outermost, refuse_
 from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import as_leaves, asks_for_gradients, kept_state, undisturbed
 from .batch import BatchPart, SampleBatch, given_by, other_label, with_sample
-from .checks import NotLookedAt
+from ...findings.rules import NotLookedAt
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #604a5995
 def check_loss(loss_fn: Any, call: Any):
