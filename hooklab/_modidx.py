@@ -4015,6 +4015,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                         'hooklab.findings.rules.kinds_with_a_page': ( 'lib/findings/rules.html#kinds_with_a_page',
                                                                                       'hooklab/findings/rules.py'),
                                         'hooklab.findings.rules.page_of': ('lib/findings/rules.html#page_of', 'hooklab/findings/rules.py'),
+                                        'hooklab.findings.rules.pages': ('lib/findings/rules.html#pages', 'hooklab/findings/rules.py'),
                                         'hooklab.findings.rules.rule': ('lib/findings/rules.html#rule', 'hooklab/findings/rules.py'),
                                         'hooklab.findings.rules.rules_that_need': ( 'lib/findings/rules.html#rules_that_need',
                                                                                     'hooklab/findings/rules.py'),

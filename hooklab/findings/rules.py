@@ -115,7 +115,14 @@ def kinds_with_a_page() -> dict[str, Kind]:
     found = [kind for kinds in KINDS.values() for kind in kinds.values() if kind.symptom]
     return {kind.what: kind for kind in sorted(found, key=lambda kind: kind.rank)}
 
-# %% ../../nbs/lib/findings/rules.ipynb #d73854e3
+# %% ../../nbs/lib/findings/rules.ipynb #30acc9b5
+def pages() -> dict[str, dict[str, Kind]]:
+    "By the name of a page about findings, the kinds that have a section there, causes first."
+    found = {}
+    for kind in kinds_with_a_page().values(): found.setdefault(kind.page, {})[kind.what] = kind
+    return found
+
+# %% ../../nbs/lib/findings/rules.ipynb #0f342b88
 def page_of(
     what: str, # The id of a finding
 ) -> str: # Such as lib/faults/loop.html#no-zero_grad
@@ -139,7 +146,7 @@ def anchor(heading: str) -> str: # As the site makes it of a heading
     "The place of a heading on its page."
     return re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-"))
 
-# %% ../../nbs/lib/findings/rules.ipynb #b715f9af
+# %% ../../nbs/lib/findings/rules.ipynb #4b4a7bc9
 class NoModel:
     "In place of a run whose model is not known."
     @staticmethod

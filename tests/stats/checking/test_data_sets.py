@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 import hooklab as hl
-from hooklab.stats.checking.checklist import PREFLIGHT_PAGES
+from hooklab.findings.rules import pages
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MINE = {"data not shuffled", "one class is most of the data", "validation differs from training", "labels look random",
@@ -182,7 +182,7 @@ def test_data_that_reading_does_not_change(name):
 
 
 def test_every_finding_of_data_is_planted():
-    assert {what for what, *_ in FAULTS.values()} >= {*PREFLIGHT_PAGES["data-sets"]}
+    assert {what for what, *_ in FAULTS.values()} >= {*pages()["data-sets"]}
 
 
 def test_a_target_in_another_unit_and_numbers_of_another_scale():
