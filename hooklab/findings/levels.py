@@ -12,8 +12,8 @@ from pathlib import Path
 
 # %% ../../nbs/lib/findings/levels.ipynb #5e36e5ae
 SURE = ("certain", "likely", "possible", "note")  # from the most certain to notes, which may be meant
-LEAST = {"certain": .9, "likely": .7, "possible": .45}  # how often what has this word is right, at least
-STRENGTH = 4  # findings: the record of all kinds together counts as much as this many of one kind
+LEAST = {"certain": .9, "likely": .6, "possible": 1/3}  # what has this word is right at least as often
+STRENGTH = 2  # findings: what is usual for a tool and a level counts as much as so many findings of one kind
 
 
 @cache
@@ -21,28 +21,28 @@ def records() -> dict[str, dict[str, dict[str, list[int]]]]:
     "By tool, kind and the level of the rule: how often it was right, and how often wrong."
     return json.loads(Path(__file__).with_name("records.json").read_text(encoding="utf-8"))
 
+# %% ../../nbs/lib/findings/levels.ipynb #e16055df
+def usual(tool: str, level: str, known: dict) -> float:
+    "How often what this tool said with this level was right."
+    counts = [kind[level] for kind in known.get(tool, {}).values() if level in kind]
+    right, wrong = sum(right for right, _ in counts), sum(wrong for _, wrong in counts)
+    return (right + 1)/(right + wrong + 2)
 
-@cache
-def pooled(tool: str, level: str) -> tuple[int, int]:
-    "How often what this tool said with this level was right, and how often it was wrong."
-    found = [kind[level] for kind in records().get(tool, {}).values() if level in kind]
-    return sum(right for right, _ in found), sum(wrong for _, wrong in found)
 
-# %% ../../nbs/lib/findings/levels.ipynb #11a9691f
-def right_in(tool: str, what: str, level: str) -> float:
+def right_in(tool: str, what: str, level: str, known: dict) -> float:
     "How often a finding of this kind and level is right, as far as is known."
-    all_right, all_wrong = pooled(tool, level)
-    usual = (all_right + 1)/(all_right + all_wrong + 2)
-    right, wrong = records().get(tool, {}).get(what, {}).get(level, (0, 0))
-    return (right + STRENGTH*usual)/(right + wrong + STRENGTH)
+    counts = known.get(tool, {}).get(what, {}).values()
+    right, wrong = sum(right for right, _ in counts), sum(wrong for _, wrong in counts)
+    return (right + STRENGTH*usual(tool, level, known))/(right + wrong + STRENGTH)
 
 
 def earned(
     tool: str, # `preflight`, `diagnose` or `find_nan`
     what: str, # The id of the finding
     level: str, # How clearly the run shows it, as its rule says
+    known: dict | None = None, # The records to go by, if not those of `records.json`
 ) -> str: # `certain`, `likely`, `possible` or `note`
     "The word that such a finding has earned."
     if level == "note": return level
-    right = right_in(tool, what, level)
+    right = right_in(tool, what, level, records() if known is None else known)
     return next((word for word, least in LEAST.items() if right >= least), "note")

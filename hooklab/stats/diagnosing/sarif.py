@@ -13,8 +13,8 @@ from urllib.parse import quote
 from hooklab import __version__
 from hooklab.hooks.names import printable
 from hooklab.stats.diagnosing.diagnosis import diagnose
-from hooklab.findings.rules import PAGE_OF, page_of, usual_advice
-from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES
+from hooklab.findings.rules import kind_of, page_of, usual_advice
+from hooklab.stats.diagnosing.fault_table import FAULTS
 from hooklab.findings.found import Finding
 from hooklab.stats.diagnosing.findings import Diagnosis
 from hooklab.stats.records.reading import read_records
