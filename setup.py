@@ -51,7 +51,7 @@ setup(
     python_requires=">=" + package["min_python"],
     project_urls={"Repository": package["repository"]} if "repository" in package else {},
     packages=find_packages(include=[package["name"] + "*"]),
-    package_data={package["name"]: ["py.typed", "exercises/*.safetensors"]},
+    package_data={package["name"]: ["py.typed", "exercises/*.safetensors", "findings/*.json"]},
     install_requires=lines(package["requirements"]),
     extras_require={name: lines(requirements) for name, requirements in extras.items()},
     entry_points={"console_scripts": lines(package["console_scripts"]),

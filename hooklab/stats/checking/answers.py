@@ -12,19 +12,21 @@ import torch
 from torch import Tensor
 
 from hooklab.stats.checking.batch import BatchPart
-from hooklab.stats.checking.checks import PASSES, SETS, Check, Known, NotLookedAt, Suspect, claims
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import Kind, NotLookedAt, rule
+from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.probes import given_in_calls
 from hooklab.stats.checking.sets import both_or_one
 from hooklab.stats.checking.trial import TestFlight
 
 # %% ../../../nbs/lib/stats/checking/answers.ipynb #6cdb4ccb
-@claims("No feature is the target.",
-        Known("target among the inputs", rank=46, lesson="22-batch", page="data-sets",
-              symptom="The score is perfect within a few steps, and the model is of no use.",
-              look_first="the columns of the table from which inputs are taken",
-              advice="Take this column out of the inputs, and all that are computed from the target or known only "
-                     "after it."),
-        price=SETS)
+@rule(
+    Kind("target among the inputs", rank=46, lesson="22-batch", page="data-sets",
+         symptom="The score is perfect within a few steps, and the model is of no use.",
+         look_first="the columns of the table from which inputs are taken",
+         advice="Take this column out of the inputs, and all that are computed from the target or known only "
+                "after it."),
+    claim="No feature is the target.", needs="sets")
 def answer_apart(flight: TestFlight) -> Check:
     "Is a feature equal to the target, or a code of it?"
     train, = both_or_one(flight, "train")
@@ -42,7 +44,7 @@ def answer_apart(flight: TestFlight) -> Check:
             elif labels is None and is_line(x, y):
                 how = "is the target, in another unit"
             else: continue
-            yield Suspect("target among the inputs", "likely", f"Feature {i} of {part.name} {how}, in {train}.",
+            yield Finding("target among the inputs", "likely", f"Feature {i} of {part.name} {how}, in {train}.",
                           [part.name])
             return ""
     return f"{train}"
@@ -93,7 +95,8 @@ def windows_of(flight: TestFlight) -> Iterator[tuple[BatchPart, Tensor, Tensor]]
             if cut and torch.equal(x, p.tensor[:, :x.size(1)]): yield p, by_window(x), by_window(p.tensor)
 
 
-@claims("Past and future are not scaled together.", price=PASSES)
+@rule(
+    claim="Past and future are not scaled together.", needs="passes")
 def scaled_by_the_past(flight: TestFlight) -> Check:
     "Do input and target together have a mean and a deviation that are the same in each sample?"
     if not flight.batch.n or flight.batch.n < 4: return "there are too few samples"
@@ -102,7 +105,7 @@ def scaled_by_the_past(flight: TestFlight) -> Check:
         said = is_scaled(whole.double())
         if not said or is_scaled(past.double()): continue
         sure = "likely" if past.size(1) <= 100 else "note"  # what one of many numbers adds to a mean is little
-        yield Suspect("target among the inputs", sure, f"In each sample, {p.name} and what is to be predicted have "
+        yield Finding("target among the inputs", sure, f"In each sample, {p.name} and what is to be predicted have "
                       f"{said} together, and {p.name} alone has not: its {past.size(1)} places tell the rest of the "
                       f"{whole.size(1)}. Scale by the past only.", [p.name])
         return ""

@@ -16,12 +16,13 @@ from torch.nn import functional as F
 
 from ...debug.comparing.losses import seeded
 from ...hooks.putting_back import putting_back
-from .checks import STEPS, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import NOTHING_LEFT, WEAK, WILD, Kind, NotLookedAt, no_longer_looked_for, rule
+from .checks import Check
 from .loss import FirstStep, classified
 from .training import in_optimizers
 from .trial import TestFlight, fresh_copy
 from ..diagnosing.evidence import in_digits
-from ..diagnosing.faults import NOTHING_LEFT, WEAK, WILD, no_longer_looked_for
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #7e76ffb4
 class Lesson:
@@ -156,25 +157,25 @@ def may_be_at_its_least(first: Lesson, floor: float | None, fallen: float) -> bo
     return (below or floor is None) and fallen > (.01 if below else .1)
 
 
-def ended_in_nan(flight: TestFlight, own: Lesson, adam: Lesson) -> Suspect:
-    return Suspect("NaN or Inf", "likely", f"The loss of {flight.batch.n or 'a few'} samples is {in_digits(own.start)} "
+def ended_in_nan(flight: TestFlight, own: Lesson, adam: Lesson) -> Finding:
+    return Finding("NaN or Inf", "likely", f"The loss of {flight.batch.n or 'a few'} samples is {in_digits(own.start)} "
                    f"at first and {own.losses[-1]} after {len(own.losses) - 1} steps, and with Adam after "
                    f"{len(adam.losses) - 1}.")
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #8ba05bbb
-@claims("The loss falls when 16 samples are learned by heart.",
-        Known("learning rate too large", rank=230,
-              advice="Divide it by 10 until the loss of 16 samples falls."),
-        Known("learning rate too small", rank=240,
-              advice="Multiply it by 10 until the loss of 16 samples falls faster; small rates are right for "
-                     "fine-tuning."),
-        Known("cannot learn by heart", rank=250, lesson="05-stats",
-              symptom="The loss stays where it is, even on a few samples.",
-              look_first="what else was found; then dropout, weight decay and the narrowest layer",
-              advice="Fix what else was found first. Then leave out dropout, weight decay and augmentation, and look "
-                     "for a layer that loses the input or a bottleneck that is too narrow.",
-              follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "not trained", "dead attention"), only_that=True),
-        price=STEPS)
+@rule(
+    Kind("learning rate too large", rank=230, advice="Divide it by 10 until the loss of 16 samples falls."),
+    Kind("learning rate too small", rank=240,
+         advice="Multiply it by 10 until the loss of 16 samples falls faster; small rates are right for "
+                "fine-tuning."),
+    Kind("cannot learn by heart", rank=250, lesson="05-stats",
+         symptom="The loss stays where it is, even on a few samples.",
+         look_first="what else was found; then dropout, weight decay and the narrowest layer",
+         advice="Fix what else was found first. Then leave out dropout, weight decay and augmentation, and look "
+                "for a layer that loses the input or a bottleneck that is too narrow.",
+         follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "not trained", "dead attention"), only_that=True,
+         page="preflight"),
+    claim="The loss falls when 16 samples are learned by heart.", needs="steps")
 def learns_by_heart(flight: TestFlight) -> Check:
     "Does the loss of 16 samples fall?"
     if not flight.trained:
@@ -217,36 +218,37 @@ def learns_by_heart(flight: TestFlight) -> Check:
         raise NotLookedAt(f"the loss draws random numbers of its own, which change it by {in_digits(apart)}")
     is_own = flight.call and floor is None  # how far it can fall is not known
     sure = "note" if is_own else "possible" if fallen > .05 else "likely"
-    yield Suspect("cannot learn by heart", sure,
+    yield Finding("cannot learn by heart", sure,
                   f"The loss of {flight.batch.n or 'a few'} samples went {first}, and with Adam {lessons[1]}.")
     return ""
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0061
-claims("",
-       Known("first weights", rank=79, lesson="07-init", page="dependence",
-             symptom="The loss stays where it is from the first step on, whatever the optimizer is.",
-             look_first="what sets the first weights of the layers that are named",
-             advice="Leave the layers that are named as torch makes them, or begin them with numbers of the usual "
-                    "size: nn.init.kaiming_normal_ for weights in front of a ReLU, xavier_normal_ for others, zeros "
-                    "for biases, ones for scales of norms.",
-             follows=("units alike", "not initialised", "scale of a norm", "stuck at zero", "first loss too high",
-                      "one class", "activation before the loss", "loss does not fit the targets", "NaN or Inf"),
-             brings=(WEAK, NOTHING_LEFT, "cannot learn by heart", "dead units", "saturated", "gradients vanish",
-                     "activations vanish", "loss does not fall", "learning rate too small")),
-       price=STEPS)(no_longer_looked_for)
+no_longer_looked_for("preflight", Kind("first weights", rank=79, lesson="07-init", page="dependence",
+                                       symptom="The loss stays where it is from the first step on, whatever the "
+                                               "optimizer is.",
+                                       look_first="what sets the first weights of the layers that are named",
+                                       advice="Leave the layers that are named as torch makes them, or begin them with "
+                                              "numbers of the usual "
+                                              "size: nn.init.kaiming_normal_ for weights in front of a ReLU, "
+                                              "xavier_normal_ for others, zeros "
+                                              "for biases, ones for scales of norms.",
+                                       follows=("units alike", "not initialised", "scale of a norm", "stuck at zero", "first loss too high",
+                                                "one class", "activation before the loss", "loss does not fit the targets", "NaN or Inf"),
+                                       brings=(WEAK, NOTHING_LEFT, "cannot learn by heart", "dead units", "saturated", "gradients vanish",
+                                               "activations vanish", "loss does not fall", "learning rate too small")))
 
 
 WITHOUT_END = 100  # times its size at first: a loss of chances times rewards below zero falls on, and no rate is right
 
 
-def rate_is_to_blame(flight: TestFlight, own: Lesson, adam: Lesson, lr: float) -> Iterator[Suspect]:
+def rate_is_to_blame(flight: TestFlight, own: Lesson, adam: Lesson, lr: float) -> Iterator[Finding]:
     evidence = (f"The loss went {own}, and with Adam at {lr:g} {adam}; "
             f"a step moves parameters by up to {in_digits(own.moved)} of their length.")
     if own.leapt:
         if adam.end < -WITHOUT_END*max(1, abs(adam.start)):
             raise NotLookedAt(f"the loss falls without end: to {in_digits(adam.end)}")
         warming_up = any("initial_lr" in group for o in flight.optimizers for group in o.param_groups)
-        yield Suspect("learning rate too large", "possible" if warming_up else "likely", evidence)
+        yield Finding("learning rate too large", "possible" if warming_up else "likely", evidence)
     else:
         sure = "likely" if own.moved < 1e-5 else "note"
-        yield Suspect("learning rate too small", sure, evidence)
+        yield Finding("learning rate too small", sure, evidence)

@@ -17,14 +17,15 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ...errors.explaining import explaining
+from ...findings.found import Finding
+from ...findings.rules import NotLookedAt, rules_that_need
 from ...hooks.copies import is_wrapper
 from ...hooks.tree import parts_of, tensors
-from . import (
+from . import (  # noqa: F401 (their rules)
     answers, by_heart, data, data_sets, dependence, functions, loss, masks, modes, operations, optimizers, precision,
     probes, recurrence, reduction, sequences, set_targets, sets, starts, structure, task, training, unused)
 from .batch import TARGET_NAMES, batch_of, data_in, is_plain, readings_of
-from .checks import (
-    CHECKS, FINDS, ONE_PASS, PASSES, SETS, STEPS, Check, EnteredCheck, NotLookedAt, Suspect)
+from .checks import Check
 from .data import last_batch_size
 from .data_sets import read_set
 from .loss import first_step
@@ -45,41 +46,20 @@ def loss_finite(flight: TestFlight) -> Check:
     odd = [name for name, ts in outputs if not all(t.isfinite().all() for t in ts)]
     where = f", and the first layer that returns such numbers is {odd[0]}" if odd else "; what layers return is finite"
     arises = where_nan_arises(flight)
-    yield Suspect("NaN or Inf", "certain", f"The first loss is {flight.first.loss}{where}.{arises}", odd[:1])
+    yield Finding("NaN or Inf", "certain", f"The first loss is {flight.first.loss}{where}.{arises}", odd[:1])
     return ""
-
-
-ROOMS = (data, starts, data_sets, sets, set_targets, answers, loss, task, reduction, precision, operations,
-         unused, training, optimizers, dependence, probes, masks, modes, functions, structure, sequences, recurrence,
-         by_heart)  # in the order of their checks
-KNOWN = dict(sorted(FINDS.items(), key=lambda item: item[1].rank))  # what all checks together can find, in this order
-PREFLIGHT = {what: known for what, known in KNOWN.items() if known.symptom}  # what only preflight finds
-PREFLIGHT_PAGES = {page: {what: known for what, known in PREFLIGHT.items() if known.page == page}
-                   for page in ("preflight", "task", "data-sets", "dependence")}  # the same, by their pages
-
-
-def checks_of(price: int) -> list[EnteredCheck]:
-    found = []
-    for room in ROOMS:
-        own = [check for check in CHECKS if check.look.__module__ == room.__name__]
-        found += [check for check in own if check.price == price]
-    return found
 
 
 def check_all(flight: TestFlight, flown: Flown, overfit: bool) -> Checklist:
     "All checks, the cheap ones first."
     made = Checklist()
     flight.first = first_step(flight, flown)
-    for check in checks_of(ONE_PASS):
-        made.make(check.claim, partial(check.look, flight))
-    if flight.sets:
-        for check in checks_of(SETS):
-            made.make(check.claim, partial(check.look, flight))
-    checks = checks_of(PASSES)
-    if overfit: checks += checks_of(STEPS)
+    cheap = [*rules_that_need("batch"), *(rules_that_need("sets") if flight.sets else ())]
+    for check in cheap: made.make(check.claim, partial(check.look, flight))
+    checks = rules_that_need("passes")
+    if overfit: checks += rules_that_need("steps")
     else:
-        for check in checks_of(STEPS):
-            made.leave_out(check.claim, "overfit=False")
+        for check in rules_that_need("steps"): made.leave_out(check.claim, "overfit=False")
     if not math.isfinite(flight.first.loss):
         if "NaN or Inf" not in [f.what for f in made.findings]:
             made.make("The first loss is finite.", partial(loss_finite, flight))

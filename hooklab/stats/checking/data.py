@@ -16,7 +16,9 @@ from ...hooks.hook import Hooks
 from ...hooks.select import first_few
 from ...hooks.tree import tensors
 from .batch import BatchPart, SampleBatch, is_plain
-from .checks import ONE_PASS, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .loss import ACTIVATIONS, last_made, op
 from .loss_calls import OF_ANSWERS, OF_CLASSES, SeenLoss, first_calls, seen_in
 from .trial import TestFlight, heard, running_leaves
@@ -30,7 +32,7 @@ def empty_beside(name: str, ts: list[Tensor]) -> Check:
     number = ts[0].flatten()[0].item()
     if number == 1 or not all((t == number).all() for t in ts):
         return
-    yield Suspect("constant inputs", "possible", f"All numbers of {name} are {number:g}.", [name])
+    yield Finding("constant inputs", "possible", f"All numbers of {name} are {number:g}.", [name])
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #77aa0009
 def of_another_range(flight: TestFlight) -> Check:
@@ -47,7 +49,7 @@ def of_another_range(flight: TestFlight) -> Check:
             outside = activation == "sigmoid" and x.min() < -.1 or x.max() > 1.1 or x.min() < -1.1
             if not (halved or outside): continue
             low = "-1" if activation == "tanh" else "0"
-            yield Suspect("inputs not scaled", "possible", f"The model ends in {activation}, which returns numbers "
+            yield Finding("inputs not scaled", "possible", f"The model ends in {activation}, which returns numbers "
                           f"from {low} to 1, and {p.name} has the same shape and goes from {in_digits(x.min())} to "
                           f"{in_digits(x.max())}: what is made and what is real should have one range.", [p.name])
             return
@@ -65,7 +67,7 @@ def mostly_one_token(parts: list[list[BatchPart]]) -> Check:
         share = is_it.double().mean().item()
         if share < .9 or any(len(x) < 20 or x.double().mean() < .6 for x in inner):
             continue
-        yield Suspect("constant inputs", "possible", f"{share:.0%} of the tokens of {same[0].name} are "
+        yield Finding("constant inputs", "possible", f"{share:.0%} of the tokens of {same[0].name} are "
                       f"{t.flatten().mode().values}, and not as padding: as if most words were in no list.",
                       [same[0].name])
 
@@ -93,18 +95,17 @@ def has_bad_numbers(ts: list[Tensor]) -> bool:
     return any(t.is_floating_point() and not t.isfinite().all() for t in ts)
 
 
-@claims("Inputs are finite, different from each other and of a usual size.",
-        Known("NaN or Inf", rank=10,
-              advice="Look at the data first. If it is finite, put `find_nan(model)` around the loop: it names the "
-                     "layer."),
-        Known("constant inputs", rank=20,
-              advice="Look at what the dataset returns: an empty image, only padding, a scale that rounds to 0."),
-        Known("samples alike", rank=30,
-              advice="Look at `__getitem__` of the dataset: does it use its index?"),
-        Known("inputs not scaled", rank=40,
-              advice="Subtract the mean and divide by the standard deviation of the training set, column by column for "
-                     "a table; or begin the model with a normalization layer."),
-        price=ONE_PASS)
+@rule(
+    Kind("NaN or Inf", rank=10,
+         advice="Look at the data first. If it is finite, put `find_nan(model)` around the loop: it names the "
+                "layer."),
+    Kind("constant inputs", rank=20,
+         advice="Look at what the dataset returns: an empty image, only padding, a scale that rounds to 0."),
+    Kind("samples alike", rank=30, advice="Look at `__getitem__` of the dataset: does it use its index?"),
+    Kind("inputs not scaled", rank=40,
+         advice="Subtract the mean and divide by the standard deviation of the training set, column by column for "
+                "a table; or begin the model with a normalization layer."),
+    claim="Inputs are finite, different from each other and of a usual size.", needs="batch")
 def inputs_fine(flight: TestFlight) -> Check:
     "Are inputs finite, different from each other and of a usual size?"
     parts = [data_parts(batch.inputs) for batch in flight.whole]
@@ -113,14 +114,14 @@ def inputs_fine(flight: TestFlight) -> Check:
         name = same[0].name
         ts = [p.tensor for p in same]
         if has_bad_numbers(ts):
-            yield Suspect("NaN or Inf", "certain", f"{name} has numbers that are NaN or Inf.", [name])
+            yield Finding("NaN or Inf", "certain", f"{name} has numbers that are NaN or Inf.", [name])
         elif i > 0: yield from empty_beside(name, ts)
         elif all(t.numel() > 1 and (t == t.flatten()[0]).all() for t in ts):
             number = ts[0].flatten()[0].item()
-            yield Suspect("constant inputs", "certain", f"All numbers of {name} are {number:g}.", [name])
+            yield Finding("constant inputs", "certain", f"All numbers of {name} are {number:g}.", [name])
         elif all(map(is_alike, same)):
             sure = "certain" if all(map(is_alike, parts[0])) else "note"  # such as rays that begin at one camera
-            yield Suspect("samples alike", sure, f"All samples of {name} are equal.", [name])
+            yield Finding("samples alike", sure, f"All samples of {name} are equal.", [name])
     yield from mostly_one_token(parts)
     yield from scaled(flight)
     yield from of_another_range(flight)
@@ -157,7 +158,7 @@ def scaled(flight: TestFlight) -> Check:
     elif most < TOO_SMALL:
         sure = "likely" if most < TOO_SMALL/10 else "possible"
     else: return
-    yield Suspect("inputs not scaled", sure, evidence, [name])
+    yield Finding("inputs not scaled", sure, evidence, [name])
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #5bfc27d1
 FROM_LAYER = {"Addmm", "Mm", "Convolution", "MkldnnConvolution"}
@@ -209,7 +210,7 @@ def labels_of_the_loss(flight: TestFlight) -> Check:
         sure = may_be_constant([prediction for prediction, _ in made], names)
         if not sure or len(labels) < least: continue
         also = "" if sure == "likely" else " For one who has to deceive another, as a generator, this is right."
-        yield Suspect("constant targets", sure, f"All labels that the loss makes for {made_for(flight, names)} are "
+        yield Finding("constant targets", sure, f"All labels that the loss makes for {made_for(flight, names)} are "
                       f"{labels[0].item():g}: one answer is right for all.{also}")
 
 
@@ -217,13 +218,13 @@ def made_for(flight: TestFlight, names: tuple[str, ...]) -> str:
     return next(call.name for call in first_calls(flight).calls if call.name in names)
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #5bfc27d2
-@claims("Targets are finite, and not all the same.",
-        Known("constant targets", rank=50, lesson="01-why-hooks",
-              symptom="The loss is close to zero within a few steps, whatever the input is.",
-              look_first="the targets of one batch",
-              advice="Look at how targets are made. Sorted data needs shuffle=True, or a batch has one class only.",
-              brings=("samples alike", "loss does not fall", "spike")),
-        price=ONE_PASS)
+@rule(
+    Kind("constant targets", rank=50, lesson="01-why-hooks",
+         symptom="The loss is close to zero within a few steps, whatever the input is.",
+         look_first="the targets of one batch",
+         advice="Look at how targets are made. Sorted data needs shuffle=True, or a batch has one class only.",
+         brings=("samples alike", "loss does not fall", "spike"), page="preflight"),
+    claim="Targets are finite, and not all the same.", needs="batch")
 def targets_fine(flight: TestFlight) -> Check:
     "Are targets finite, and not all the same?"
     if flight.call: yield from labels_of_the_loss(flight)
@@ -234,7 +235,7 @@ def targets_fine(flight: TestFlight) -> Check:
         if has_bad_numbers(ts):
             left_out = all_finite(flight)  # as labels that are missing
             also = ", and the loss does not: it seems to leave them out" if left_out else ""
-            yield Suspect("NaN or Inf", "note" if left_out else "certain",
+            yield Finding("NaN or Inf", "note" if left_out else "certain",
                           f"Targets have numbers that are NaN or Inf{also}.")
             continue
         n = sum(t.numel() for t in ts)
@@ -245,7 +246,7 @@ def targets_fine(flight: TestFlight) -> Check:
         if first.is_floating_point(): odd = first not in (0, 1)
         else: odd = ts[0].dim() == 1 and n >= 16 and _n_classes(flight) > 2
         if flight.call: odd = odd and is_a_target(flight, first)  # or it is the length of a sequence, say
-        yield Suspect("constant targets", "likely" if odd else "note", f"All {n} targets are {first.item():g}.")
+        yield Finding("constant targets", "likely" if odd else "note", f"All {n} targets are {first.item():g}.")
     return ""
 
 
@@ -283,11 +284,11 @@ def last_batch_size(loader: Any) -> int | None:
 MANY = 32  # numbers: their deviation is known to an eighth
 
 
-@claims("Batches are large enough for batch norm.",
-        Known("batch norm", rank=70,
-              advice="Larger batches, drop_last=True in the loader, or GroupNorm, which needs no batch; for running "
-                     "statistics, a momentum near 0.1."),
-        price=ONE_PASS)
+@rule(
+    Kind("batch norm", rank=70,
+         advice="Larger batches, drop_last=True in the loader, or GroupNorm, which needs no batch; for running "
+                "statistics, a momentum near 0.1."),
+    claim="Batches are large enough for batch norm.", needs="batch")
 def batch_norm_fine(flight: TestFlight) -> Check:
     "Are batches large enough for batch norm in train mode?"
     named = {name: m for name, m in flight.model.named_modules() if isinstance(m, _BatchNorm)}
@@ -304,10 +305,10 @@ def batch_norm_fine(flight: TestFlight) -> Check:
             flight.asked(flight.batch.raw, "train")
         fewest = min(counts, default=n)
         sure = "likely" if fewest <= 4 else "possible" if fewest < MANY else "note"
-        yield Suspect("batch norm", sure,
+        yield Finding("batch norm", sure,
                       f"Batch norm in {first_few(training, 3)} takes its statistics from {n} samples, "
                       f"{fewest} numbers for a unit where they are fewest.", names)
     elif flight.last_size == 1:
-        yield Suspect("batch norm", "possible", "The last batch of an epoch has one sample: batch norm in train mode "
+        yield Finding("batch norm", "possible", "The last batch of an epoch has one sample: batch norm in train mode "
                       f"({first_few(training, 3)}) has nothing to compare it with, and may raise an error.", names)
     return ""

@@ -20,7 +20,9 @@ from ...hooks.tree import named_tensors
 from ...hooks.undisturbed import plain_parts
 from .batch import (
     BatchPart, SampleBatch, batch_of, data_in, is_batch, is_plain, named_place, order_kept)
-from .checks import SETS, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .time_limit import TimeLimit
 from .trial import TestFlight
 from ..diagnosing.evidence import in_digits
@@ -228,18 +230,18 @@ def put_together(found: DataSet, batches: list):
     del found.hashes[MOST_SAMPLES:]
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #b5313ff0
-@claims("Reading the training data changes nothing in it.",
-        Known("data changed by reading", rank=61, lesson="22-batch", page="data-sets",
-              symptom="Training goes well at first and gets worse with each epoch, but not where worker processes load "
-                      "the data.",
-              look_first="operations in place where a sample is read, such as `-=`, `sub_` and `inplace=True`",
-              advice="Change a copy of the sample: x = x.clone(), or x.copy() in NumPy; or write x = x - mean in the "
-                     "place of x -= mean."),
-        price=SETS)
+@rule(
+    Kind("data changed by reading", rank=61, lesson="22-batch", page="data-sets",
+         symptom="Training goes well at first and gets worse with each epoch, but not where worker processes load "
+                 "the data.",
+         look_first="operations in place where a sample is read, such as `-=`, `sub_` and `inplace=True`",
+         advice="Change a copy of the sample: x = x.clone(), or x.copy() in NumPy; or write x = x - mean in the "
+                "place of x -= mean."),
+    claim="Reading the training data changes nothing in it.", needs="sets")
 def stays_as_it_is(flight: TestFlight) -> Check:
     "Is the first batch what it was when it was read before?"
     train = flight.sets.get("train")
     if train is None: raise NotLookedAt("no train= was given")
     if train.changed is None: raise NotLookedAt("its first batch was another one when it was read again")
-    if train.changed: yield Suspect("data changed by reading", "likely", train.changed)
+    if train.changed: yield Finding("data changed by reading", "likely", train.changed)
     return "its first batch was read twice"

@@ -22,7 +22,9 @@ from ...hooks.select import layers, runs, unwrap
 from ...hooks.tree import tensors
 from ...debug.comparing.losses import seeded
 from .changed import differs
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims, line_now
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check, line_now
 from .loss import nodes_before, op
 from .trial import TestFlight, heard, same
 from ..diagnosing.evidence import in_digits
@@ -279,13 +281,13 @@ def added_as_number(flight: TestFlight, mode: str, grads: dict[str, Tensor], bas
 
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #c26ca185
-@claims("No number that is taken out of the graph is added to the loss.",
-        Known("term without gradient", rank=162, page="dependence", lesson="08-gradients",
-              symptom="The loss falls less than it should: a part of it does not reach the layers that could lower it.",
-              look_first="detach and no_grad in the loss and in forward, and what is cut off at zero",
-              advice="Look for detach, no_grad, `.data`, `.item()`, rounding or argmax in a part of the loss. For a "
-                     "target, a teacher or a straight-through estimator it is meant."),
-        price=PASSES)
+@rule(
+    Kind("term without gradient", rank=162, page="dependence", lesson="08-gradients",
+         symptom="The loss falls less than it should: a part of it does not reach the layers that could lower it.",
+         look_first="detach and no_grad in the loss and in forward, and what is cut off at zero",
+         advice="Look for detach, no_grad, `.data`, `.item()`, rounding or argmax in a part of the loss. For a "
+                "target, a teacher or a straight-through estimator it is meant."),
+    claim="No number that is taken out of the graph is added to the loss.", needs="passes")
 def no_term_is_a_number(flight: TestFlight) -> Check:
     "Does the loss change with a number that is taken out of the graph, and its gradient does not?"
     if not flight.trained:
@@ -298,6 +300,6 @@ def no_term_is_a_number(flight: TestFlight) -> Check:
     if not grads: raise NotLookedAt("all gradients are zero")
     line = added_as_number(flight, mode, grads, base)
     if line:
-        yield Suspect("term without gradient", "likely", f"A number is taken out of the graph{line} and added to the "
+        yield Finding("term without gradient", "likely", f"A number is taken out of the graph{line} and added to the "
                       "loss. With twice that number the loss is another one, and all gradients are the same.")
     return ""

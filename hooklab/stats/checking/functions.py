@@ -24,7 +24,9 @@ from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, outermost, runs, unwrap
 from ...hooks.tree import tensors
 from .changed import differs
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .probes import is_graph, leaks
 from .trial import TestFlight, base_of, layer_outputs, same
 
@@ -120,14 +122,13 @@ def first_random_layer(flight: TestFlight) -> str:
     return ""
 
 
-@claims("In eval mode the output does not depend on random numbers.",
-        Known("random in eval", rank=113, page="dependence", lesson="05-stats",
-              symptom="The same input gets another answer each time, also in eval mode, and scores are lower than they "
-                      "should be.",
-              look_first="how the layer that is named learns of its mode",
-              advice="Use nn.Dropout as a registered layer, or pass training=self.training, and dropout_p=0 in eval "
-                     "mode. A layer of your own has to look at self.training each time."),
-        price=PASSES)
+@rule(
+    Kind("random in eval", rank=113, page="dependence", lesson="05-stats",
+         symptom="The same input gets another answer each time, also in eval mode, and scores are lower than they "
+                 "should be.", look_first="how the layer that is named learns of its mode",
+         advice="Use nn.Dropout as a registered layer, or pass training=self.training, and dropout_p=0 in eval "
+                "mode. A layer of your own has to look at self.training each time."),
+    claim="In eval mode the output does not depend on random numbers.", needs="passes")
 def calm_in_eval(flight: TestFlight) -> Check:
     "Does the output in eval mode depend on random numbers?"
     if flight.quiet != "eval":
@@ -148,12 +149,12 @@ def calm_in_eval(flight: TestFlight) -> Check:
         for name in dropped:
             own_name = name.rpartition("/")[2]
             kinds[own_name.partition("#")[0]] = None
-        yield Suspect("random in eval", "likely", "In eval mode the output changes with the random numbers: "
+        yield Finding("random in eval", "likely", "In eval mode the output changes with the random numbers: "
                       f"{' and '.join(kinds)} in {where} still drops numbers.", [layer for layer in layers if layer])
         return ""
     first = first_random_layer(flight)
     where = f", first of all that of {first}" if first else ""
-    yield Suspect("random in eval", "note", f"In eval mode the output changes with the random numbers{where}. For a "
+    yield Finding("random in eval", "note", f"In eval mode the output changes with the random numbers{where}. For a "
                   "model that draws samples this is right.", [first] if first else [])
     return ""
 
@@ -198,13 +199,13 @@ def beside_time(flight: TestFlight):
     return batch.put(shorter), n, fewer
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #1695c6a7
-@claims("No softmax goes over samples.",
-        Known("softmax over samples", rank=115, page="dependence", lesson="04-capture",
-              symptom="The weights of a sample depend on its batch: for a single sample all of them are 1.",
-              look_first="the dimension of the softmax in the layer that is named",
-              advice="Give the softmax the dimension of classes, heads or places: often `dim=-1`. If samples shall "
-                     "share weights among them, this is no fault.", brings=("samples leak",)),
-        price=PASSES)
+@rule(
+    Kind("softmax over samples", rank=115, page="dependence", lesson="04-capture",
+         symptom="The weights of a sample depend on its batch: for a single sample all of them are 1.",
+         look_first="the dimension of the softmax in the layer that is named",
+         advice="Give the softmax the dimension of classes, heads or places: often `dim=-1`. If samples shall "
+                "share weights among them, this is no fault.", brings=("samples leak",)),
+    claim="No softmax goes over samples.", needs="passes")
 def softmax_within_samples(flight: TestFlight) -> Check:
     "Does a softmax of the model go over samples?"
     if is_graph(flight):
@@ -233,7 +234,7 @@ def softmax_within_samples(flight: TestFlight) -> Check:
     dim, size, shape = own[wrong[0]]
     size_with_fewer = theirs[wrong[0]][1]
     sure = "possible" if turned else "likely"  # a recurrent layer may have been made without batch_first by mistake
-    yield Suspect("softmax over samples", sure, f"A softmax in {where} goes over dimension {dim} of "
+    yield Finding("softmax over samples", sure, f"A softmax in {where} goes over dimension {dim} of "
                   f"{sizes_in_words(shape)}, which has {size} numbers with {before} samples and {size_with_fewer} with "
                   f"{after}.", [layer for layer in layers if layer])
     return ""
@@ -280,13 +281,13 @@ def shapes(call: FunctionCall) -> tuple[tuple, tuple]:
     return tuple(call.inputs[0].shape), tuple(call.output.shape)
 
 
-@claims("No view stands for a permutation.",
-        Known("places mixed up", rank=125, page="dependence", lesson="04-capture",
-              symptom="All shapes are right and the loss falls, but slower than it should, and not as far.",
-              look_first="the view or reshape in the layer that is named",
-              advice="Swap dimensions with transpose, permute or movedim before view, reshape or flatten: those keep "
-                     "the order of the numbers."),
-        price=PASSES)
+@rule(
+    Kind("places mixed up", rank=125, page="dependence", lesson="04-capture",
+         symptom="All shapes are right and the loss falls, but slower than it should, and not as far.",
+         look_first="the view or reshape in the layer that is named",
+         advice="Swap dimensions with transpose, permute or movedim before view, reshape or flatten: those keep "
+                "the order of the numbers."),
+    claim="No view stands for a permutation.", needs="passes")
 def views_keep_order(flight: TestFlight) -> Check:
     "Does a view have the shape of a permutation?"
     own = calls_in(flight, flight.batch.raw, VIEWS, shapes)
@@ -299,7 +300,7 @@ def views_keep_order(flight: TestFlight) -> Check:
     layers = makers_of(also_with_fewer)
     where = makers_in_words(layers)
     old, new = swapped[also_with_fewer[0]]
-    yield Suspect("places mixed up", "likely",
+    yield Finding("places mixed up", "likely",
                   f"A view or reshape in {where} makes {sizes_in_words(new)} of {sizes_in_words(old)}, which looks "
                   "like a permutation but keeps the order of the numbers: they land at other places.",
                   [layer for layer in layers if layer])

@@ -17,7 +17,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...hooks.tree import tensors
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .loss_calls import (
     are_logarithms, are_probabilities, class_dim, first_calls, op_of, pushed_apart)
 from .time_limit import TimeIsUp
@@ -181,25 +183,25 @@ def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, 
     return (out.detach(), y) if is_zero else None
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #0e54cc29
-@claims("A softmax goes over several numbers.",
-        Known("one class", rank=55, lesson="08-gradients",
-              symptom="The loss does not move, and may be 0 from the first step on.",
-              look_first="the size of the last layer's output, and the dimension of the softmax",
-              advice="For two classes with one output unit, use BCEWithLogitsLoss without an activation; for several, "
-                     "one unit per class. Otherwise the softmax goes over the wrong dimension.",
-              brings=("constant output", "samples alike", "input unused", "not trained", "first loss too high",
-                      "loss does not fall", "cannot learn by heart")),
-        price=PASSES)
+@rule(
+    Kind("one class", rank=55, lesson="08-gradients",
+         symptom="The loss does not move, and may be 0 from the first step on.",
+         look_first="the size of the last layer's output, and the dimension of the softmax",
+         advice="For two classes with one output unit, use BCEWithLogitsLoss without an activation; for several, "
+                "one unit per class. Otherwise the softmax goes over the wrong dimension.",
+         brings=("constant output", "samples alike", "input unused", "not trained", "first loss too high",
+                 "loss does not fall", "cannot learn by heart"), page="preflight"),
+    claim="A softmax goes over several numbers.", needs="passes")
 def several_classes(flight: TestFlight) -> Check:
     "Does the loss, or a softmax at the end of the model, choose among more than one class?"
     ends = [t.grad_fn for _, t in flight.first.flown.floats]
     if any(map(is_over_one, nodes_before(flight.first.flown.loss.grad_fn, ends, 200))):
-        yield Suspect("one class", "certain", "The loss chooses among one class, so it is the same whatever the model "
+        yield Finding("one class", "certain", "The loss chooses among one class, so it is the same whatever the model "
                       "returns.")
         return ""
     for _, t in flight.first.flown.floats:
         if not is_over_one(last_made(t)): continue
-        yield Suspect("one class", "certain", "The model ends in a softmax over one number, which is always 1.")
+        yield Finding("one class", "certain", "The model ends in a softmax over one number, which is always 1.")
         return ""
     return ""
 
@@ -230,11 +232,11 @@ RANGE = {"ReLU": (0., math.inf), "sigmoid": (0., 1.), "tanh": (-1., 1.), "softma
 POSITIVE = {"exp": (0., math.inf), "softplus": (0., math.inf), "log_softmax": (-math.inf, 0.)}
 
 
-@claims("The loss gets logits, probabilities or numbers, whichever it wants.",
-        Known("activation before the loss", rank=200,
-              advice="Return what the last linear layer returns, or use the loss that goes with the activation: "
-                     "NLLLoss with log_softmax, BCELoss with sigmoid."),
-        price=PASSES)
+@rule(
+    Kind("activation before the loss", rank=200,
+         advice="Return what the last linear layer returns, or use the loss that goes with the activation: "
+                "NLLLoss with log_softmax, BCELoss with sigmoid."),
+    claim="The loss gets logits, probabilities or numbers, whichever it wants.", needs="passes")
 def activation_fits(flight: TestFlight) -> Check:
     "Does the loss get logits, probabilities or numbers, whichever it wants?"
     if not flight.first.criteria and not first_calls(flight).calls:
@@ -245,18 +247,18 @@ def activation_fits(flight: TestFlight) -> Check:
         if c.kind in WANTED and c.activation in RANGE:
             applied = "sigmoid" if c.kind == "bce with logits" else "softmax"
             certain = c.activation == applied
-            yield Suspect("activation before the loss", "certain" if certain else "likely",
+            yield Finding("activation before the loss", "certain" if certain else "likely",
                           f"The loss gets what {c.activation} returns; {WANTED[c.kind]}.")
         elif c.kind == "nll" and not are_logarithms(c.prediction, class_dim(c.prediction)):
             given = "probabilities" if c.activation == "softmax" else "numbers that are none"
-            yield Suspect("activation before the loss", "certain",
+            yield Finding("activation before the loss", "certain",
                           f"NLLLoss wants logarithms of probabilities, as log_softmax returns them, and gets {given}.")
         elif c.kind == "distance" and c.activation in RANGE | POSITIVE:
             low, high = (RANGE | POSITIVE)[c.activation]
             is_outside = (c.target < low - .01) | (c.target > high + .01)
             out = is_outside.float().mean().item()
             if out <= .01: continue
-            yield Suspect("activation before the loss", "likely",
+            yield Finding("activation before the loss", "likely",
                           f"{out:.0%} of the targets, which go from {in_digits(c.target.min())} to "
                           f"{in_digits(c.target.max())}, are outside of what {c.activation} can return.")
     yield from probabilities_given(flight)
@@ -274,7 +276,7 @@ def probabilities_given(flight: TestFlight) -> Check:
         n = made.size(dim)
         if n < 2 or made.numel() < 8*n or made.numel() > 1e7 or not are_probabilities(made, dim):
             continue
-        yield Suspect("activation before the loss", "certain", f"The loss gets {n} numbers for each label that are not "
+        yield Finding("activation before the loss", "certain", f"The loss gets {n} numbers for each label that are not "
                       f"negative and add up to 1, as probabilities do; {WANTED['cross-entropy']}.")
         return
 
@@ -307,26 +309,26 @@ def perfect_is_worse(flight: TestFlight) -> bool:
     return bool(found) and all(found)
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #6b2f10c5
-@claims("The loss falls when outputs come closer to targets.",
-        Known("wrong sign", rank=210,
-              advice="Look for a minus before the loss, or for a score that should rise in place of a loss."),
-        price=PASSES)
+@rule(
+    Kind("wrong sign", rank=210,
+         advice="Look for a minus before the loss, or for a score that should rise in place of a loss."),
+    claim="The loss falls when outputs come closer to targets.", needs="passes")
 def sign_right(flight: TestFlight) -> Check:
     "Does the loss fall when outputs come closer to targets?"
     known = [c for c in flight.first.criteria if c.target is not None]
     apart = pushed_apart(first_calls(flight))
     if apart:
-        yield Suspect("wrong sign", "likely", f"The loss falls when each of {apart} samples becomes less similar to "
+        yield Finding("wrong sign", "likely", f"The loss falls when each of {apart} samples becomes less similar to "
                       "its own partner, on the diagonal of the similarities, and more similar to all others.")
         return ""
     if not known and perfect_is_worse(flight):
-        yield Suspect("wrong sign", "likely", "The loss is higher for an output that is the target than for one that "
+        yield Finding("wrong sign", "likely", "The loss is higher for an output that is the target than for one that "
                       "is its opposite: it falls when answers get worse.")
         return ""
     if not known:
         raise NotLookedAt("the loss is of a kind that preflight does not know")
     if any(c.sign < 0 for c in known):
-        yield Suspect("wrong sign", "likely" if len(known) == 1 else "possible",
+        yield Finding("wrong sign", "likely" if len(known) == 1 else "possible",
                       "The loss falls when outputs and targets grow apart.")
     return ""
 
@@ -345,19 +347,19 @@ def classified(c: Criterion) -> tuple[float, float] | None:
     return loss.item(), math.log(2)
 
 
-@claims("The first loss is about that of a guess.",
-        Known("first loss too high", rank=220, lesson="07-init",
-              symptom="The first loss is many times that of a guess, and the first steps only undo it.",
-              look_first="the size of the last layer's weights, and of the inputs",
-              advice="Begin with smaller weights in the last layer, and scale embeddings that are used as output "
-                     "weights too. Look at the scale of the inputs.",
-              follows=("inputs not scaled", "targets not scaled", "activations explode", "saturated"),
-              brings=("learning rate too large", "outputs blow up", "dead units", "loss does not fall", "loss rises",
-                      "cannot learn by heart")),
-        Known("targets not scaled", rank=60,
-              advice="Subtract the mean of the targets and divide by their standard deviation; undo it after "
-                     "predicting."),
-        price=PASSES)
+@rule(
+    Kind("first loss too high", rank=220, lesson="07-init",
+         symptom="The first loss is many times that of a guess, and the first steps only undo it.",
+         look_first="the size of the last layer's weights, and of the inputs",
+         advice="Begin with smaller weights in the last layer, and scale embeddings that are used as output "
+                "weights too. Look at the scale of the inputs.",
+         follows=("inputs not scaled", "targets not scaled", "activations explode", "saturated"),
+         brings=("learning rate too large", "outputs blow up", "dead units", "loss does not fall", "loss rises",
+                 "cannot learn by heart"), page="preflight"),
+    Kind("targets not scaled", rank=60,
+         advice="Subtract the mean of the targets and divide by their standard deviation; undo it after "
+                "predicting."),
+    claim="The first loss is about that of a guess.", needs="passes")
 def loss_of_a_guess(flight: TestFlight) -> Check:
     "Is the first loss about that of a model that knows nothing?"
     known = [c for c in flight.first.criteria if c.target is not None]
@@ -370,7 +372,7 @@ def loss_of_a_guess(flight: TestFlight) -> Check:
             loss, guess = pair
             compared.append(f"{in_digits(loss)}, and a guess loses {in_digits(guess)}")
             if loss > 3*guess + 1:
-                yield Suspect("first loss too high", "likely", f"The loss is {compared[-1]}.")
+                yield Finding("first loss too high", "likely", f"The loss is {compared[-1]}.")
         elif c.kind == "distance": yield from sizes_fit(c)
     return "; ".join(compared)
 
@@ -379,22 +381,22 @@ def loss_of_a_guess(flight: TestFlight) -> Check:
 ROUNDING = 1e-5  # of the size of the outputs
 
 
-def sizes_fit(c: Criterion) -> Iterator[Suspect]:
+def sizes_fit(c: Criterion) -> Iterator[Finding]:
     "Are outputs and targets of about the same size?"
     def size(t): return t.double().square().mean().sqrt().item()
     out, y = size(c.prediction), size(c.target)
     if not y: return
     evidence = f"Targets are of size {in_digits(y)}, outputs of size {in_digits(out)}."
     if out > max(6*y, 10):
-        yield Suspect("first loss too high", "likely", evidence)
+        yield Finding("first loss too high", "likely", evidence)
     elif y > 20 and out < .1*y:
         sure = "likely" if y > 100 else "possible"
-        yield Suspect("targets not scaled", sure, evidence)
+        yield Finding("targets not scaled", sure, evidence)
     elif y > 10 and out < .1*y and c.target.numel() > 7:
         std, mean = c.target.double().std().item(), c.target.double().mean().item()
         if not 0 < std < abs(mean)/3: return
-        yield Suspect("targets not scaled", "possible", f"{evidence} They are {in_digits(mean)} on average with a "
+        yield Finding("targets not scaled", "possible", f"{evidence} They are {in_digits(mean)} on average with a "
                       f"standard deviation of {in_digits(std)}: a squared error begins at {in_digits((y/std)**2)} "
                       "times that of who always says the mean, and outputs have to come all that way first.")
     elif y < .01 and out > 10*y and y > ROUNDING*out:  # smaller ones are zeros, as of the rest of an equation
-        yield Suspect("targets not scaled", "possible", evidence)
+        yield Finding("targets not scaled", "possible", evidence)

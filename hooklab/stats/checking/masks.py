@@ -17,7 +17,9 @@ from ...hooks.select import leaves
 from ...hooks.tree import tensors
 from .batch import BatchPart, is_plain, looks_like_mask, masked_by, padded_at
 from .changed import differs
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .trial import Flown, TestFlight, base_of, heard, roused, same
 from ..diagnosing.evidence import in_digits
 
@@ -51,7 +53,7 @@ def next_known(known: Tensor, tokens: Tensor) -> Tensor:
     return known[following % len(known)]
 
 
-def reads_padding_only(flight: TestFlight) -> Generator[Suspect, None, bool]:
+def reads_padding_only(flight: TestFlight) -> Generator[Finding, None, bool]:
     "Is the output the same for other tokens wherever there is no padding?"
     found = False
     for p in flight.batch.inputs:
@@ -60,7 +62,7 @@ def reads_padding_only(flight: TestFlight) -> Generator[Suspect, None, bool]:
         with roused(flight):
             if not padding_counts_only(flight, p, padded):
                 continue
-        yield Suspect("mask ignored", "likely", f"Other tokens in {p.name}, where it is not padded, do not change the "
+        yield Finding("mask ignored", "likely", f"Other tokens in {p.name}, where it is not padded, do not change the "
                       "output; what is at padded places does. A mask shows what it should hide.", [p.name])
         found = True
     return found
@@ -100,7 +102,7 @@ def reads_more_padding(flight: TestFlight) -> Check:
         for (_, a), (_, b) in zip(base.floats, after.floats):
             if b.dim() > 1 and b.size(1) == places + 1: b = b[:, :places] if is_last else b[:, 1:]
             if a.shape != b.shape or not differs(a, b).any(): continue
-            yield Suspect("mask ignored", "note", f"With one more place of padding in {p.name} the output is another "
+            yield Finding("mask ignored", "note", f"With one more place of padding in {p.name} the output is another "
                           "one: the model reads padding as it reads the rest.", [p.name])
             break
 
@@ -114,13 +116,12 @@ def other_numbers(t: Tensor) -> Tensor:
     return next_known(t.unique(), t)
 
 
-@claims("What a mask hides does not reach the output.",
-        Known("mask ignored", rank=130, lesson="14-patching",
-              symptom="Answers depend on how far a batch is padded.",
-              look_first="where the mask goes in `forward`",
-              advice="Pass the mask on to attention or pooling, and check which value hides: True hides in torch's "
-                     "key_padding_mask, and 1 shows in Hugging Face's attention_mask."),
-        price=PASSES)
+@rule(
+    Kind("mask ignored", rank=130, lesson="14-patching", symptom="Answers depend on how far a batch is padded.",
+         look_first="where the mask goes in `forward`",
+         advice="Pass the mask on to attention or pooling, and check which value hides: True hides in torch's "
+                "key_padding_mask, and 1 shows in Hugging Face's attention_mask.", page="preflight"),
+    claim="What a mask hides does not reach the output.", needs="passes")
 def mask_obeyed(flight: TestFlight) -> Check:
     "Does what a mask hides reach the output?"
     masks = [p for p in flight.batch.inputs if looks_like_mask(p, flight.batch)]
@@ -132,7 +133,7 @@ def mask_obeyed(flight: TestFlight) -> Check:
     for p in masks:
         x = masked_by(p, flight.batch)[0]
         if shows_padding(flight, p, x):
-            yield Suspect("mask ignored", "likely", f"{p.name} is {p.tensor[0, 0].item():g} at all places, also where "
+            yield Finding("mask ignored", "likely", f"{p.name} is {p.tensor[0, 0].item():g} at all places, also where "
                           f"{x.name} is padded, and what is there changes the output for the others.", [p.name])
             continue
         mask, sides = mask_and_sides(p.tensor)
@@ -141,7 +142,7 @@ def mask_obeyed(flight: TestFlight) -> Check:
             zeros = x.tensor.dim() == 2 and any(not x.tensor[hidden].any() for hidden in sides)
             is_harmless = zeros and x.tensor.is_floating_point()  # a linear layer takes nothing from zeros
             is_harmless |= is_mask and sides_matter(flight, p)  # as one that ends the memory of a recurrent net
-            yield Suspect("mask ignored", "note" if is_harmless else "likely" if is_mask else "possible",
+            yield Finding("mask ignored", "note" if is_harmless else "likely" if is_mask else "possible",
                           f"What {p.name} hides in {x.name} changes the output, and so does what it shows.", [p.name])
     return ""
 
@@ -257,7 +258,8 @@ def places_that_count(flown: Flown, mask: Tensor) -> Tensor | None:
     return grad.flatten(2).any(2) if grad.dim() > 2 else grad != 0
 
 
-@claims("A loss asks for what is hidden.", price=PASSES)
+@rule(
+    claim="A loss asks for what is hidden.", needs="passes")
 def hidden_places_count(flight: TestFlight) -> Check:
     "Does the loss leave out just the places that the model is not shown?"
     masks = [p for p in flight.batch.parts if is_mask_of_places(p)]
@@ -273,7 +275,7 @@ def hidden_places_count(flight: TestFlight) -> Check:
             hidden = hidden_by(flight, p.tensor, x.tensor)
             if hidden is None or counts[hidden].any() or not counts[~hidden].any():
                 continue
-            yield Suspect("mask ignored", "likely", f"{x.name} is hidden from the model where {p.name} is "
+            yield Finding("mask ignored", "likely", f"{x.name} is hidden from the model where {p.name} is "
                           f"{bool(p.tensor[hidden][0])}, and just these places have no part in the loss: it asks only "
                           "for what the model is given. Is the mask of the loss the wrong way round?", [p.name])
             return ""
@@ -293,7 +295,8 @@ def left_out_of(target: Tensor, counts: Tensor) -> float:
     return ((left != empty).sum()/(target != empty).sum()).item()
 
 
-@claims("Targets of all sizes count.", price=PASSES)
+@rule(
+    claim="Targets of all sizes count.", needs="passes")
 def large_and_small_count(flight: TestFlight) -> Check:
     "Does the loss leave out all targets below or above a number?"
     flown = flight.run(flight.batch.raw)
@@ -307,7 +310,7 @@ def large_and_small_count(flight: TestFlight) -> Check:
             counts, y = grad.flatten() != 0, y.detach().flatten()
             part = left_out_of(y, counts) if y.isfinite().all() else 0.
             if part < .25: continue  # a few may be beyond what can be measured
-            yield Suspect("labels left out", "possible", f"The loss leaves out {part:.0%} of the numbers of {p.name}: "
+            yield Finding("labels left out", "possible", f"The loss leaves out {part:.0%} of the numbers of {p.name}: "
                           f"what counts goes from {in_digits(y[counts].min())} to {in_digits(y[counts].max())}, and "
                           f"what does not from {in_digits(y[~counts].min())} to {in_digits(y[~counts].max())}. Was it "
                           "compared with 0 before its scale was changed?")

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, unwrap
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .trial import Flown, TestFlight, heard, same
 from ..diagnosing.evidence import in_digits
 from ..diagnosing.special_layer_faults import LONG, TAKEN_UP
@@ -38,11 +40,11 @@ def in_train_mode(flight: TestFlight) -> Flown:
         return flight.asked(flight.batch.raw, "train")
 
 
-@claims("Passes in eval mode change nothing in train mode.",
-        Known("eval mode", rank=33,
-              advice="Look for code that runs if `self.training` is false and writes to an attribute, such as a rate "
-                     "of dropout: let it use a local variable."),
-        price=PASSES)
+@rule(
+    Kind("eval mode", rank=33,
+         advice="Look for code that runs if `self.training` is false and writes to an attribute, such as a rate "
+                "of dropout: let it use a local variable."),
+    claim="Passes in eval mode change nothing in train mode.", needs="passes")
 def same_after_eval(flight: TestFlight) -> Check:
     "Does the model in train mode return what it returned before the first pass in eval mode?"
     if flight.quiet != "eval":
@@ -53,18 +55,18 @@ def same_after_eval(flight: TestFlight) -> Check:
     if not same(after, again):
         raise NotLookedAt("the model in train mode changes from pass to pass")
     if same(first, after): return ""
-    yield Suspect("eval mode", "likely", "In train mode, with the same random numbers, the model returns something "
+    yield Finding("eval mode", "likely", "In train mode, with the same random numbers, the model returns something "
                   "else since it was called in eval mode: it keeps what that has set.")
     return ""
 
 # %% ../../../nbs/lib/stats/checking/modes.ipynb #f4ded49f
-@claims("The answer for a batch does not depend on the one before.",
-        Known("state goes on", rank=158, lesson="05-stats",
-              symptom="Results depend on the order of batches, and the validation differs from run to run.",
-              look_first="what `forward` keeps in `self`: a hidden state, a memory, a list",
-              advice="Reset it before a batch that has nothing to do with the last one, in training and in validation. "
-                     "For one long text that is read in order, it is meant; then it is detached."),
-        price=PASSES)
+@rule(
+    Kind("state goes on", rank=158, lesson="05-stats",
+         symptom="Results depend on the order of batches, and the validation differs from run to run.",
+         look_first="what `forward` keeps in `self`: a hidden state, a memory, a list",
+         advice="Reset it before a batch that has nothing to do with the last one, in training and in validation. "
+                "For one long text that is read in order, it is meant; then it is detached.", page="preflight"),
+    claim="The answer for a batch does not depend on the one before.", needs="passes")
 def forgets(flight: TestFlight) -> Check:
     "Does a model return the same for a batch, whichever one it had before?"
     if flight.other is None: return "there is no other batch"
@@ -75,7 +77,7 @@ def forgets(flight: TestFlight) -> Check:
         flight.asked(before, "eval")
         after.append(flight.asked(own, "eval"))
     if same(*after): return ""
-    yield Suspect("state goes on", "note", "In eval mode, with the same random numbers, the model returns something "
+    yield Finding("state goes on", "note", "In eval mode, with the same random numbers, the model returns something "
                   "else for a batch that comes after another one: it keeps a part of what it had before.")
     return ""
 
@@ -124,7 +126,8 @@ SAMPLES = 8  # of a batch
 FAR = 1.  # deviations: the means of two batches of eight samples that are drawn alike are 0.5 apart
 
 
-@claims("The statistics of norms are those of each batch.", price=PASSES)
+@rule(
+    claim="The statistics of norms are those of each batch.", needs="passes")
 def statistics_fit(flight: TestFlight) -> Check:
     "Do batches, or the samples of an instance norm, differ more from each other than the numbers in one of them?"
     training = {id(m) for m, on in flight.modes if on}
@@ -142,12 +145,12 @@ def statistics_fit(flight: TestFlight) -> Check:
     whole = [name for name in far if name not in instances]
     if whole:
         most = in_digits(max(far[name] for name in whole))
-        yield Suspect("batch norm", "likely", f"What {first_few(whole, 4)} gets differs from batch to batch by {most} "
+        yield Finding("batch norm", "likely", f"What {first_few(whole, 4)} gets differs from batch to batch by {most} "
                       "deviations of the numbers in a batch: the running statistics, which eval mode uses, fit no "
                       "batch.", whole)
     if instances:
         most = in_digits(max(far[name] for name in instances))
-        yield Suspect("batch norm", "likely", f"{first_few(instances, 4)} uses the statistics of each sample in "
+        yield Finding("batch norm", "likely", f"{first_few(instances, 4)} uses the statistics of each sample in "
                       f"training, and in eval mode averages over all samples, though these differ by {most} "
                       "deviations. Without track_running_stats it "
                       "uses those of each sample in both.", instances)
@@ -176,7 +179,7 @@ def had_time(m: nn.Module) -> bool:
     return share >= SETTLED or n >= LONG and share < TAKEN_UP
 
 
-def left_behind(flight: TestFlight, named: dict[str, nn.Module], batches: list[dict[str, list]]) -> Iterator[Suspect]:
+def left_behind(flight: TestFlight, named: dict[str, nn.Module], batches: list[dict[str, list]]) -> Iterator[Finding]:
     "The finding on batch norms with which the loss in eval mode is much higher than with statistics of the batches."
     norms = {name: m for name, m in named.items() if not is_of_instances(m) and all(name in batch for batch in batches)}
     raw, apart = flight.whole[0].raw, []
@@ -197,7 +200,7 @@ def left_behind(flight: TestFlight, named: dict[str, nn.Module], batches: list[d
     if not far or not own - again > (WORSE - 1)*abs(again): return
     layers = [name for _, name, _ in far]
     most, name, n = far[0]
-    yield Suspect("batch norm", "possible", f"In eval mode the loss is {in_digits(own)}; with mean and variance of "
+    yield Finding("batch norm", "possible", f"In eval mode the loss is {in_digits(own)}; with mean and variance of "
                   f"{'these batches' if len(batches) > 1 else 'this batch'} in place of the running ones it is "
                   f"{in_digits(again)}. Those of {first_few(layers, 4)} are up to {in_digits(most)} deviations away, "
                   f"after {n} batches with momentum={norms[name].momentum}. `update_bn` of torch.optim.swa_utils "

@@ -17,7 +17,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ...hooks.select import first_few
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims, line_now
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check, line_now
 from .loss import ACTIVATIONS, ONLY_TURNED, nodes_before, op
 from .loss_calls import DISTANCES, LOSSES, first_calls
 from .probes import is_graph
@@ -171,22 +173,23 @@ def operations_of(flight: TestFlight, raw: Any) -> Operations:
     return seen
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #569c2a09
-@claims("Each operation of the loss gets what it is meant for.", price=PASSES)
+@rule(
+    claim="Each operation of the loss gets what it is meant for.", needs="passes")
 def operations_fit(flight: TestFlight) -> Check:
     "Does a column meet a row, an activation another one, or a label the place of a logit?"
     seen = operations_of(flight, flight.batch.raw)
     for square in seen.squares[:1]:
         a, b = square.shapes
-        yield Suspect("labels broadcast", "likely", f"{square.function}{square.line} combines numbers of the shapes "
+        yield Finding("labels broadcast", "likely", f"{square.function}{square.line} combines numbers of the shapes "
                       f"{a} and {b}, so each of one meets each of the other: {max(a[0], b[0])} times "
                       f"{max(a[0], b[0])} in place of {max(a[0], b[0])}.")
     yield from swapped_labels(flight, seen)
     for one in seen.twice[:1]:
         sure = "possible" if one.first == "sigmoid" and one.then != "sigmoid" else "likely"
-        yield Suspect("activation before the loss", sure, f"A {NAMES[one.then]}{one.line} gets what {one.first} "
+        yield Finding("activation before the loss", sure, f"A {NAMES[one.then]}{one.line} gets what {one.first} "
                       f"returns, {LOSES[one.first]}.")
     if seen.constant:
-        yield Suspect("term without gradient", "likely", f"{seen.constant.function}{seen.constant.line} adds to the "
+        yield Finding("term without gradient", "likely", f"{seen.constant.function}{seen.constant.line} adds to the "
                       "loss what no parameter changes: neither of its arguments depends on what is trained.")
     yield from over_one_number(seen)
     return ""
@@ -196,11 +199,11 @@ LOSES = {"ReLU": "which is never below zero and has no gradient there", "softmax
          "sigmoid": "which is between 0 and 1"}
 
 
-def swapped_labels(flight: TestFlight, seen: Operations) -> Iterator[Suspect]:
+def swapped_labels(flight: TestFlight, seen: Operations) -> Iterator[Finding]:
     "Are labels where logits should be?"
     for one in seen.over:
         if not one.of_labels: continue
-        yield Suspect("loss takes another form", "likely", f"A log_softmax{one.line} is taken of rows that have one 1 "
+        yield Finding("loss takes another form", "likely", f"A log_softmax{one.line} is taken of rows that have one 1 "
                       "and else zeros, as labels do: logits and labels seem to be swapped.")
         return
     for call in first_calls(flight).calls:
@@ -208,12 +211,12 @@ def swapped_labels(flight: TestFlight, seen: Operations) -> Iterator[Suspect]:
             continue
         if call.prediction.requires_grad or not call.target.requires_grad:
             continue
-        yield Suspect("loss takes another form", "likely", f"The first argument of {call.name} does not depend on what "
+        yield Finding("loss takes another form", "likely", f"The first argument of {call.name} does not depend on what "
                       "is trained, and its target does: they seem to be swapped.")
         return
 
 
-def over_one_number(seen: Operations) -> Iterator[Suspect]:
+def over_one_number(seen: Operations) -> Iterator[Finding]:
     "Is a softmax always over one number?"
     most = {}
     for one in seen.over:
@@ -221,20 +224,20 @@ def over_one_number(seen: Operations) -> Iterator[Suspect]:
             most[one.line] = max(most.get(one.line, 0), one.size)
     for one in seen.over:
         if one.line and most.get(one.line) == 1 and torch.Size(one.shape).numel() > 2:
-            yield Suspect("wrong axis", "likely", f"A softmax{one.line} goes over dimension {one.dim} of "
+            yield Finding("wrong axis", "likely", f"A softmax{one.line} goes over dimension {one.dim} of "
                           f"{'×'.join(map(str, one.shape))}, which has one number: it always returns 1, and what it "
                           "gets has no gradient.")
             return
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0001
-@claims("Targets stay where they are.",
-        Known("gradient into the target", rank=161, lesson="08-gradients", page="dependence",
-              symptom="The loss falls to almost nothing, and what the model returns means little.",
-              look_first="what the target of the loss is computed from, and whether that is under no_grad",
-              advice="Compute the target under torch.no_grad(), or detach it: what a teacher says, the value of the "
-                     "next state, a baseline. If both sides shall come together, as in a loss of two branches, this is "
-                     "no fault."),
-        price=PASSES)
+@rule(
+    Kind("gradient into the target", rank=161, lesson="08-gradients", page="dependence",
+         symptom="The loss falls to almost nothing, and what the model returns means little.",
+         look_first="what the target of the loss is computed from, and whether that is under no_grad",
+         advice="Compute the target under torch.no_grad(), or detach it: what a teacher says, the value of the "
+                "next state, a baseline. If both sides shall come together, as in a loss of two branches, this is "
+                "no fault."),
+    claim="Targets stay where they are.", needs="passes")
 def targets_stay(flight: TestFlight) -> Check:
     "Does the target of a loss function have a gradient, and come from what is trained?"
     trained = {*map(id, flight.trained.values())}
@@ -248,7 +251,7 @@ def targets_stay(flight: TestFlight) -> Check:
         is_value = "Gather" in made[0] and made[1] & {"Max", "Amax", "Maximum"} and "Gather" not in made[1]
         what = ("the prediction is gathered and the target has a maximum, as where the value of the next state is "
                 "wanted" if is_value else "both sides come to meet each other")
-        yield Suspect("gradient into the target", "likely" if is_value else "note", f"The target of {call.name} has a "
+        yield Finding("gradient into the target", "likely" if is_value else "note", f"The target of {call.name} has a "
                       f"gradient for parameters that are trained: {what}.")
         return ""
     return ""
@@ -270,7 +273,8 @@ def size_of_similarities(t: Tensor) -> float | None:
     return (t.detach().abs().max()/(a @ b).abs().max().clamp(min=1e-9)).item()
 
 
-@claims("Logits can become large enough.", price=PASSES)
+@rule(
+    claim="Logits can become large enough.", needs="passes")
 def logits_are_free(flight: TestFlight) -> Check:
     "Are logits cosine similarities without a temperature?"
     for call in first_calls(flight).calls:
@@ -281,14 +285,15 @@ def logits_are_free(flight: TestFlight) -> Check:
         if most is None: continue
         least = math.log1p((t.size(1) - 1)*math.exp(-2*most))
         if least < .3*guess: continue
-        yield Suspect("loss takes another form", "likely", f"The logits of cross_entropy are cosine similarities, from "
+        yield Finding("loss takes another form", "likely", f"The logits of cross_entropy are cosine similarities, from "
                       f"{in_digits(-most)} to {in_digits(most)}: with {t.size(1)} of them even a perfect answer loses "
                       f"{in_digits(least)}, and a guess {in_digits(guess)}. Divide them by a temperature such as 0.07.")
         return ""
     return ""
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #f05359a8
-@claims("No softmax of the loss goes over samples.", price=PASSES)
+@rule(
+    claim="No softmax of the loss goes over samples.", needs="passes")
 def softmax_of_the_loss(flight: TestFlight) -> Check:
     "Does a softmax that `call` asks for itself go over samples?"
     batch = flight.batch
@@ -307,7 +312,7 @@ def softmax_of_the_loss(flight: TestFlight) -> Check:
         shorter = [i for i, (x, y) in enumerate(zip(a.shape, b.shape)) if x != y]
         if shorter != [a.dim] or len(a.shape) < 2 or a.size*fewer != b.size*batch.n:
             continue
-        yield Suspect("softmax over samples", "likely", f"A softmax{a.line} goes over dimension {a.dim} of "
+        yield Finding("softmax over samples", "likely", f"A softmax{a.line} goes over dimension {a.dim} of "
                       f"{'×'.join(map(str, a.shape))}, which has {a.size} numbers with {batch.n} samples and {b.size} "
                       f"with {fewer}.")
         return ""
@@ -344,7 +349,8 @@ def where_nan_arises(flight: TestFlight) -> str:
     return first.said
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0051
-@claims("The first gradient is finite.", price=PASSES)
+@rule(
+    claim="The first gradient is finite.", needs="passes")
 def gradient_finite(flight: TestFlight) -> Check:
     "Are all numbers of the gradient of a batch finite?"
     flight.afford(4)
@@ -354,7 +360,7 @@ def gradient_finite(flight: TestFlight) -> Check:
         grads = torch.autograd.grad(loss, [*flight.trained.values()], allow_unused=True)
         odd = [name for name, grad in zip(flight.trained, grads) if grad is not None and not is_finite(grad)]
         if not odd: continue
-        yield Suspect("NaN or Inf", "certain", f"The loss of a batch is finite, and the gradient of "
+        yield Finding("NaN or Inf", "certain", f"The loss of a batch is finite, and the gradient of "
                       f"{first_few(odd, 4)} is not.{where_gradient_breaks(flight, batch.raw)}", owners(flight, odd)[:4])
         return ""
     return ""

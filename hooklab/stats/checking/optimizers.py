@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 from hooklab.hooks.select import first_few, unwrap
 from hooklab.hooks.tree import tensors
-from hooklab.stats.checking.checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import Kind, NotLookedAt, no_longer_looked_for, rule
+from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.loss import nodes_before
 from hooklab.stats.checking.training import in_optimizers, owners
 from hooklab.stats.checking.trial import TestFlight
-from hooklab.stats.diagnosing.faults import no_longer_looked_for
 
 # %% ../../../nbs/lib/stats/checking/optimizers.ipynb #8ed139d3
 def leaves_of(t: Tensor) -> list[Tensor]:
@@ -71,14 +72,14 @@ def is_computed(model: nn.Module, place: str) -> bool:
     return isinstance(x, Tensor) and x.grad_fn is not None
 
 # %% ../../../nbs/lib/stats/checking/optimizers.ipynb #8a0c9e95
-@claims("What the loss depends on is registered.",
-        Known("not registered", rank=112, lesson="03-hook-class",
-              symptom="Some layers keep their first weights, and the state dict lacks them.",
-              look_first="the names in `model.named_parameters()`, beside the layers that forward calls",
-              advice="Keep layers in nn.ModuleList or nn.ModuleDict, not in a list or dict. Give the parameters of a "
-                     "loss function to an optimizer. What shall not be trained needs requires_grad_(False).",
-              brings=("random in eval", "loss does not fall", "cannot learn by heart")),
-        price=PASSES)
+@rule(
+    Kind("not registered", rank=112, lesson="03-hook-class",
+         symptom="Some layers keep their first weights, and the state dict lacks them.",
+         look_first="the names in `model.named_parameters()`, beside the layers that forward calls",
+         advice="Keep layers in nn.ModuleList or nn.ModuleDict, not in a list or dict. Give the parameters of a "
+                "loss function to an optimizer. What shall not be trained needs requires_grad_(False).",
+         brings=("random in eval", "loss does not fall", "cannot learn by heart"), page="preflight"),
+    claim="What the loss depends on is registered.", needs="passes")
 def all_registered(flight: TestFlight) -> Check:
     "Does the loss depend on parameters that neither the model nor an optimizer has?"
     if not flight.first.flown.loss.requires_grad:
@@ -93,27 +94,27 @@ def all_registered(flight: TestFlight) -> Check:
     moved = [place for place in places if is_computed(unwrap(flight.model), place)]
     places = [place for place in places if place not in moved]
     if moved:
-        yield Suspect("not registered", "likely", f"The loss depends on {first_few(moved, 4)}, which is no parameter "
+        yield Finding("not registered", "likely", f"The loss depends on {first_few(moved, 4)}, which is no parameter "
                       "but was computed from one, as `nn.Parameter(…).to(…)` or `.float()` does: the parameter "
                       "itself is kept nowhere. Move the model instead.", moved)
     if places:
-        yield Suspect("not registered", "likely", f"The loss depends on what is in {first_few(places, 4)}, which is no "
+        yield Finding("not registered", "likely", f"The loss depends on what is in {first_few(places, 4)}, which is no "
                       "part of the model: it is kept in a plain list, dict or object.", places)
     own = dict(flight.loss_fn.named_parameters()) if isinstance(flight.loss_fn, nn.Module) else {}
     of_loss = [name for name, t in own.items() if any(t is one for one in strange)]
     if of_loss and flight.optimizers:
-        yield Suspect("not registered", "likely", "The loss function has parameters of its own that no optimizer has: "
+        yield Finding("not registered", "likely", "The loss function has parameters of its own that no optimizer has: "
                       f"{first_few(of_loss, 4)}.")
     others = [t for t in strange if id(t) not in kept and all(t is not one for one in own.values())]
     of_outputs = {id(leaf) for _, t in flight.first.flown.floats for leaf in leaves_of(t)}
     again = {*map(id, leaves_of(flight.run(flight.batch.raw).loss))} if others else set()
     anew = [t for t in others if id(t) in of_outputs and id(t) not in again]
     if anew:
-        yield Suspect("not registered", "likely", f"{len(anew)} parameters are made anew in each call of the model, "
+        yield Finding("not registered", "likely", f"{len(anew)} parameters are made anew in each call of the model, "
                       f"one of shape {tuple(anew[0].shape)}: a layer that is made in forward never learns.")
     elif others:
         of_which = "of which one has" if len(others) > 1 else "which has"
-        yield Suspect("not in the optimizer", "note", f"The loss depends on {len(others)} more parameter"
+        yield Finding("not in the optimizer", "note", f"The loss depends on {len(others)} more parameter"
                       f"{'s' if len(others) > 1 else ''}, {of_which} the shape {tuple(others[0].shape)}. Neither the "
                       "model nor an optimizer has them. If they belong to the loss function, give them to an "
                       "optimizer; if another model trains them, nothing is wrong.")
@@ -121,27 +122,28 @@ def all_registered(flight: TestFlight) -> Check:
 
 
 # %% ../../../nbs/lib/stats/checking/optimizers.ipynb #0ba57857
-claims("",
-       Known("optimizer makes odd steps", rank=75, lesson="09-update-ratio", page="preflight",
-             symptom="Training goes well at first and then breaks down, or goes worse than with torch's optimizers.",
-             look_first="the step of the optimizer, line by line, beside the formulas of its paper",
-             advice="Print what the optimizer divides by for some steps: corrections such as 1 - beta**step go to 1. "
-                    "Keep what it remembers in self.state[p], by parameter.",
-             brings=("learning rate too large", "loss rises", "outputs blow up", "NaN or Inf")),
-       price=PASSES)(no_longer_looked_for)
+no_longer_looked_for("preflight", Kind("optimizer makes odd steps", rank=75, lesson="09-update-ratio", page="preflight",
+                                       symptom="Training goes well at first and then breaks down, or goes worse than "
+                                               "with torch's optimizers.",
+                                       look_first="the step of the optimizer, line by line, beside the formulas of its "
+                                                  "paper",
+                                       advice="Print what the optimizer divides by for some steps: corrections such as "
+                                              "1 - beta**step go to 1. "
+                                              "Keep what it remembers in self.state[p], by parameter.",
+                                       brings=("learning rate too large", "loss rises", "outputs blow up", "NaN or Inf")))
 
 
-@claims("The optimizer has every trainable parameter, once, and no others.",
-        Known("not in the optimizer", rank=170,
-              advice="Make the optimizer from model.parameters(), after all layers are there. What shall not be "
-                     "trained needs requires_grad_(False)."),
-        Known("other parameters in the optimizer", rank=180,
-              advice="Make the optimizer from this model, after copying it, replacing its layers or wrapping it."),
-        Known("twice in the optimizers", rank=190, lesson="09-update-ratio",
-              symptom="Some parameters make steps that are twice as long as the others'.",
-              look_first="the parameters that each optimizer was given",
-              advice="Give each parameter to one optimizer only."),
-        price=ONE_PASS)
+@rule(
+    Kind("not in the optimizer", rank=170,
+         advice="Make the optimizer from model.parameters(), after all layers are there. What shall not be "
+                "trained needs requires_grad_(False)."),
+    Kind("other parameters in the optimizer", rank=180,
+         advice="Make the optimizer from this model, after copying it, replacing its layers or wrapping it."),
+    Kind("twice in the optimizers", rank=190, lesson="09-update-ratio",
+         symptom="Some parameters make steps that are twice as long as the others'.",
+         look_first="the parameters that each optimizer was given", advice="Give each parameter to one optimizer only.",
+         page="preflight"),
+    claim="The optimizer has every trainable parameter, once, and no others.", needs="batch")
 def optimizer_has_all(flight: TestFlight) -> Check:
     "Does the optimizer have every trainable parameter, once, and no others?"
     if not flight.optimizers:
@@ -158,23 +160,23 @@ def optimizer_has_all(flight: TestFlight) -> Check:
     strangers = [p for p in others if p.numel() > 1]  # a single number may belong to the loss
     stale = 2*len(strangers) >= len(lacking) > 0  # of another model, or of layers that are gone
     if stale:
-        yield Suspect("other parameters in the optimizer", "certain",
+        yield Finding("other parameters in the optimizer", "certain",
                       f"The optimizer has {len(others)} parameters that are not the model's, and lacks {len(lacking)} "
                       f"that are; {copies} of these have the shape of one it has.", owners(flight, lacking))
     elif lacking:
         reached = {*map(id, leaves_of(flight.first.flown.loss))}
         apart = not any(id(flight.trained[name]) in reached for name in lacking)
         more = " This loss leads to none of them." if apart else ""
-        yield Suspect("not in the optimizer", "note" if apart else "certain",
+        yield Finding("not in the optimizer", "note" if apart else "certain",
                       f"The optimizer lacks {len(lacking)} of {len(flight.trained)} trainable parameters: "
                       f"{first_few(lacking, 4)}.{more}", owners(flight, lacking))
     if others and not stale:
-        yield Suspect("other parameters in the optimizer", "note",
+        yield Finding("other parameters in the optimizer", "note",
                       f"The optimizer has {len(others)} parameters that are not in this model.")
     twice = [own[i] for i in own if sum(id(p) == i for p in held) > 1]
     if twice:
         kinds = {type(o) for o in flight.optimizers}
         one_by_one = len(kinds) > 1 and len(twice) == len(own)  # such as Adam first, and then LBFGS
-        yield Suspect("twice in the optimizers", "note" if one_by_one else "likely",
+        yield Finding("twice in the optimizers", "note" if one_by_one else "likely",
                       f"{first_few(twice, 4)} is changed twice in each step.", owners(flight, twice))
     return ""

@@ -16,7 +16,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from hooklab.stats.diagnosing.schedule_faults import HALF_OF_LEAST, lost_in_optimizer
-from hooklab.stats.checking.checks import ONE_PASS, Check, Known, Suspect, claims, line_now
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import Kind, rule
+from hooklab.stats.checking.checks import Check, line_now
 from hooklab.stats.checking.trial import TestFlight
 from hooklab.stats.diagnosing.evidence import in_digits
 from hooklab.hooks.select import first_few
@@ -178,37 +180,37 @@ def lost_by(optimizer: torch.optim.Optimizer) -> str:
     return ""
 
 
-@claims("No small number is lost in rounding.",
-        Known("epsilon is lost", rank=65,
-              advice="Compute this part in float32, as under torch.autocast(enabled=False), or take a small number "
-                     "that the dtype has: 1e-7 in float16, 1e-6 away from 1 in float32. For the eps of an optimizer, "
-                     "keep parameters in float32."),
-        Known("lost in rounding", rank=155,
-              advice="Count places and compute their angles in float32, and round what comes of them. Casting a whole "
-                     "model casts its buffers, too: keep frequencies in float32, or make them anew."),
-        Known("float16 limit", rank=9,
-              advice="Cast to float32 before this operation, as with `.float()`, or take means where sums grow with "
-                     "the number of places; bfloat16 has no such limit."),
-        price=ONE_PASS)
+@rule(
+    Kind("epsilon is lost", rank=65,
+         advice="Compute this part in float32, as under torch.autocast(enabled=False), or take a small number "
+                "that the dtype has: 1e-7 in float16, 1e-6 away from 1 in float32. For the eps of an optimizer, "
+                "keep parameters in float32."),
+    Kind("lost in rounding", rank=155,
+         advice="Count places and compute their angles in float32, and round what comes of them. Casting a whole "
+                "model casts its buffers, too: keep frequencies in float32, or make them anew."),
+    Kind("float16 limit", rank=9,
+         advice="Cast to float32 before this operation, as with `.float()`, or take means where sums grow with "
+                "the number of places; bfloat16 has no such limit."),
+    claim="No small number is lost in rounding.", needs="batch")
 def guards_hold(flight: TestFlight) -> Check:
     "Is a number that protects a logarithm or a division zero in its dtype, or a limit below one, one?"
     with SmallNumbers() as small: flight.run(flight.batch.raw)
     if small.lost:
         few = ", ".join([*small.lost][:3])
-        yield Suspect("epsilon is lost", "likely",
+        yield Finding("epsilon is lost", "likely",
                       f"A small number is added, or used as a limit, where it makes no difference: {few}. Some numbers "
                       "of this batch are exactly at that limit.")
     elif small.useless:
-        yield Suspect("epsilon is lost", "likely", "A limit below one makes no difference: "
+        yield Finding("epsilon is lost", "likely", "A limit below one makes no difference: "
                       f"{first_few([*small.useless], 3)}. Once a probability comes so near to one, a logarithm "
                       "behind it is infinite.")
     if small.beyond:
-        yield Suspect("float16 limit", "certain", f"{small.beyond} gives Inf in float16, which ends at 65,504. What it "
+        yield Finding("float16 limit", "certain", f"{small.beyond} gives Inf in float16, which ends at 65,504. What it "
                       "is given is finite, and so is the result in float32.")
     if small.equal:
-        yield Suspect("lost in rounding", "likely", "Numbers that differ become equal, or nearly so: "
+        yield Finding("lost in rounding", "likely", "Numbers that differ become equal, or nearly so: "
                       f"{first_few([*small.equal], 3)}.")
     for optimizer in flight.optimizers:
         said = lost_by(optimizer)
-        if said: yield Suspect("epsilon is lost", "likely", said)
+        if said: yield Finding("epsilon is lost", "likely", said)
     return ""

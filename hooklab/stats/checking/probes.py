@@ -21,7 +21,9 @@ from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
     BatchPart, SampleBatch, given_by, is_plain, looks_like_mask, other_label, other_sample, swapped, with_sample)
 from .changed import by_sample, differs, of_pairs, others_changed
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .dependence import by_scale_only, goes_straight_through
 from .trial import (
     Flown, TestFlight, base_of, finer, first_layer_where, heard, layer_outputs, roused, same, samples_of_a_label)
@@ -51,10 +53,10 @@ def partner(flight: TestFlight, part: BatchPart) -> Tensor | None:
     return flight.other.parts[part.number].tensor
 
 
-@claims("The output depends on the input.",
-        Known("input unused", rank=90,
-              advice="Read `forward` from there on: a result that is overwritten, a wrong variable, dead units."),
-        price=PASSES)
+@rule(
+    Kind("input unused", rank=90,
+         advice="Read `forward` from there on: a result that is overwritten, a wrong variable, dead units."),
+    claim="The output depends on the input.", needs="passes")
 def input_used(flight: TestFlight) -> Check:
     "Does the output depend on the input, and on each of its parts?"
     batch, base = flight.batch, base_of(flight)
@@ -74,7 +76,7 @@ def input_used(flight: TestFlight) -> Check:
             evidence = _where_lost(flight, raw)
             if goes_straight_through(flight):
                 sure, evidence = "note", f"{evidence} It has a gradient by the input, as behind a rounding."
-            yield Suspect("input unused", sure, evidence)
+            yield Finding("input unused", sure, evidence)
         return "once the layers that begin at zero have moved"
     if len(batch.inputs) == 1: return ""
     for p in moved:
@@ -85,7 +87,7 @@ def input_used(flight: TestFlight) -> Check:
         if of_loss or not same(base, flown): continue
         if not _same_when_roused(flight, raw): continue
         sure = "note" if flight.call else "likely"
-        yield Suspect("input unused", sure, f"With another batch's {p.name} the output is the same.", [p.name])
+        yield Finding("input unused", sure, f"With another batch's {p.name} the output is the same.", [p.name])
     return ""
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6739
@@ -146,19 +148,19 @@ def losses_with(flight: TestFlight, output: Any, changes: list[Mapping[int, Tens
     return found
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #0ec349d0
-@claims("The loss depends on every sample's own label.",
-        Known("labels not used", rank=100, lesson="01-why-hooks",
-              symptom="The loss falls, and the model is no better than before.",
-              look_first="what the loss does with the target",
-              advice="Look at what the loss does with the target: a slice of it, a wrong variable, a weight of zero. "
-                     "If the loss is meant to do without labels, this is no fault.",
-              brings=("samples alike", "loss does not fall")),
-        Known("labels broadcast", rank=110, lesson="01-why-hooks",
-              symptom="A regression falls to the error of the mean and no further; torch warns about two sizes.",
-              look_first="the shapes of output and target",
-              advice="Give output and target the same shape: `output.squeeze(1)`, or `target[:, None]`.",
-              brings=("samples alike", "loss does not fall", "cannot learn by heart")),
-        price=PASSES)
+@rule(
+    Kind("labels not used", rank=100, lesson="01-why-hooks",
+         symptom="The loss falls, and the model is no better than before.",
+         look_first="what the loss does with the target",
+         advice="Look at what the loss does with the target: a slice of it, a wrong variable, a weight of zero. "
+                "If the loss is meant to do without labels, this is no fault.",
+         brings=("samples alike", "loss does not fall"), page="preflight"),
+    Kind("labels broadcast", rank=110, lesson="01-why-hooks",
+         symptom="A regression falls to the error of the mean and no further; torch warns about two sizes.",
+         look_first="the shapes of output and target",
+         advice="Give output and target the same shape: `output.squeeze(1)`, or `target[:, None]`.",
+         brings=("samples alike", "loss does not fall", "cannot learn by heart"), page="preflight"),
+    claim="The loss depends on every sample's own label.", needs="passes")
 def labels_used(flight: TestFlight) -> Check:
     "Does the loss depend on the label of every sample, and on which sample has it?"
     batch = flight.batch
@@ -182,20 +184,20 @@ def labels_used(flight: TestFlight) -> Check:
     idle = [i for i, loss in enumerate(others) if loss == first]
     if len(idle) == n:
         sure = "note" if flight.call else "likely"
-        yield Suspect("labels not used", sure, "No label changes the loss.")
+        yield Finding("labels not used", sure, "No label changes the loss.")
         return ""
     coarse = computed_inside and finer(base.loss) is not base.loss
     if idle and not coarse:
         samples = first_few(list(map(str, idle)), 8)
         sure = "likely" if 2*len(idle) >= n else "note"  # a few may be without effect by chance
-        yield Suspect("labels not used", sure,
+        yield Finding("labels not used", sure,
                       f"{len(idle)} of {n} labels do not change the loss: those of samples {samples}.")
     yield from _shuffled(flight, base, output, targets, first)
     return ""
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #77300201
 def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchPart],
-              first: float) -> Iterator[Suspect]:
+              first: float) -> Iterator[Finding]:
     "Does it matter which sample has which label?"
     n = flight.batch.n
     if n <= 3: return
@@ -223,7 +225,7 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
     elif flight.call: sure = "note"
     else: sure = "possible"
     what = "." if reached is None else f": one of them changes the gradient of {reached} of {n} outputs."
-    yield Suspect("labels broadcast", sure,
+    yield Finding("labels broadcast", sure,
                   f"The loss is the same when labels are shuffled{what} The output is {shape_text(base.output)}, the "
                   f"target {shape_text(target)}.")
 
@@ -304,7 +306,7 @@ def time_may_be_first(flight: TestFlight, base: Flown) -> bool:
     return not any(leaks(flight, turned, base))
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #77aa0006
-def by_place_in_batch(flight: TestFlight, base: Flown) -> Iterator[Suspect]:
+def by_place_in_batch(flight: TestFlight, base: Flown) -> Iterator[Finding]:
     "Does the answer for a sample depend on its place in the batch, as with positions that are counted along it?"
     batch, n = flight.batch, flight.batch.n
     parts = [p for p in batch.parts if p.dim is not None]  # `call` may put the target into the model as well
@@ -318,7 +320,7 @@ def by_place_in_batch(flight: TestFlight, base: Flown) -> Iterator[Suspect]:
     moved = [bool(all(one)) for one in moved if one]
     if not moved or not all(moved): return
     if any(p.is_input and p.tensor.shape[:2] == (n, n) for p in parts): return  # the other may have the samples
-    yield Suspect("samples leak", "likely", "With the same samples in another order each gets another answer: it "
+    yield Finding("samples leak", "likely", "With the same samples in another order each gets another answer: it "
                   "depends on the place of a sample in the batch. Are positions counted along the samples?")
 
 
@@ -330,13 +332,14 @@ def other_seed(flight: TestFlight) -> Iterator[None]:
         yield
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #addd40f8
-@claims("No sample changes the output of another.",
-        Known("samples leak", rank=120, lesson="04-capture",
-              symptom="The loss looks better than it should, and single samples get other answers than batches.",
-              look_first="the layer that is named: its dimensions",
-              advice="Look there for batch_first=True, for a view or reshape where transpose or permute is meant, and "
-                     "for the dim= of softmax, mean or cat. If samples shall see each other, this is no fault."),
-        price=PASSES)
+@rule(
+    Kind("samples leak", rank=120, lesson="04-capture",
+         symptom="The loss looks better than it should, and single samples get other answers than batches.",
+         look_first="the layer that is named: its dimensions",
+         advice="Look there for batch_first=True, for a view or reshape where transpose or permute is meant, and "
+                "for the dim= of softmax, mean or cat. If samples shall see each other, this is no fault.",
+         page="preflight"),
+    claim="No sample changes the output of another.", needs="passes")
 def samples_apart(flight: TestFlight) -> Check:
     "Does a sample change the outputs of others?"
     batch = flight.batch
@@ -361,14 +364,14 @@ def samples_apart(flight: TestFlight) -> Check:
     samples = first_few(list(map(str, others)), 6)
     evidence = f"Another sample {i} changes the outputs of samples {samples} in {flight.quiet} mode"
     if time_may_be_first(flight, base):
-        yield Suspect("samples leak", "note", f"{evidence}; along the second dimension they stay apart, so this is "
+        yield Finding("samples leak", "note", f"{evidence}; along the second dimension they stay apart, so this is "
                                               "right if time comes first.")
         return ""
     def leaking(a, b):
         return bool(others_changed(a, b, batch.n, i))
     layer = first_layer_where(flight, batch.raw, batch.put(new), leaking)
     if by_scale_only(flight, i, others):
-        yield Suspect("samples leak", "note", f"{evidence}, but no gradient leads from one to the other: something is "
+        yield Finding("samples leak", "note", f"{evidence}, but no gradient leads from one to the other: something is "
                       "measured over the whole batch, as the step of a quantisation.", [layer] if layer else [])
         return ""
     kind = dict(flight.model.named_modules()).get(layer)
@@ -376,5 +379,5 @@ def samples_apart(flight: TestFlight) -> Check:
     if layer:
         evidence += f", and first in what {layer} ({type(kind).__name__}) returns"
     sure = "note" if by_design else "likely"
-    yield Suspect("samples leak", sure, f"{evidence}.", [layer] if layer else [])
+    yield Finding("samples leak", sure, f"{evidence}.", [layer] if layer else [])
     return ""

@@ -16,7 +16,9 @@ from hooklab.edit.edits import edit_output
 from hooklab.hooks.names import class_name
 from hooklab.hooks.select import layers, runs
 from hooklab.hooks.tree import tensors
-from hooklab.stats.checking.checks import PASSES, Check, NotLookedAt, Suspect, claims
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import NotLookedAt, rule
+from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.trial import TestFlight, heard, running_leaves
 from hooklab.stats.diagnosing.evidence import in_digits
 
@@ -78,7 +80,8 @@ def starts_over(steps: list[Step]) -> list[int]:
     return [i for i, part in enumerate(parts) if part[0].any() and always_same(part)]
 
 # %% ../../../nbs/lib/stats/checking/recurrence.ipynb #f37c9b52
-@claims("A recurrent layer gets the state that it has returned.", price=PASSES)
+@rule(
+    claim="A recurrent layer gets the state that it has returned.", needs="passes")
 def state_goes_on(flight: TestFlight) -> Check:
     "Does a step get the same state each time?"
     if not flight.quiet: raise NotLookedAt("the model returns something else each time for the same batch")
@@ -89,7 +92,7 @@ def state_goes_on(flight: TestFlight) -> Check:
         all_of_it = len(same) == len(steps[0].state)
         what = "the very same state" if all_of_it else f"the very same numbers for part {same[0] + 1} of its state"
         sure = "likely" if isinstance(m, nn.RNNBase | nn.RNNCellBase) else "note"
-        yield Suspect("state is lost", sure, f"{name} is called {len(steps)} times with other inputs, and each time "
+        yield Finding("state is lost", sure, f"{name} is called {len(steps)} times with other inputs, and each time "
                       f"with {what}: what it returns as its new state does not come back to it.", [name])
     return ""
 
@@ -159,7 +162,8 @@ def slope_at(flight: TestFlight, mode: str, of: Sequence, place: int) -> float |
     return narrow if abs(wide) > 5*rounding and abs(wide - narrow) < .2*abs(wide) else None
 
 # %% ../../../nbs/lib/stats/checking/recurrence.ipynb #15bdedd4
-@claims("Gradients go back along a sequence.", price=PASSES)
+@rule(
+    claim="Gradients go back along a sequence.", needs="passes")
 def gradient_goes_back(flight: TestFlight) -> Check:
     "Does an early place of a sequence change the loss without a gradient?"
     if not flight.quiet or flight.batch.n is None:
@@ -177,7 +181,7 @@ def gradient_goes_back(flight: TestFlight) -> Check:
     if slope is None: return ""
     n, without = len(reached), reached.count(False)
     sure = "likely" if without > n/2 else "note"
-    yield Suspect("gradient is cut", sure, f"The loss changes with what {of.layer} returns for place {place} of {n} "
+    yield Finding("gradient is cut", sure, f"The loss changes with what {of.layer} returns for place {place} of {n} "
                   f"(by {in_digits(slope)} for a change of its size), but no gradient reaches it: {without} of {n} "
                   "places have none. Between them a state goes on without its graph.", [of.layer])
     return ""

@@ -6,7 +6,9 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/reduction.ipynb #129d6f27
-from hooklab.stats.checking.checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import Kind, NotLookedAt, rule
+from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.loss_calls import Term, seen_in, terms_of
 from hooklab.stats.checking.trial import TestFlight
 from hooklab.stats.diagnosing.evidence import in_digits
@@ -25,14 +27,14 @@ def kind_of_term(a: float, b: float, whole: float) -> str:
     return "mean" if abs(whole - (a + b)/2) <= ALIKE*size/2 else ""
 
 
-@claims("The loss does not grow with the batch.",
-        Known("sum over the batch", rank=215, lesson="09-update-ratio", page="task",
-              symptom="One part of the loss falls at once and the rest hardly moves; another batch size trains "
-                      "differently.",
-              look_first="how each term of the loss is reduced: sum or mean, and over which dimensions",
-              advice="Reduce all terms in the same way: sum over the numbers of a sample, if at all, and take the mean "
-                     "over samples. If a whole loss is a sum, the learning rate depends on the size of a batch."),
-        price=PASSES)
+@rule(
+    Kind("sum over the batch", rank=215, lesson="09-update-ratio", page="task",
+         symptom="One part of the loss falls at once and the rest hardly moves; another batch size trains "
+                 "differently.",
+         look_first="how each term of the loss is reduced: sum or mean, and over which dimensions",
+         advice="Reduce all terms in the same way: sum over the numbers of a sample, if at all, and take the mean "
+                "over samples. If a whole loss is a sum, the learning rate depends on the size of a batch."),
+    claim="The loss does not grow with the batch.", needs="passes")
 def reduced_alike(flight: TestFlight) -> Check:
     "Is each term of the loss a mean over the samples?"
     batch = flight.batch
@@ -53,13 +55,13 @@ def reduced_alike(flight: TestFlight) -> Check:
     n = flight.whole[0].n or 2*half
     first = sums[0]
     if not means:
-        yield Suspect("sum over the batch", "note", f"The loss is a sum over samples: {in_digits(first.value)} for "
+        yield Finding("sum over the batch", "note", f"The loss is a sum over samples: {in_digits(first.value)} for "
                       f"{2*half} of them. Its gradient grows with the batch.")
         return ""
     most = max(abs(t.factor) for t in sums)*n/max(abs(t.factor) for t in means)
     if most <= 4: return ""
     other = means[0]
-    yield Suspect("sum over the batch", "likely", f"One term of the loss is a sum over samples ({first.function}, "
+    yield Finding("sum over the batch", "likely", f"One term of the loss is a sum over samples ({first.function}, "
                   f"{in_digits(first.value)} for {2*half} of them), another is a mean ({other.function}, "
                   f"{in_digits(other.value)}). With {n} samples, one sample counts {in_digits(most)} times as much in "
                   "the sum as in the mean.")
@@ -76,14 +78,13 @@ def repeated(flight: TestFlight, times: int) -> tuple[float, list[Term]]:
 def is_share(whole: float, part: float, times: int) -> bool: return whole and abs(part*times/whole - 1) < EXACT
 
 
-@claims("The loss does not shrink with the batch.",
-        Known("divided by the batch again", rank=214, lesson="09-update-ratio", page="task",
-              symptom="The loss falls as slowly as with a far smaller learning rate, and slower the larger the batch.",
-              look_first="what the loss is divided by, behind a mean",
-              advice="A mean is divided by the number of samples already: leave out the second division, or take "
-                     "reduction='sum' in front of it.",
-              brings=("learning rate too small",)),
-        price=PASSES)
+@rule(
+    Kind("divided by the batch again", rank=214, lesson="09-update-ratio", page="task",
+         symptom="The loss falls as slowly as with a far smaller learning rate, and slower the larger the batch.",
+         look_first="what the loss is divided by, behind a mean",
+         advice="A mean is divided by the number of samples already: leave out the second division, or take "
+                "reduction='sum' in front of it.", brings=("learning rate too small",)),
+    claim="The loss does not shrink with the batch.", needs="passes")
 def divided_once(flight: TestFlight) -> Check:
     "Is a loss, or a term of it, half as large if each sample is there twice?"
     if flight.batch.n is None or not flight.quiet: raise NotLookedAt(flight.batch.why_unknown or "passes differ")
@@ -92,14 +93,14 @@ def divided_once(flight: TestFlight) -> Check:
     except Exception as error: raise NotLookedAt(f"the model takes no other batches ({error})") from error
     n = flight.whole[0].n
     if is_share(one, two, 2) and is_share(one, three, 3):
-        yield Suspect("divided by the batch again", "likely", f"The loss of a batch is {in_digits(one)}, and "
+        yield Finding("divided by the batch again", "likely", f"The loss of a batch is {in_digits(one)}, and "
                       f"{in_digits(two)} if it has each sample twice: a mean is divided by the number of samples. With "
                       f"batches of {n}, it is {n} times too small.")
         return ""
     if len({*map(len, (terms, of_two, of_three))}) > 1: return ""  # there is a term for each sample
     for a, b, c in zip(terms, of_two, of_three):
         if a.function == b.function == c.function and is_share(a.value, b.value, 2) and is_share(a.value, c.value, 3):
-            yield Suspect("divided by the batch again", "note", f"One term of the loss ({a.function}, "
+            yield Finding("divided by the batch again", "note", f"One term of the loss ({a.function}, "
                           f"{in_digits(a.value)}) is {in_digits(b.value)} if each sample is there twice: a mean is "
                           f"divided by the number of samples, {n} in a batch.")
             return ""

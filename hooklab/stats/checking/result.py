@@ -6,17 +6,18 @@
 __all__ = ['Preflight']
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #50b2f3e2
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...drawing import escape, for_xml
-from ...hooks.names import class_name, in_lines
-from ...hooks.select import first_few
-from .checks import FINDS, Check, NotLookedAt, Suspect
+from ...findings.answer import Answer
+from ...findings.found import Finding, counted, surest, with_its_word
+from ...findings.order import in_order
+from ...findings.rules import NotLookedAt, kind_of, usual_advice
+from ...hooks.names import class_name
 from .time_limit import TimeIsUp
 from ..diagnosing.evidence import in_digits
-from ..diagnosing.findings import SURE, Finding, more_as_html
+from .checks import Check
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #a55978b8
 class Checked(NamedTuple):
@@ -25,20 +26,10 @@ class Checked(NamedTuple):
     state: str # `fine`, `found` or `not looked at`
     said: str = "" # More about it
 
-
-def head_of(finding: Finding) -> str:
-    where = f" in {first_few(finding.layers, 4)}" if finding.layers else ""
-    return f"{finding.sure}: {finding.what}{where}"
-
-
-def listed(items: Iterable[str]) -> str:
-    rows = "".join(f"<li>{item}</li>" for item in items)
-    return f"<ul>{rows}</ul>" if rows else ""
-
 # %% ../../../nbs/lib/stats/checking/result.ipynb #8c423677
-class Preflight:
+class Preflight(Answer):
     """What `preflight` found. It is false if there is nothing, or only notes; `"samples leak" in found` asks for one
-    fault. Iterating gives the findings, the most certain first."""
+    fault. Iterating gives the findings, causes first. `print(found.all)` also lists what was checked and what was not."""
     def __init__(
         self,
         findings: list[Finding], # What was found
@@ -52,52 +43,29 @@ class Preflight:
     @property
     def title(self) -> str:
         "The result in one line."
-        looked = sum(c.state != "not looked at" for c in self.checks)
-        n = len(self.alarms)
-        if n == 0: found = "nothing wrong"
-        elif n == 1: found = "1 finding"
-        else: found = f"{n} findings"
+        looked = len(self.checks) - len(self.not_looked_at)
+        found = counted(len(self.alarms), "finding") if self else "nothing wrong"
         return f"Preflight: {found} in {looked} checks, {in_digits(self.seconds)} s"
-
-    @property
-    def alarms(self) -> list[Finding]:
-        "The findings without the notes."
-        return [f for f in self.findings if f.sure != "note"]
 
     @property
     def not_looked_at(self) -> dict[str, str]:
         "What was not checked, and why."
         return {c.claim: c.said for c in self.checks if c.state == "not looked at"}
 
-    def __bool__(self): return bool(self.alarms)
-    def __len__(self): return len(self.findings)
-    def __iter__(self): return iter(self.findings)
-    def __contains__(self, what):
-        return any(f.what == what for f in self.findings)
-
-    def _claims(self, state: str) -> list[str]:
-        "The claims with this result, each with its comment."
-        ended = [c for c in self.checks if c.state == state]
-        return [f"{c.claim} ({c.said})" if c.said else c.claim for c in ended]
-
-    def __repr__(self):
-        lines = [self.title]
-        for f in self.findings:
-            lines += ["", head_of(f), f"  {f.evidence}", *f.more.split("\n")]
+    @property
+    def left_out(self) -> list[str]: # By the results of the checks
+        "All claims, each with its comment."
+        lines = []
         for state in ("fine", "not looked at"):
-            some = self._claims(state)
-            if some:
-                lines += ["", f"{state.capitalize()}:", *(f"  {text}" for text in some)]
-        return in_lines(lines)
+            ended = [c for c in self.checks if c.state == state]
+            texts = [f"  {c.claim} ({c.said})" if c.said else f"  {c.claim}" for c in ended]
+            if texts: lines += ["", f"{state.capitalize()}:", *texts]
+        return lines[1:]
 
-    def _repr_html_(self):
-        found = [f"<b>{escape(head_of(f))}</b><br>{escape(f.evidence)}<br>{more_as_html(f)}" for f in self.findings]
-        parts = [f"<p><b>{escape(self.title)}</b></p>", listed(found)]
-        for state in ("fine", "not looked at"):
-            some = self._claims(state)
-            if some:
-                parts += [f"<p>{state.capitalize()}:</p>", listed(map(escape, some))]
-        return for_xml("".join(parts))
+    @property
+    def left_out_in_short(self) -> str:
+        n = len(self.not_looked_at)
+        return f"Not looked at: {counted(n, 'claim')} (`.all` says which, and why)" if n else ""
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #e840c87e
 FAILED = "this check fails here"
@@ -109,7 +77,7 @@ def in_one_line(error: Exception) -> str:
 
 
 class Checklist:
-    "Runs checks one by one and keeps their results."
+    "Asks rules one by one and keeps their results."
     def __init__(self): self.findings, self.checks = [], []
 
     def make(self, claim: str, check: Callable[[], Check]):
@@ -118,21 +86,19 @@ class Checklist:
         except (NotLookedAt, TimeIsUp) as why: self.leave_out(claim, str(why))
         except Exception as error: self.leave_out(claim, f"{FAILED} ({in_one_line(error)})")
         else:
-            state = "found" if any(s.sure != "note" for s in found) else "fine"
+            state = "found" if any(f.sure != "note" for f in found) else "fine"
             self.checks.append(Checked(claim, state, said or ""))
         n = len(self.findings)
-        for s in found:
-            if self._added(n, s): continue
-            self.findings.append(Finding(what=s.what, layers=s.layers, steps=(0, 0), sure=s.sure, evidence=s.evidence,
-                                         advice=FINDS[s.what].advice, only_that=FINDS[s.what].only_that))
+        for new in found:
+            if not self._added(n, new): self.findings.append(new)
 
-    def _added(self, n: int, new: Suspect) -> bool:
+    def _added(self, n: int, new: Finding) -> bool:
         "Is the same, of the same layers or of none, among the first `n` findings? Then what is new goes there."
         for i, f in enumerate(self.findings[:n]):
             if new.what != f.what or "note" in (new.sure, f.sure) or new.layers not in ([], f.layers):
                 continue
             evidence = f.evidence if new.evidence in f.evidence else f"{f.evidence} {new.evidence}"
-            self.findings[i] = replace(f, sure=min(f.sure, new.sure, key=SURE.index), evidence=evidence)
+            self.findings[i] = replace(f, sure=surest([f.sure, new.sure]), evidence=evidence)
             return True
         return False
 
@@ -140,11 +106,12 @@ class Checklist:
         self.checks.append(Checked(claim, "not looked at", why))
 
     def result(self, seconds: float) -> Preflight:
-        self.findings.sort(key=lambda f: (f.sure == "note", f.only_that, SURE.index(f.sure), FINDS[f.what].rank))
-        return Preflight(self.findings, self.checks, seconds)
+        found = [replace(with_its_word(f, "preflight"), advice=f.advice or usual_advice(f.what, "preflight"))
+                 for f in self.findings]
+        return Preflight(in_order(found), self.checks, seconds)
 
 
-def yield_all(check: Iterator[Suspect], found: list[Suspect]) -> str | None:
+def yield_all(check: Iterator[Finding], found: list[Finding]) -> str | None:
     "Put into `found` what a check yields, and return what it returns."
     while True:
         try: found.append(next(check))

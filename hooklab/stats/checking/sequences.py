@@ -15,7 +15,9 @@ from torch import Tensor
 from ...hooks.tree import shape_text
 from .batch import BatchPart
 from .changed import differs
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .loss import CRITERIA, criterion_at, nodes_before, op
 from .loss_calls import DISTANCES, seen_in
 from .masks import other_numbers
@@ -182,17 +184,17 @@ def layer_that_sees(flight: TestFlight, found: Ahead) -> str:
     return first_layer_where(flight, flight.batch.raw, found.raw, sees)
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #a01e8975
-@claims("A model that predicts what comes next sees only what came before.",
-        Known("later places are seen", rank=52, page="dependence", lesson="19-attention",
-              symptom="The loss falls far below what is possible, and what the model writes is nonsense.",
-              look_first="the mask and the direction of the layer that is named",
-              advice="Give attention a causal mask, convolutions padding on the left only, and recurrent layers one "
-                     "direction. Or move the target: `x[:, :-1]` in, `x[:, 1:]` out."),
-        Known("target too far ahead", rank=53, page="dependence", lesson="16-text",
-              symptom="The loss falls, but not as far as it should, and the model skips what comes next.",
-              look_first="where the target is moved against the input: in the data, in the model, in the loss",
-              advice="Move the target by one place, and once: many losses of language models do it themselves."),
-        price=PASSES)
+@rule(
+    Kind("later places are seen", rank=52, page="dependence", lesson="19-attention",
+         symptom="The loss falls far below what is possible, and what the model writes is nonsense.",
+         look_first="the mask and the direction of the layer that is named",
+         advice="Give attention a causal mask, convolutions padding on the left only, and recurrent layers one "
+                "direction. Or move the target: `x[:, :-1]` in, `x[:, 1:]` out."),
+    Kind("target too far ahead", rank=53, page="dependence", lesson="16-text",
+         symptom="The loss falls, but not as far as it should, and the model skips what comes next.",
+         look_first="where the target is moved against the input: in the data, in the model, in the loss",
+         advice="Move the target by one place, and once: many losses of language models do it themselves."),
+    claim="A model that predicts what comes next sees only what came before.", needs="passes")
 def sees_the_past_only(flight: TestFlight) -> Check:
     "Where the target is the input moved, does a prediction see its target?"
     if not flight.quiet:
@@ -202,7 +204,7 @@ def sees_the_past_only(flight: TestFlight) -> Check:
         return "no input is a sequence with samples first"
     ahead, same = seen_targets(flight, parts)
     if same and not ahead:
-        yield Suspect("later places are seen", "likely", f"The target is {same[0].name}, at the same places, and a "
+        yield Finding("later places are seen", "likely", f"The target is {same[0].name}, at the same places, and a "
                       "prediction sees its own place and all before: it has to copy. Move the target by one place, so "
                       "that the next one is asked for.")
         return ""
@@ -214,7 +216,7 @@ def sees_the_past_only(flight: TestFlight) -> Check:
     x = nearest.x
     if nearest.by > 1:
         several = len({one.by for one in ahead}) > 1  # as where heads ask for the words after the next one
-        yield Suspect("target too far ahead", "note" if several else "likely",
+        yield Finding("target too far ahead", "note" if several else "likely",
                       f"The target is the place {nearest.by} after the last one that is seen: {x.name} goes in, and "
                       "what comes next in it is never asked for.")
         return ""
@@ -222,12 +224,13 @@ def sees_the_past_only(flight: TestFlight) -> Check:
     shared = any(leaks(flight, flight.batch, base_of(flight)))  # as experts with room for so many places do
     where = f", and first in what {layer} returns" if layer else ""
     sure = "note" if shared else "likely"
-    yield Suspect("later places are seen", sure, f"The target is {x.name}, moved, and the prediction for a place "
+    yield Finding("later places are seen", sure, f"The target is {x.name}, moved, and the prediction for a place "
                   f"changes with what it has to predict{where}.", [layer] if layer else [])
     return ""
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #77aa0005
-@claims("What is predicted is not what the model is given.", price=PASSES)
+@rule(
+    claim="What is predicted is not what the model is given.", needs="passes")
 def target_is_no_input(flight: TestFlight) -> Check:
     "Is an output compared with an input that the loss itself has made, as the noisy in place of the clean one?"
     if not flight.call: return "the batch says what is wanted"
@@ -245,7 +248,7 @@ def target_is_no_input(flight: TestFlight) -> Check:
         if not any(map(equals, given)) or any(map(equals, parts)):
             continue
         if not any(p.shape == t.shape for p in parts): continue
-        yield Suspect("target among the inputs", "possible", f"{call.name} compares the output with an input of the "
+        yield Finding("target among the inputs", "possible", f"{call.name} compares the output with an input of the "
                       f"model, of shape {shape_text(t)}, that is no part of the batch but was made from one: the model "
                       "has only to pass it on. Is the part of the batch meant?")
         return ""

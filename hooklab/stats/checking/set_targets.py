@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ...hooks.select import first_few, leaves
-from .checks import SETS, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .data_sets import DataSet
 from .loss_calls import OF_CLASSES, class_dim
 from .sets import DIFFERS, both_or_one, is_discrete, is_in_order
@@ -40,7 +42,8 @@ def labels_of_calls(flight: TestFlight, train: DataSet):
             yield call, labels, n
 
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #a0f10d92
-@claims("Each class of the model has labels, and rare ones count no less.", price=SETS)
+@rule(
+    claim="Each class of the model has labels, and rare ones count no less.", needs="sets")
 def classes_fit(flight: TestFlight) -> Check:
     "Does the first or last class never occur? Are weights of classes larger for frequent ones?"
     train, = both_or_one(flight, "train")
@@ -63,7 +66,7 @@ def one_end_lacks(labels: Tensor, counts: Tensor) -> Check:
     lacks = (counts == 0).nonzero().flatten().tolist()
     if lacks not in ([0], [n - 1]): return
     if counts[counts > 0].min() <= .1*usual: return
-    yield Suspect(FITS, "possible", f"There are outputs for {n} classes, 0 to {n - 1}, and of {len(labels):,} labels "
+    yield Finding(FITS, "possible", f"There are outputs for {n} classes, 0 to {n - 1}, and of {len(labels):,} labels "
                   f"of train none is {lacks[0]}: they go from {labels.min()} to {labels.max()}. Do labels begin at "
                   "another number than the classes of the model?")
 
@@ -78,13 +81,14 @@ def weights_of_frequent(weight: Tensor | None, counts: Tensor, name: str) -> Che
     both = torch.stack([w.log(), c.log()])
     if w.max() < 1.2*w.min() or torch.corrcoef(both)[0, 1] < .9:
         return
-    yield Suspect(FORM, "possible", f"The weights of {name} are larger for frequent classes: "
+    yield Finding(FORM, "possible", f"The weights of {name} are larger for frequent classes: "
                   f"{in_digits(w[c.argmax()])} for the one with {int(c.max()):,} labels, "
                   f"{in_digits(w[c.argmin()])} for the one with {int(c.min()):,}. Weights that make up for rare "
                   "classes are one over their number.")
 
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #12568999
-@claims("Each number of the target changes.", price=SETS)
+@rule(
+    claim="Each number of the target changes.", needs="sets")
 def targets_change(flight: TestFlight) -> Check:
     "Does each column of the targets have more than one value?"
     train, = both_or_one(flight, "train")
@@ -103,7 +107,7 @@ def targets_change(flight: TestFlight) -> Check:
     which = constant.nonzero().flatten().tolist()
     sure = "note" if ((rows == 0) | (rows == 1)).all() else "possible"  # of many classes, some may not occur
     names = first_few(list(map(str, which)), 8)
-    yield Suspect("constant targets", sure, f"{len(which)} of {rows.size(1)} numbers of the target are the same "
+    yield Finding("constant targets", sure, f"{len(which)} of {rows.size(1)} numbers of the target are the same "
                   f"in {train}: number {names}, always {in_digits(rows[0, which[0]])}. Each other one "
                   f"is not at its usual value in at least {changes:.0%} of them.")
     return ""
@@ -147,11 +151,11 @@ def numbers_agree(x: Tensor, z: Tensor, enough: float) -> bool:
 OTHER_ROWS = "inputs of other rows"
 
 
-def moved_by(lag: int) -> Suspect:
+def moved_by(lag: int) -> Finding:
     "The finding on rows whose inputs know the target of a neighbour, and not their own."
     which = "before" if lag > 0 else "after"
     ahead = " For a forecast of what the next row shows, this is right." if lag > 0 else ""
-    return Suspect(OTHER_ROWS, "note" if ahead else "likely", "Inputs say nothing of the target in their own row, and "
+    return Finding(OTHER_ROWS, "note" if ahead else "likely", "Inputs say nothing of the target in their own row, and "
                    f"much of that in the row {which} it: the two are moved by one row against each other.{ahead}")
 
 
@@ -170,17 +174,17 @@ def numbers_look_random(train: DataSet) -> Check:
         if numbers_agree(x, z.roll(lag, 0), 6):
             yield moved_by(lag)
             return
-    yield Suspect("labels look random", "note", f"In {n} samples, the targets of similar inputs agree no more than by "
+    yield Finding("labels look random", "note", f"In {n} samples, the targets of similar inputs agree no more than by "
                   "chance, and a linear model says nothing of the targets of held out ones.")
 
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #35b63dff
-@claims("Each input is that of its own row.",
-        Known(OTHER_ROWS, rank=62, lesson="22-batch", page="data-sets",
-              symptom="The loss stays at a mean of what is right, and in use the model answers too late or too early.",
-              look_first="where input and target of one row are recorded, step by step",
-              advice="Record input and target at the same place of the loop, for each step anew, and move both by the "
-                     "same number of rows."),
-        price=SETS)
+@rule(
+    Kind(OTHER_ROWS, rank=62, lesson="22-batch", page="data-sets",
+         symptom="The loss stays at a mean of what is right, and in use the model answers too late or too early.",
+         look_first="where input and target of one row are recorded, step by step",
+         advice="Record input and target at the same place of the loop, for each step anew, and move both by the "
+                "same number of rows."),
+    claim="Each input is that of its own row.", needs="sets")
 def rows_belong_together(flight: TestFlight) -> Check:
     "Has one input many targets? Is a step of one series told by another series at the place before?"
     train, = both_or_one(flight, "train")
@@ -210,7 +214,7 @@ def inputs_stay(train: DataSet) -> Check:
     left = (within/y.var(0)).median().item()
     if left < .2: return
     often = in_digits(share*n/len(repeated))
-    yield Suspect(OTHER_ROWS, "possible", f"{share:.0%} of {train} have an input that occurs {often} times on average, "
+    yield Finding(OTHER_ROWS, "possible", f"{share:.0%} of {train} have an input that occurs {often} times on average, "
                   f"and targets of equal inputs keep {left:.0%} of the variance of all targets: no "
                   "function of the input can tell them apart. Is one input recorded for several steps?")
 
@@ -232,7 +236,7 @@ def steps_of_others(flight: TestFlight, train: DataSet) -> Check:
         x, y = (p.numbers.reshape(-1, *p.shape) for p in (own, other))
         before, same, after = (gain(x, y, lag) for lag in (-1, 0, 1))
         if before < .1 or before < 5*max(same, after, 0): continue
-        yield Suspect(OTHER_ROWS, "possible", f"How {own.name} changes from a place to the next is told by "
+        yield Finding(OTHER_ROWS, "possible", f"How {own.name} changes from a place to the next is told by "
                       f"{other.name} at the place before ({before:.0%} of what was left), and not by that at its own "
                       f"place ({max(same, 0):.0%}): the two are moved by one row against each other.",
                       [own.name, other.name])
@@ -290,13 +294,13 @@ def told_by_inputs(x: Tensor, labels: Tensor) -> Told:
     return Told(nearest, by_chance, linear, most, n)
 
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #3d90c329
-@claims("A small model can tell labels from inputs.",
-        Known("labels look random", rank=66, lesson="22-batch", page="data-sets",
-              symptom="Training learns labels by heart, and validation stays at a guess.",
-              look_first="single samples beside their labels, after all shuffling",
-              advice="Look whether inputs and labels are sorted and shuffled together. Some tasks are too hard for so "
-                     "small a model, so this may be no fault."),
-        price=SETS)
+@rule(
+    Kind("labels look random", rank=66, lesson="22-batch", page="data-sets",
+         symptom="Training learns labels by heart, and validation stays at a guess.",
+         look_first="single samples beside their labels, after all shuffling",
+         advice="Look whether inputs and labels are sorted and shuffled together. Some tasks are too hard for so "
+                "small a model, so this may be no fault."),
+    claim="A small model can tell labels from inputs.", needs="sets")
 def predictable(flight: TestFlight) -> Check:
     "Do the nearest neighbour and a linear model of the inputs predict labels better than a guess?"
     train, = both_or_one(flight, "train")
@@ -317,7 +321,7 @@ def predictable(flight: TestFlight) -> Check:
         if told_by_inputs(x, labels.roll(lag)).is_more(6, 6):
             yield moved_by(lag)
             return ""
-    yield Suspect("labels look random", "note", f"The nearest neighbour has the same label in {known.nearest:.0%} of "
+    yield Finding("labels look random", "note", f"The nearest neighbour has the same label in {known.nearest:.0%} of "
                   f"{n} samples, by chance it would have it in {known.by_chance:.0%}; a linear model is right in "
                   f"{known.linear:.0%} of held out ones, the largest class in {known.most:.0%}.")
     return ""
@@ -370,7 +374,8 @@ def moved_classes(said: Tensor, y: Tensor, known: set[int]) -> dict[int, tuple[i
     return moved
 
 
-@claims("Classes have the same numbers in training and validation.", price=SETS)
+@rule(
+    claim="Classes have the same numbers in training and validation.", needs="sets")
 def classes_alike(flight: TestFlight) -> Check:
     "Do the nearest training samples of a class in validation have another label, and all the same one?"
     train, valid = both_or_one(flight, "train", "valid")
@@ -389,7 +394,7 @@ def classes_alike(flight: TestFlight) -> Check:
         right = (said == y).double().mean().item()
         texts = [f"those of class {kind} are like class {to} ({share:.0%})" for kind, (to, share) in moved.items()]
         few = ", ".join(texts[:3])
-        yield Suspect(DIFFERS, "likely", f"Of samples of valid, by those nearest to them in train, {few}; only "
+        yield Finding(DIFFERS, "likely", f"Of samples of valid, by those nearest to them in train, {few}; only "
                       f"{right:.0%} of all have the label that these have. Are classes numbered in another order, as "
                       "where folders are listed without sorting?")
         return ""

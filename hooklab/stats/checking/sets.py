@@ -11,7 +11,9 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from .checks import SETS, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .data_sets import Columns, DataSet
 from .loss_calls import OF_ANSWERS, OF_CLASSES, class_dim, first_calls
 from .probes import is_graph
@@ -75,18 +77,18 @@ def numbers_in_order(train: DataSet) -> Check:
         if not columns.is_float: continue
         share = share_inside(columns.numbers, train.sizes)
         if share is None or share > .5: continue
-        yield Suspect("data not shuffled", "possible", f"The loader reads {train.name} in order, and a batch is much "
+        yield Finding("data not shuffled", "possible", f"The loader reads {train.name} in order, and a batch is much "
                       f"alike: numbers of {columns.name} have {share:.0%} of their variance inside batches, in random "
                       "order nearly all. If batches continue each other, as parts of a text, this is right.")
         return
 
 
-@claims("The training data is shuffled.",
-        Known("data not shuffled", rank=45, lesson="05-stats", page="data-sets",
-              symptom="The loss falls and rises in long waves, and ends with the classes that came last.",
-              look_first="shuffle= and sampler= of the loader",
-              advice="Set shuffle=True in the loader of the training data, or shuffle files before they are streamed."),
-        price=SETS)
+@rule(
+    Kind("data not shuffled", rank=45, lesson="05-stats", page="data-sets",
+         symptom="The loss falls and rises in long waves, and ends with the classes that came last.",
+         look_first="shuffle= and sampler= of the loader",
+         advice="Set shuffle=True in the loader of the training data, or shuffle files before they are streamed."),
+    claim="The training data is shuffled.", needs="sets")
 def shuffled(flight: TestFlight) -> Check:
     "Do batches of the training data have as many classes as by chance?"
     train, = both_or_one(flight, "train")
@@ -100,23 +102,23 @@ def shuffled(flight: TestFlight) -> Check:
         others = None if valid is None or valid.labels is None else valid.labels.unique()
         if train.all_read or others is None or len(others) == 1:
             return f"{train}"
-        yield Suspect("data not shuffled", "likely", f"Of {train}, each is of class {int(kinds[0])}, and validation "
+        yield Finding("data not shuffled", "likely", f"Of {train}, each is of class {int(kinds[0])}, and validation "
                                                      f"has {len(others)} classes.")
         return ""
     seen, expected = classes_in_batches(labels, train.sizes)
     if len(train.sizes) > 2 and is_in_order(labels) and seen < .5*expected:
-        yield Suspect("data not shuffled", "likely", f"A batch has {in_digits(seen)} of {len(kinds)} classes on "
+        yield Finding("data not shuffled", "likely", f"A batch has {in_digits(seen)} of {len(kinds)} classes on "
                       f"average, in random order it would have {in_digits(expected)}: labels are in order.")
     return f"{train}"
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #c36ad09e
-@claims("No class is nearly all of the training data.",
-        Known("one class is most of the data", rank=64, lesson="22-batch", page="data-sets",
-              symptom="Accuracy is high from the start, and the rare class is never found.",
-              look_first="the number of samples of each class, and a score for each class",
-              advice="Look at a score that counts classes alike. Weights in the loss, a WeightedRandomSampler or a "
-                     "first bias that fits the shares help."),
-        price=SETS)
+@rule(
+    Kind("one class is most of the data", rank=64, lesson="22-batch", page="data-sets",
+         symptom="Accuracy is high from the start, and the rare class is never found.",
+         look_first="the number of samples of each class, and a score for each class",
+         advice="Look at a score that counts classes alike. Weights in the loss, a WeightedRandomSampler or a "
+                "first bias that fits the shares help."),
+    claim="No class is nearly all of the training data.", needs="sets")
 def balanced(flight: TestFlight) -> Check:
     "Is one class nearly all of the training data?"
     train, = both_or_one(flight, "train")
@@ -127,12 +129,13 @@ def balanced(flight: TestFlight) -> Check:
     share = counts.max().item()/len(labels)
     if len(kinds) < 2 or share < .8 or is_in_order(labels):
         return f"{train}"
-    yield Suspect("one class is most of the data", "note", f"{share:.0%} of {train} are of class "
+    yield Finding("one class is most of the data", "note", f"{share:.0%} of {train} are of class "
                   f"{int(kinds[counts.argmax()])}: who always says that is right as often.")
     return ""
 
 
-@claims("All targets are in the range of the loss.", price=SETS)
+@rule(
+    claim="All targets are in the range of the loss.", needs="sets")
 def targets_in_range(flight: TestFlight) -> Check:
     "Are there targets that the loss cannot take, or is not made for?"
     calls = flight.seen.calls if flight.seen else []
@@ -153,7 +156,7 @@ def targets_in_range(flight: TestFlight) -> Check:
                 odd, wanted = t[(t < 0) | (t > 1)], f"{call.name} wants targets from 0 to 1"
             else: continue
             if not odd.numel(): continue
-            yield Suspect(FITS, "certain", f"Targets of {found.name} go up to {odd.max():g} and down to {t.min():g}, "
+            yield Finding(FITS, "certain", f"Targets of {found.name} go up to {odd.max():g} and down to {t.min():g}, "
                                            f"and {wanted}.")
             break
     return "; ".join(said)
@@ -197,7 +200,7 @@ def scales(a: Columns, b: Columns, more: float = 1.) -> Check:
              f"{in_digits(y.mean())} and {in_digits(y.std())} in valid")
     widest = more*WIDER
     if not 1/widest < ratio < widest or abs(shift) > more*FURTHER:
-        yield Suspect(DIFFERS, "likely", f"{means}.", [a.name])
+        yield Finding(DIFFERS, "likely", f"{means}.", [a.name])
         return
     if not is_table: return
     seldom = hardly_changes(one) | hardly_changes(other)  # such as a pixel at the border
@@ -207,7 +210,7 @@ def scales(a: Columns, b: Columns, more: float = 1.) -> Check:
     which = odd.nonzero().flatten().tolist()
     i = which[0]
     sure = "likely" if len(which) >= one.size(1)/2 else "possible"
-    yield Suspect(DIFFERS, sure, f"{len(which)} of {one.size(1)} features of {a.name} have another mean or standard "
+    yield Finding(DIFFERS, sure, f"{len(which)} of {one.size(1)} features of {a.name} have another mean or standard "
                   f"deviation in valid. Feature {i}: {in_digits(one[:, i].mean())} and {in_digits(one[:, i].std())} in "
                   f"train, {in_digits(other[:, i].mean())} and {in_digits(other[:, i].std())} in valid.", [a.name])
 
@@ -220,7 +223,7 @@ def channels(a: Columns, b: Columns) -> Check:
     noise = (a.means.var(0)/len(a.means) + b.means.var(0)/len(b.means)).sqrt().clamp(min=1e-9)
     as_it_is, reversed_ = ((one - other)/noise).abs().max(), ((one - other.flip(0))/noise).abs().max()
     if as_it_is > 6 and reversed_ < 3:
-        yield Suspect(DIFFERS, "likely", f"The channels of {a.name} have the means {', '.join(map(in_digits, one))} in "
+        yield Finding(DIFFERS, "likely", f"The channels of {a.name} have the means {', '.join(map(in_digits, one))} in "
                       f"train, and {', '.join(map(in_digits, other))} in valid: the order seems to be reversed.",
                       [a.name])
 
@@ -232,7 +235,7 @@ def tokens(a: Columns, b: Columns) -> Check:
         return torch.isin(others, some.unique()).double().mean().item()
     usual, share = known(a.numbers[:half], a.numbers[half:]), known(a.numbers, b.numbers)
     if usual > .9 and share < .6:
-        yield Suspect(DIFFERS, "likely", f"{1 - share:.0%} of the numbers of {a.name} in valid never occur in train, "
+        yield Finding(DIFFERS, "likely", f"{1 - share:.0%} of the numbers of {a.name} in valid never occur in train, "
                       f"and {1 - usual:.0%} of the second half of train never occur in its first half: they seem to "
                       "be encoded in another way.", [a.name])
 
@@ -246,13 +249,13 @@ def missing(one: DataSet, other: DataSet) -> list[int]:
     return [int(k) for k, n in zip(kinds, counts) if k >= 0 and n/len(a)*len(b) >= 10 and not (b == k).any()]
 
 
-@claims("Validation has the classes and the scale of the training data.",
-        Known(DIFFERS, rank=62, lesson="22-batch", page="data-sets",
-              symptom="Training goes well, and validation is as bad as a guess from the first epoch on.",
-              look_first="mean, standard deviation and dtype of one batch of each",
-              advice="Use the same preprocessing for both: scaling, order of channels, vocabulary, encoding of labels. "
-                     "Compute means and vocabularies on the training data, and use these for both."),
-        price=SETS)
+@rule(
+    Kind(DIFFERS, rank=62, lesson="22-batch", page="data-sets",
+         symptom="Training goes well, and validation is as bad as a guess from the first epoch on.",
+         look_first="mean, standard deviation and dtype of one batch of each",
+         advice="Use the same preprocessing for both: scaling, order of channels, vocabulary, encoding of labels. "
+                "Compute means and vocabularies on the training data, and use these for both."),
+    claim="Validation has the classes and the scale of the training data.", needs="sets")
 def of_one_kind(flight: TestFlight) -> Check:
     "Do features, tokens and classes of both sets agree?"
     train, valid = both_or_one(flight, "train", "valid")
@@ -260,7 +263,7 @@ def of_one_kind(flight: TestFlight) -> Check:
         raise NotLookedAt("their batches have other parts")
     for a, b in zip(train.inputs, valid.inputs):
         if a.is_float != b.is_float:
-            yield Suspect(DIFFERS, "likely", f"{a.name} has whole numbers in one of the sets only.", [a.name])
+            yield Finding(DIFFERS, "likely", f"{a.name} has whole numbers in one of the sets only.", [a.name])
             continue
         if not a.is_float and len(a.shape) == 1:
             yield from tokens(a, b)
@@ -273,7 +276,7 @@ def of_one_kind(flight: TestFlight) -> Check:
             if not lacks: continue
             named = ", ".join(map(str, lacks[:8]))
             apart = not torch.isin(one.labels, other.labels).any()  # as where classes are told apart that nobody saw
-            yield Suspect(DIFFERS, "note" if apart else "likely",
+            yield Finding(DIFFERS, "note" if apart else "likely",
                           f"{one.name} has classes that never occur in {other}: {named}.")
             break
     elif train.target and valid.target and train.target.is_float and not train.is_own_target:
@@ -281,7 +284,8 @@ def of_one_kind(flight: TestFlight) -> Check:
     return f"{train}, {valid}"
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #6071ce6c
-@claims("Each feature of the training data changes.", price=SETS)
+@rule(
+    claim="Each feature of the training data changes.", needs="sets")
 def features_change(flight: TestFlight) -> Check:
     "Does each column of a table have more than one value?"
     train, = both_or_one(flight, "train")
@@ -291,7 +295,7 @@ def features_change(flight: TestFlight) -> Check:
         which = (part.numbers == part.numbers[:1]).all(0).nonzero().flatten().tolist()
         if not which: continue
         named = ", ".join(map(str, which[:8]))
-        yield Suspect("constant inputs", "note", f"{len(which)} of {part.numbers.size(1)} features of {part.name} are "
+        yield Finding("constant inputs", "note", f"{len(which)} of {part.numbers.size(1)} features of {part.name} are "
                       f"the same in {train}: {named}.", [part.name])
     return f"{train}"
 
@@ -307,13 +311,13 @@ def is_discrete(found: DataSet) -> bool:
     return True
 
 
-@claims("Validation has no sample of the training data.",
-        Known("validation repeats training", rank=63, lesson="22-batch", page="data-sets",
-              symptom="Validation is as good as training, and new data is not.",
-              look_first="how the data was split, and whether it was copied or augmented before",
-              advice="Split before augmenting, by source: all that is made from one recording, patient or document "
-                     "belongs to one side. Remove copies before splitting."),
-        price=SETS)
+@rule(
+    Kind("validation repeats training", rank=63, lesson="22-batch", page="data-sets",
+         symptom="Validation is as good as training, and new data is not.",
+         look_first="how the data was split, and whether it was copied or augmented before",
+         advice="Split before augmenting, by source: all that is made from one recording, patient or document "
+                "belongs to one side. Remove copies before splitting."),
+    claim="Validation has no sample of the training data.", needs="sets")
 def apart(flight: TestFlight) -> Check:
     "Are samples of validation in the training data?"
     train, valid = both_or_one(flight, "train", "valid")
@@ -325,18 +329,18 @@ def apart(flight: TestFlight) -> Check:
     if share < .02: return f"{train}, {valid}"
     by_chance = is_discrete(train) or 1 - len(known)/len(train.hashes) >= share/2  # training has as many copies
     sure = "note" if by_chance else "likely" if share >= .2 else "possible"
-    yield Suspect("validation repeats training", sure, f"{share:.0%} of {valid} are exact copies of inputs among "
+    yield Finding("validation repeats training", sure, f"{share:.0%} of {valid} are exact copies of inputs among "
                                                        f"{train}.")
     return ""
 
 
-@claims("No sample of the training data repeats.",
-        Known("samples repeat", rank=65, lesson="22-batch", page="data-sets",
-              symptom="The training loss falls faster than it should, and some samples count several times.",
-              look_first="`__len__` and `__getitem__` of the dataset, and whether the sampler draws with replacement",
-              advice="Right for a sampler with replacement or for rare classes that are repeated. If not, remove "
-                     "copies; if copies have several labels, look at which is right."),
-        price=SETS)
+@rule(
+    Kind("samples repeat", rank=65, lesson="22-batch", page="data-sets",
+         symptom="The training loss falls faster than it should, and some samples count several times.",
+         look_first="`__len__` and `__getitem__` of the dataset, and whether the sampler draws with replacement",
+         advice="Right for a sampler with replacement or for rare classes that are repeated. If not, remove "
+                "copies; if copies have several labels, look at which is right."),
+    claim="No sample of the training data repeats.", needs="sets")
 def seldom_twice(flight: TestFlight) -> Check:
     "Are samples of the training data equal?"
     train, = both_or_one(flight, "train")
@@ -353,11 +357,12 @@ def seldom_twice(flight: TestFlight) -> Check:
         odd = sum(len(of_each[one]) > 1 for one in several)
         if odd:
             evidence += f" Of {len(several)} inputs that occur several times, {odd} have several labels."
-    yield Suspect("samples repeat", "note", evidence)
+    yield Finding("samples repeat", "note", evidence)
     return ""
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #ec51cffa
-@claims("Training data has the classes of validation data.", price=SETS)
+@rule(
+    claim="Training data has the classes of validation data.", needs="sets")
 def classes_in_both(flight: TestFlight) -> Check:
     "Are nearly all samples of validation of classes that training data lacks, as when data in order is cut in two?"
     train, valid = both_or_one(flight, "train", "valid")
@@ -369,7 +374,7 @@ def classes_in_both(flight: TestFlight) -> Check:
             if call.name in OF_CLASSES and call.prediction.dim()]
     predicts = bool(dims) and max(dims) > max(int(kinds.max()), int(others.max()))  # one output for each of both
     in_order = kinds.max() < others.min() or others.max() < kinds.min()
-    yield Suspect("data not shuffled", "likely" if predicts else "note", f"Of {valid}, {1 - in_both:.0%} are of "
+    yield Finding("data not shuffled", "likely" if predicts else "note", f"Of {valid}, {1 - in_both:.0%} are of "
                   f"classes that {train} lacks: {len(kinds)} classes are in training and {len(others)} in validation"
                   f"{', all lower or all higher than the others' if in_order else ''}. Data in the order of its "
                   "classes was cut without shuffling it. If new classes shall be told apart, this is right.")

@@ -14,7 +14,9 @@ from ...hooks.distributed import is_dtensor
 from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, leaves, unwrap
 from ...hooks.tree import tensors
-from .checks import ONE_PASS, PASSES, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .training import around, reached
 from .trial import TestFlight, heard
 from ..diagnosing.evidence import in_digits
@@ -40,15 +42,15 @@ def as_memory_was(p: Tensor) -> str:
     return ""
 
 
-@claims("Parameters begin with numbers that somebody has chosen.",
-        Known("not initialised", rank=5, lesson="07-init", page="dependence",
-              symptom="The loss is NaN, huge or another one in each run, from the first step on.",
-              look_first="what fills the parameter that is named",
-              advice="Fill what torch.empty, torch.Tensor(n) or to_empty has made, with nn.init or reset_parameters; "
-                     "look whether the function that does it reaches this layer and its bias. After a run that ended "
-                     "in NaN, make the model anew.",
-              brings=("NaN or Inf", "first loss too high", "activations explode", "not trained", "skipped steps")),
-        price=ONE_PASS)
+@rule(
+    Kind("not initialised", rank=5, lesson="07-init", page="dependence",
+         symptom="The loss is NaN, huge or another one in each run, from the first step on.",
+         look_first="what fills the parameter that is named",
+         advice="Fill what torch.empty, torch.Tensor(n) or to_empty has made, with nn.init or reset_parameters; "
+                "look whether the function that does it reaches this layer and its bias. After a run that ended "
+                "in NaN, make the model anew.",
+         brings=("NaN or Inf", "first loss too high", "activations explode", "not trained", "skipped steps")),
+    claim="Parameters begin with numbers that somebody has chosen.", needs="batch")
 def all_filled(flight: TestFlight) -> Check:
     "Has each parameter numbers of a usual size?"
     if any(map(is_dtensor, flight.parameters.values())):
@@ -58,7 +60,7 @@ def all_filled(flight: TestFlight) -> Check:
     if not found: return ""
     name, said = next(iter(found.items()))
     others = f"; and {len(found) - 1} more do" if len(found) > 1 else ""
-    yield Suspect("not initialised", "certain", f"Before the first step, {name} looks as if nothing had filled it: "
+    yield Finding("not initialised", "certain", f"Before the first step, {name} looks as if nothing had filled it: "
                   f"{said}{others}.", [*found])
     return ""
 
@@ -85,7 +87,8 @@ def is_finite_with(flight: TestFlight, names: list[str]) -> bool:
         return is_finite_now(flight)
 
 
-@claims("No parameter of zeros makes NaN.", price=ONE_PASS)
+@rule(
+    claim="No parameter of zeros makes NaN.", needs="batch")
 def zeros_are_fine(flight: TestFlight) -> Check:
     "Is loss or gradient finite with random numbers in place of a parameter that is zero everywhere, and not without?"
     if any(map(is_dtensor, flight.parameters.values())):
@@ -95,7 +98,7 @@ def zeros_are_fine(flight: TestFlight) -> Check:
         return ""
     guilty = [name for name in names if is_finite_with(flight, [name])][:4] if len(names) > 1 else names
     if not guilty: return ""
-    yield Suspect("not initialised", "certain", f"All numbers of {first_few(guilty, 4)} are zero, and the loss or its "
+    yield Finding("not initialised", "certain", f"All numbers of {first_few(guilty, 4)} are zero, and the loss or its "
                   "gradient is NaN or infinite; with small random numbers in their place both are finite. Something is "
                   "divided by their size.", guilty)
     return ""
@@ -113,18 +116,18 @@ def are_alike(m: nn.Module) -> bool:
     return m.bias is None or bool((m.bias == m.bias[:1]).all())
 
 
-@claims("The units of a layer begin with different weights.",
-        Known("units alike", rank=76,
-              advice="Begin with random weights: nn.init.kaiming_normal_ for ReLU, xavier_normal_ for tanh. Biases may "
-                     "be zero."),
-        price=ONE_PASS)
+@rule(
+    Kind("units alike", rank=76,
+         advice="Begin with random weights: nn.init.kaiming_normal_ for ReLU, xavier_normal_ for tanh. Biases may "
+                "be zero."),
+    claim="The units of a layer begin with different weights.", needs="batch")
 def units_differ(flight: TestFlight) -> Check:
     "Have all units of a layer the same weights?"
     named = {name: m for name, m in leaves(flight.model).items() if next(m.parameters(), None) is not None}
     names = [name for name, m in named.items() if are_alike(m) and m.weight.requires_grad]
     names = [name for name in names if name != [*named][-1]]  # the loss tells the last ones apart
     if not names: return ""
-    yield Suspect("units alike", "likely", f"All units of {first_few(names, 4)} begin with the same weights, such as "
+    yield Finding("units alike", "likely", f"All units of {first_few(names, 4)} begin with the same weights, such as "
                   f"{in_digits(named[names[0]].weight.flatten()[0])}: they get the same gradient and stay one unit.",
                   names)
     return ""
@@ -152,16 +155,16 @@ def sizes_behind(flight: TestFlight, names: list[str]) -> dict[str, float]:
     return found
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #88aa0005
-@claims("Norms begin with scales of about one.",
-        Known("scale of a norm", rank=78, lesson="07-init", page="dependence",
-              symptom="The loss falls late and slowly: hardly anything comes through the layers at first.",
-              look_first="what sets the weights of all layers, and whether it leaves norms out",
-              advice="Begin the scale of a norm with ones and its shift with zeros. A function that initialises all "
-                     "layers has to leave norms out.",
-              brings=("activations vanish", "gradients vanish", "dead attention", "dead units", "stuck at zero",
-                      "not trained", "input unused", "samples alike", "constant output", "cannot learn by heart",
-                      "learning rate too small", "loss does not fall")),
-        price=PASSES)
+@rule(
+    Kind("scale of a norm", rank=78, lesson="07-init", page="dependence",
+         symptom="The loss falls late and slowly: hardly anything comes through the layers at first.",
+         look_first="what sets the weights of all layers, and whether it leaves norms out",
+         advice="Begin the scale of a norm with ones and its shift with zeros. A function that initialises all "
+                "layers has to leave norms out.",
+         brings=("activations vanish", "gradients vanish", "dead attention", "dead units", "stuck at zero",
+                 "not trained", "input unused", "samples alike", "constant output", "cannot learn by heart",
+                 "learning rate too small", "loss does not fall")),
+    claim="Norms begin with scales of about one.", needs="passes")
 def norms_begin_at_one(flight: TestFlight) -> Check:
     "Are scales of norms random numbers around zero, or all zero so that nothing comes through?"
     scales = scales_of(unwrap(flight.model))
@@ -177,7 +180,7 @@ def norms_begin_at_one(flight: TestFlight) -> Check:
     if random:
         p = scales[random[0]].detach().double()
         norms = f"{len(random)} norms begins" if len(random) > 1 else "a norm begins"
-        yield Suspect("scale of a norm", "likely", f"The scale of {norms} with small numbers of either sign: that of "
+        yield Finding("scale of a norm", "likely", f"The scale of {norms} with small numbers of either sign: that of "
                       f"{random[0]} with a standard deviation of {in_digits(p.std())} around {in_digits(p.mean())}, so "
                       f"that {around(random[0])} returns numbers of size {in_digits(behind[around(random[0])])}.",
                       [*map(around, random)])
@@ -185,6 +188,6 @@ def norms_begin_at_one(flight: TestFlight) -> Check:
     arrived = reached(flight, [flight.batch]) if empty else {}
     dead = [name for name in empty if arrived.get(name, True) is None]
     if dead:
-        yield Suspect("scale of a norm", "likely", f"All of {first_few(dead, 4)} is zero, and so is its gradient: "
+        yield Finding("scale of a norm", "likely", f"All of {first_few(dead, 4)} is zero, and so is its gradient: "
                       "nothing comes through.", [*map(around, dead)])
     return ""

@@ -16,7 +16,9 @@ from ...hooks.hook import Hooks
 from ...hooks.names import class_name
 from ...hooks.select import first_few, leaves, named_layers, unwrap
 from ...hooks.tree import tensors
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .loss import ONLY_TURNED, nodes_before, op
 from .trial import TestFlight, heard
 from ..diagnosing.evidence import in_digits
@@ -191,18 +193,18 @@ def trained_pairs(calls: list[Linear], ends: set) -> list[tuple[Linear, Linear]]
     return found
 
 
-def one_could_do(rows: list[list[Linear]]) -> Iterator[Suspect]:
+def one_could_do(rows: list[list[Linear]]) -> Iterator[Finding]:
     "Names the rows of three layers and more that one layer could replace."
     for row in rows:
         names = [call.name for call in row]
         taken, returned = sizes_of(row[0].m)[0], sizes_of(row[-1].m)[1]
         inner = ", ".join(str(sizes_of(call.m)[1]) for call in row[:-1])
-        yield Suspect("no non-linearity", "likely", f"{first_few(names, 4)} follow each other with nothing between "
+        yield Finding("no non-linearity", "likely", f"{first_few(names, 4)} follow each other with nothing between "
                       f"them. One layer from {taken} to {returned} could do the same, as {inner} between them are no "
                       "bottleneck.", list(dict.fromkeys(names)))
 
 
-def one_for_two(wide: list[tuple[Linear, Linear]], rows: list[list[Linear]]) -> Iterator[Suspect]:
+def one_for_two(wide: list[tuple[Linear, Linear]], rows: list[list[Linear]]) -> Iterator[Finding]:
     "Names the pairs that one layer could replace, without those that a row has named."
     known = {call.made for row in rows for call in row}
     named = {}
@@ -213,12 +215,12 @@ def one_for_two(wide: list[tuple[Linear, Linear]], rows: list[list[Linear]]) -> 
     for name, (a, b) in named.items():
         taken, between = sizes_of(a.m)
         returned = sizes_of(b.m)[1]
-        yield Suspect("no non-linearity", "likely", f"{b.name} gets what {name} returns, with nothing between them. "
+        yield Finding("no non-linearity", "likely", f"{b.name} gets what {name} returns, with nothing between them. "
                       f"One layer from {taken} to {returned} could do the same as these two, with {between} between.",
                       [name, b.name])
 
 
-def two_filters(pairs: list[tuple[Linear, Linear]], known: set[str]) -> Iterator[Suspect]:
+def two_filters(pairs: list[tuple[Linear, Linear]], known: set[str]) -> Iterator[Finding]:
     "Names pairs of convolutions that one could not replace, with as many numbers between them as on one side."
     for a, b in pairs:
         (before, between), (taken, after) = sizes_of(a.m), sizes_of(b.m)
@@ -226,19 +228,19 @@ def two_filters(pairs: list[tuple[Linear, Linear]], known: set[str]) -> Iterator
         both = all(isinstance(m, nn.modules.conv._ConvNd) and {*m.kernel_size} != {1} for m in (a.m, b.m))
         if not both or around[0] != around[1] or {a.name, b.name} & known or between != taken: continue
         if between < min(before, after): continue  # a bottleneck
-        yield Suspect("no non-linearity", "note", f"{b.name} gets what {a.name} returns, with nothing between them. "
+        yield Finding("no non-linearity", "note", f"{b.name} gets what {a.name} returns, with nothing between them. "
                       f"With {between} numbers from {before} to {after} they are no bottleneck: is an activation "
                       "missing? If both shall make one filter together, this is right.", [a.name, b.name])
         return
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #d2c4fd9d
-@claims("Between linear layers is a non-linearity.",
-        Known("no non-linearity", rank=85, page="dependence", lesson="05-stats",
-              symptom="More layers or units do not help: the model is no better than a smaller one.",
-              look_first="what is between the layers that are named",
-              advice="Put an activation between them, such as ReLU or GELU. If the first layer is one that you have "
-                     "taken over with its weights, this is no fault."),
-        price=PASSES)
+@rule(
+    Kind("no non-linearity", rank=85, page="dependence", lesson="05-stats",
+         symptom="More layers or units do not help: the model is no better than a smaller one.",
+         look_first="what is between the layers that are named",
+         advice="Put an activation between them, such as ReLU or GELU. If the first layer is one that you have "
+                "taken over with its weights, this is no fault."),
+    claim="Between linear layers is a non-linearity.", needs="passes")
 def bends(flight: TestFlight) -> Check:
     "Do linear layers follow each other without anything between them?"
     if not flight.quiet:
@@ -250,7 +252,7 @@ def bends(flight: TestFlight) -> Check:
     chain = [] if rows else only_pools_bend(calls, ends)
     if chain:
         names = list(dict.fromkeys(call.name for call in chain))
-        yield Suspect("no non-linearity", "likely", f"{len(chain)} layers with weights follow each other "
+        yield Finding("no non-linearity", "likely", f"{len(chain)} layers with weights follow each other "
                       f"({first_few(names, 4)}), and no activation is between any of them or anywhere else in the "
                       "model: only pooling and norms.", names)
         return ""
@@ -259,7 +261,7 @@ def bends(flight: TestFlight) -> Check:
         return ""
     if is_affine(flight, calls[-1].m):
         names = list(dict.fromkeys(call.name for pair in wide for call in pair))
-        yield Suspect("no non-linearity", "likely", "The whole model is affine: what it returns for a mix of two "
+        yield Finding("no non-linearity", "likely", "The whole model is affine: what it returns for a mix of two "
                       f"inputs is the mix of what it returns for each. {first_few(names, 4)} could be one.", names)
         return ""
     yield from one_could_do(rows)
@@ -314,13 +316,13 @@ def inputs_apart(flight: TestFlight, m: nn.Module) -> float:
 
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #cc36c3e3
-@claims("No layer is in several places of a list.",
-        Known("one layer for several", rank=135, page="dependence", lesson="03-hook-class",
-              symptom="The model has fewer parameters than it should, and a norm that works in training fails at test.",
-              look_first="how the list of layers is made",
-              advice="Make a layer for each place: `nn.ModuleList(make() for _ in range(n))`, or copy.deepcopy. "
-                     "`[layer]*n` has one layer n times."),
-        price=PASSES)
+@rule(
+    Kind("one layer for several", rank=135, page="dependence", lesson="03-hook-class",
+         symptom="The model has fewer parameters than it should, and a norm that works in training fails at test.",
+         look_first="how the list of layers is made",
+         advice="Make a layer for each place: `nn.ModuleList(make() for _ in range(n))`, or copy.deepcopy. "
+                "`[layer]*n` has one layer n times."),
+    claim="No layer is in several places of a list.", needs="passes")
 def one_place_each(flight: TestFlight) -> Check:
     "Is one layer several times in a list?"
     model = unwrap(flight.model)
@@ -330,10 +332,10 @@ def one_place_each(flight: TestFlight) -> Check:
         evidence = f"{first_few(names, 4)} are one and the same {class_name(m)}"
         far = inputs_apart(flight, m) if has_statistics(m) else 0.
         if far > 1:
-            yield Suspect("one layer for several", "likely", f"{evidence}, and what it gets differs from place to "
+            yield Finding("one layer for several", "likely", f"{evidence}, and what it gets differs from place to "
                           f"place by up to {in_digits(far)} standard deviations: its statistics fit none.", names)
         else:
-            yield Suspect("one layer for several", "note",
+            yield Finding("one layer for several", "note",
                           f"{evidence}. If weights are shared on purpose, this is right.", names)
     yield from shared_by_lists(flight, modules)
     return ""
@@ -356,6 +358,6 @@ def shared_by_lists(flight: TestFlight, modules: dict[int, nn.Module]) -> Check:
         evidence += (f". What a norm gets differs from place to place by up to {in_digits(far)} standard deviations: "
                      "its statistics fit none")
     all_names = [name for names in several.values() for name in names]
-    yield Suspect("one layer for several", kind, f"{evidence}. A list that is copied or reversed still has the same "
+    yield Finding("one layer for several", kind, f"{evidence}. A list that is copied or reversed still has the same "
                   "layers; if weights are shared on purpose, this is right.", all_names)
 

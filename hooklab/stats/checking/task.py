@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from ...hooks.select import leaves
 from .batch import in_labels, padded_inputs
-from .checks import ONE_PASS, PASSES, Check, Known, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, rule
+from .checks import Check
 from .loss import op
 from .loss_calls import (
     DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, SeenLoss, are_logarithms, are_probabilities, class_dim, first_calls,
@@ -32,7 +34,7 @@ def range_of(t: Tensor) -> str:
 def is_whole(t: Tensor) -> bool: return bool((t == t.round()).all())
 
 
-def answers(call: LossCall) -> Iterator[Suspect]:
+def answers(call: LossCall) -> Iterator[Finding]:
     "Binary cross-entropy wants targets from 0 to 1."
     t = call.target.detach().double()
     out = ((t < 0) | (t > 1)).double().mean().item()
@@ -45,27 +47,27 @@ def answers(call: LossCall) -> Iterator[Suspect]:
     elif is_whole(t) and 0 <= t.min() and t.max() <= 255:
         change = "divide them by 255 if they are pixels"
     else: change = "scale them to 0..1, or take a loss for numbers, such as mse_loss"
-    yield Suspect(FITS, "certain", f"{call.name} wants targets from 0 to 1, and {out:.0%} of these are outside: they "
+    yield Finding(FITS, "certain", f"{call.name} wants targets from 0 to 1, and {out:.0%} of these are outside: they "
                                    f"go {range_of(t)}. {change[0].upper()}{change[1:]}.")
 
 
-def signs(call: LossCall) -> Iterator[Suspect]:
+def signs(call: LossCall) -> Iterator[Finding]:
     "A margin wants targets of -1 and 1."
     t = call.target.detach()
     zeros = (t == 0).double().mean().item()
     if not zeros or (t < 0).any(): return
-    yield Suspect(FITS, "certain", f"{call.name} wants targets of -1 and 1, and {zeros:.0%} of these are 0, for which "
+    yield Finding(FITS, "certain", f"{call.name} wants targets of -1 and 1, and {zeros:.0%} of these are 0, for which "
                                    "it does not compute what is meant. 2*target - 1 makes -1 and 1 of 0 and 1.")
 
 
-def several_answers(call: LossCall) -> Iterator[Suspect]:
+def several_answers(call: LossCall) -> Iterator[Finding]:
     t = call.target.detach()
     if not (t < 0).any(): return
-    yield Suspect(FITS, "certain", f"{call.name} wants targets of 0 and 1, and these go {range_of(t)}. "
+    yield Finding(FITS, "certain", f"{call.name} wants targets of 0 and 1, and these go {range_of(t)}. "
                                    "(target + 1)/2 makes 0 and 1 of -1 and 1.")
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #19305e6c
-def shares_of_classes(call: LossCall) -> Iterator[Suspect]:
+def shares_of_classes(call: LossCall) -> Iterator[Finding]:
     "Cross-entropy takes class numbers, or a probability for each class."
     t, made = call.target.detach(), call.prediction
     if not t.is_floating_point() or t.shape != made.shape: return
@@ -74,20 +76,20 @@ def shares_of_classes(call: LossCall) -> Iterator[Suspect]:
     sums = t.double().sum(dim)
     odd = ((sums - 1).abs() > .02) & (sums != 0)
     if (t < 0).any():
-        yield Suspect(FITS, "likely", f"{call.name} wants classes or their probabilities, and the targets go "
+        yield Finding(FITS, "likely", f"{call.name} wants classes or their probabilities, and the targets go "
                                       f"{range_of(t)}. For numbers, take a loss such as mse_loss.")
     elif odd.double().mean() <= .05: return
     elif ((t == 0) | (t == 1)).all():
-        yield Suspect(FITS, "likely", f"{call.name} wants one class, and {odd.double().mean():.0%} of the targets have "
+        yield Finding(FITS, "likely", f"{call.name} wants one class, and {odd.double().mean():.0%} of the targets have "
                                       f"several: {range_of(sums)} of {made.size(dim)}. For several answers at once, "
                                       "take binary_cross_entropy_with_logits.")
     else:
-        yield Suspect(FITS, "possible", f"{call.name} wants probabilities that add up to 1, and those of the targets "
+        yield Finding(FITS, "possible", f"{call.name} wants probabilities that add up to 1, and those of the targets "
                                         f"add up to numbers {range_of(sums)}. For numbers, take a loss such as "
                                         "mse_loss.")
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #5020f3c6
-def numbers_of_classes(call: LossCall) -> Iterator[Suspect]:
+def numbers_of_classes(call: LossCall) -> Iterator[Finding]:
     "A distance does not fit the numbers of classes."
     t, made = call.target.detach(), call.prediction
     if not t.numel() or t.dim() > 2 or not is_whole(t) or t.min() < 0: return
@@ -96,77 +98,77 @@ def numbers_of_classes(call: LossCall) -> Iterator[Suspect]:
     of_one = t.numel() == made.size(0)
     width = made.size(-1) if made.dim() == 2 else 1
     if of_one and width > 2 and len(kinds) > 2 and k <= width:
-        yield Suspect(FITS, "certain", f"The {name} compares each of the {width} outputs of a sample with one number "
+        yield Finding(FITS, "certain", f"The {name} compares each of the {width} outputs of a sample with one number "
                                        f"from 0 to {k - 1}, which seems to be its class. For classes, take "
                                        "cross_entropy.")
     elif of_one and width == 1 and 3 <= len(kinds) == k <= t.numel()/3:
-        yield Suspect(FITS, "note", f"The {name} is computed from the whole numbers 0 to {k - 1}. If they are classes, "
+        yield Finding(FITS, "note", f"The {name} is computed from the whole numbers 0 to {k - 1}. If they are classes, "
                                     f"{k} outputs and cross_entropy: class {k - 1} is no further from 0 than class 1.")
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #4012a457
-def divergence(call: LossCall) -> Iterator[Suspect]:
+def divergence(call: LossCall) -> Iterator[Finding]:
     "kl_div takes the logarithms of what is made, then what is wanted."
     made, t, of_logs = call.prediction.detach(), call.target.detach(), call.given["log_target"]
     if not made.dim() or made.shape != t.shape: return
     dim = class_dim(made) if are_probabilities(t, class_dim(made)) or are_logarithms(t, class_dim(made)) else -1
     if are_probabilities(made, dim) and are_logarithms(t, dim) and not of_logs:
-        yield Suspect(FORM, "certain", "The arguments of kl_div are swapped: the logarithms of what the model returns "
+        yield Finding(FORM, "certain", "The arguments of kl_div are swapped: the logarithms of what the model returns "
                                        "come first, and then the probabilities that are wanted.")
     elif are_probabilities(made, dim):
-        yield Suspect(FORM, "certain", "kl_div gets probabilities as its first argument and wants their logarithms: "
+        yield Finding(FORM, "certain", "kl_div gets probabilities as its first argument and wants their logarithms: "
                                        "log_softmax in place of softmax.")
     elif are_logarithms(t, dim) and not are_probabilities(t, dim) and not of_logs:
-        yield Suspect(FORM, "certain", "kl_div gets logarithms as targets and wants probabilities, unless it is told "
+        yield Finding(FORM, "certain", "kl_div gets logarithms as targets and wants probabilities, unless it is told "
                                        "log_target=True.")
 
 
-def counts(call: LossCall) -> Iterator[Suspect]:
+def counts(call: LossCall) -> Iterator[Finding]:
     "The loss of counts takes the exponential itself, unless it is told otherwise."
     t = call.target.detach()
     if (t < 0).any():
-        yield Suspect(FITS, "certain", f"{call.name} wants counts, and {(t < 0).double().mean():.0%} of the targets "
+        yield Finding(FITS, "certain", f"{call.name} wants counts, and {(t < 0).double().mean():.0%} of the targets "
                                        "are below zero.")
     before = op(call.prediction.grad_fn)
     if call.given["log_input"] and before in ("Exp", "Softplus", "Relu"):
         sure = "certain" if before == "Exp" else "likely"
-        yield Suspect(FORM, sure, f"{call.name} takes the exponential of its input, which is what {before.lower()} has "
+        yield Finding(FORM, sure, f"{call.name} takes the exponential of its input, which is what {before.lower()} has "
                                   "returned. Give it log_input=False, or what comes before that.")
 
 
-def paths(call: LossCall) -> Iterator[Suspect]:
+def paths(call: LossCall) -> Iterator[Finding]:
     "The loss of sequences without places wants logarithms of probabilities, and no blank in its targets."
     made, t, blank = call.prediction.detach(), call.target, call.given["blank"]
     if t.dim() == 2:
         lengths = torch.as_tensor(call.given["target_lengths"]).to(t.device).flatten()
         t = t[torch.arange(t.size(1), device=t.device) < lengths[:, None]]
     if (t == blank).any():
-        yield Suspect(FITS, "certain", f"ctc_loss takes {blank} for the blank, which stands for no sound, and "
+        yield Finding(FITS, "certain", f"ctc_loss takes {blank} for the blank, which stands for no sound, and "
                       f"{(t == blank).double().mean():.0%} of the targets are {blank}. Give it blank=… with a number "
                       "that no target has, or number the targets anew.")
     if are_logarithms(made): return
     given = "probabilities" if are_probabilities(made) else "numbers that are none"
-    yield Suspect(FORM, "certain", f"ctc_loss wants logarithms of probabilities along its last dimension, and gets "
+    yield Finding(FORM, "certain", f"ctc_loss wants logarithms of probabilities along its last dimension, and gets "
                                    f"{given}: log_softmax(2) before it.")
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #d241b1c3
 OF_MARGINS = "soft_margin_loss", "hinge_embedding_loss", "cosine_embedding_loss", "margin_ranking_loss"
-MISFITS: dict[str, Callable[[LossCall], Iterator[Suspect]]] = {
+MISFITS: dict[str, Callable[[LossCall], Iterator[Finding]]] = {
     **dict.fromkeys(OF_ANSWERS, answers), **dict.fromkeys(DISTANCES, numbers_of_classes),
     "cross_entropy": shares_of_classes, "kl_div": divergence, "poisson_nll_loss": counts, "ctc_loss": paths,
     "multilabel_soft_margin_loss": several_answers,
     **dict.fromkeys(OF_MARGINS, signs)}
 
 
-@claims("The loss is made for such targets.",
-        Known(FITS, rank=52, lesson="01-why-hooks", page="task",
-              symptom="The loss falls, even below zero, and predictions mean nothing.",
-              look_first="the range and the dtype of one batch of targets, beside the documentation of the loss",
-              advice="Change the targets to what the loss wants, or take the loss that is made for such targets."),
-        Known(FORM, rank=54, lesson="08-gradients", page="task",
-              symptom="The loss is far below zero or does not fall, though outputs and targets look right.",
-              look_first="the arguments of the loss: their order, and which of them are logarithms",
-              advice="Give the loss what its documentation calls this argument."),
-        price=ONE_PASS)
+@rule(
+    Kind(FITS, rank=52, lesson="01-why-hooks", page="task",
+         symptom="The loss falls, even below zero, and predictions mean nothing.",
+         look_first="the range and the dtype of one batch of targets, beside the documentation of the loss",
+         advice="Change the targets to what the loss wants, or take the loss that is made for such targets."),
+    Kind(FORM, rank=54, lesson="08-gradients", page="task",
+         symptom="The loss is far below zero or does not fall, though outputs and targets look right.",
+         look_first="the arguments of the loss: their order, and which of them are logarithms",
+         advice="Give the loss what its documentation calls this argument."),
+    claim="The loss is made for such targets.", needs="batch")
 def targets_fit(flight: TestFlight) -> Check:
     "Do targets have the range and the kind that a loss function of torch wants?"
     calls = first_calls(flight).calls
@@ -196,14 +198,14 @@ def rival_dim(t: Tensor, y: Tensor) -> int | None:
     return None if not right and t.dim() > 1 or {*summed} & {*right} else summed[0]
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #da93cee1
-@claims("Classes are compared along their own dimension.",
-        Known("wrong axis", rank=56, lesson="01-why-hooks", page="task",
-              symptom="The loss falls a little and stays, and a single sample gets another answer than a batch.",
-              look_first="the shape of the output, and the dim= of the softmax",
-              advice="Give the softmax the dimension of the classes. To move that dimension use permute or transpose: "
-                     "view and reshape only cut the same numbers in another way.",
-              brings=("samples leak", "softmax over samples")),
-        price=PASSES)
+@rule(
+    Kind("wrong axis", rank=56, lesson="01-why-hooks", page="task",
+         symptom="The loss falls a little and stays, and a single sample gets another answer than a batch.",
+         look_first="the shape of the output, and the dim= of the softmax",
+         advice="Give the softmax the dimension of the classes. To move that dimension use permute or transpose: "
+                "view and reshape only cut the same numbers in another way.",
+         brings=("samples leak", "softmax over samples")),
+    claim="Classes are compared along their own dimension.", needs="passes")
 def axis_right(flight: TestFlight) -> Check:
     "Do a softmax and the loss compare the classes of one place, and not places?"
     targets = [p.tensor for p in flight.batch.targets]
@@ -214,7 +216,7 @@ def axis_right(flight: TestFlight) -> Check:
         for t in [*outputs, *made]:
             d = rival_dim(t, y)
             if d is None: continue
-            yield Suspect("wrong axis", "likely", f"Numbers of the shape {tuple(t.shape)} are probabilities that add "
+            yield Finding("wrong axis", "likely", f"Numbers of the shape {tuple(t.shape)} are probabilities that add "
                           f"up to 1 along dimension {d}, and targets of the shape {tuple(y.shape)} have one for each "
                           f"of its {t.size(d)} places: the places compete with each other, in place of the classes.")
             return ""
@@ -223,7 +225,7 @@ def axis_right(flight: TestFlight) -> Check:
         if call.name != "cross_entropy" or made.dim() != 1 or t.shape != made.shape:
             continue
         if flight.batch.n == len(made) > 1 and not are_probabilities(t.detach()):  # else a ranking of the batch
-            yield Suspect("wrong axis", "likely", f"cross_entropy gets one number for each of {len(made)} samples and "
+            yield Finding("wrong axis", "likely", f"cross_entropy gets one number for each of {len(made)} samples and "
                           "takes them for the classes of a single one. For yes or no, take "
                           "binary_cross_entropy_with_logits.")
             return ""
@@ -245,7 +247,7 @@ def made_by_layers(flight: TestFlight) -> tuple[SeenLoss, list[tuple[str, Tensor
     return seen, found
 
 
-def cut_apart(flight: TestFlight) -> Iterator[Suspect]:
+def cut_apart(flight: TestFlight) -> Iterator[Finding]:
     "Does a row of numbers that the loss compares come from the units of one place?"
     calls = [call for call in first_calls(flight).calls if call.name in OF_CLASSES]
     if not calls: return
@@ -265,24 +267,24 @@ def cut_apart(flight: TestFlight) -> Iterator[Suspect]:
                 where[:, dim] = 0
                 n = len(where.unique(dim=0))
                 if n == 1: continue
-                yield Suspect("wrong axis", "certain", f"The {rows.size(1)} numbers that the loss compares for one "
+                yield Finding("wrong axis", "certain", f"The {rows.size(1)} numbers that the loss compares for one "
                               f"label come from {n} places of the output of {name}, whose shape is "
                               f"{tuple(units.shape)}, and not from the units of one place: use permute or transpose "
                               "before view or reshape.", [name])
                 return
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #819b8269
-@claims("Padding is left out of the loss, and labels are left.",
-        Known("padding counts", rank=58, lesson="14-patching", page="task",
-              symptom="The loss falls fast to a small number, and answers are mostly padding.",
-              look_first="how many labels of a batch are padding, and ignore_index",
-              advice="Set the labels of padded places to -100, or give their value as ignore_index; for a loss of your "
-                     "own, multiply by a mask and divide by its sum."),
-        Known("labels left out", rank=59, lesson="01-why-hooks", page="task",
-              symptom="The loss is NaN or zero from the first step on.",
-              look_first="how many labels of a batch equal ignore_index, and the weights of classes",
-              advice="Look at how labels are encoded: ignore_index must be no class, and weights must not be zero."),
-        price=ONE_PASS)
+@rule(
+    Kind("padding counts", rank=58, lesson="14-patching", page="task",
+         symptom="The loss falls fast to a small number, and answers are mostly padding.",
+         look_first="how many labels of a batch are padding, and ignore_index",
+         advice="Set the labels of padded places to -100, or give their value as ignore_index; for a loss of your "
+                "own, multiply by a mask and divide by its sum."),
+    Kind("labels left out", rank=59, lesson="01-why-hooks", page="task",
+         symptom="The loss is NaN or zero from the first step on.",
+         look_first="how many labels of a batch equal ignore_index, and the weights of classes",
+         advice="Look at how labels are encoded: ignore_index must be no class, and weights must not be zero."),
+    claim="Padding is left out of the loss, and labels are left.", needs="batch")
 def labels_count(flight: TestFlight) -> Check:
     "Do labels count, and does padding not?"
     seen = first_calls(flight)
@@ -293,14 +295,14 @@ def labels_count(flight: TestFlight) -> Check:
         if not t.numel() or not left.numel() and some_left(flight, ignored): continue
         if not left.numel() or weight is not None and not weight[left].any():
             why = f"equal ignore_index, which is {ignored}" if not left.numel() else "are of classes with the weight 0"
-            yield Suspect("labels left out", "certain", f"All {t.numel()} labels of the first batch {why}: nothing is "
+            yield Finding("labels left out", "certain", f"All {t.numel()} labels of the first batch {why}: nothing is "
                                                         "left to learn from.")
             return ""
         yield from counted(flight, seen, call)
     return "" if calls else "no labels of classes were seen in the loss"
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #389be5ac
-def counted(flight: TestFlight, seen: SeenLoss, call: LossCall) -> Iterator[Suspect]:
+def counted(flight: TestFlight, seen: SeenLoss, call: LossCall) -> Iterator[Finding]:
     "Does the loss count labels at padded places?"
     labels, made = call.target, call.prediction
     if not made.requires_grad or made.dim() < 2: return
@@ -316,6 +318,6 @@ def counted(flight: TestFlight, seen: SeenLoss, call: LossCall) -> Iterator[Susp
         n = (counts & flat & (labels.flatten() == value)).sum().item()
         part = n/max(counts.sum().item(), 1)
         if part < .1 or n < .9*flat.sum(): continue
-        yield Suspect("padding counts", "likely" if part >= .3 else "possible",
+        yield Finding("padding counts", "likely" if part >= .3 else "possible",
                       f"{part:.0%} of the labels that count are {value.item()} at padded places.")
         return

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from ...hooks.names import earlier_blocks_have
 from ...hooks.select import first_few, leaves, may_pass_hooks, unwrap
 from .batch import SampleBatch
-from .checks import PASSES, Check, Known, NotLookedAt, Suspect, claims
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
+from .checks import Check
 from .dependence import behind_rounding, change_loss, moved, where_cut
 from .trial import TestFlight, heard, layer_outputs, roused
 from ..diagnosing.layer_faults import DEAD, MANY
@@ -61,41 +63,39 @@ def owners(flight: TestFlight, names: list[str]) -> list[str]:
     return list(found)
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0b761529
-@claims("Every trainable parameter gets a gradient.",
-        Known("dead units", rank=80,
-              advice="Look at the biases and the initialization of the layer before; LeakyReLU keeps a gradient."),
-        Known("frozen part", rank=140,
-              advice="Right for a backbone, an adapter or a teacher. If not, look for requires_grad_(False), "
-                     "`Embedding.from_pretrained` and no_grad."),
-        Known("gradient is cut", rank=145, page="dependence", lesson="08-gradients",
-              symptom="Some layers keep their first weights, though the loss changes with them.",
-              look_first="the layer that is named: what its forward does, and what is around it",
-              advice="Look there for no_grad, detach, `.data`, `.item()`, numpy, argmax, rounding, or a new tensor "
-                     "made of numbers. What shall not be trained needs requires_grad_(False).",
-              brings=("not trained",)),
-        Known("stuck at zero", rank=155, page="dependence", lesson="07-init",
-              symptom="Some parameters stay exactly zero, whatever the learning rate is.",
-              look_first="how the parameters that are named begin",
-              advice="Let one factor of a product begin with random numbers, and only the other one with zeros. A "
-                     "layer before the last one never begins with zeros.", brings=("not trained",)),
-        Known("state is lost", rank=157, page="dependence", lesson="05-stats",
-              symptom="A recurrent model is no better than one without memory.",
-              look_first="the state that the layer is given and returns",
-              advice="Hand the state that a call returns to the next one. For a layer that takes sequences, give it "
-                     "whole ones: look at batch_first and at the dimension of length 1.", brings=("not trained",)),
-        Known("never ran", rank=150,
-              advice="Look at `forward`: is the layer called there? Remove it, or call it."),
-        Known("not trained", rank=160,
-              advice="Look for detach, no_grad, `.data`, `.item()`, numpy, argmax, or a result that is not used."),
-        price=PASSES)
+@rule(
+    Kind("dead units", rank=80,
+         advice="Look at the biases and the initialization of the layer before; LeakyReLU keeps a gradient."),
+    Kind("frozen part", rank=140,
+         advice="Right for a backbone, an adapter or a teacher. If not, look for requires_grad_(False), "
+                "`Embedding.from_pretrained` and no_grad."),
+    Kind("gradient is cut", rank=145, page="dependence", lesson="08-gradients",
+         symptom="Some layers keep their first weights, though the loss changes with them.",
+         look_first="the layer that is named: what its forward does, and what is around it",
+         advice="Look there for no_grad, detach, `.data`, `.item()`, numpy, argmax, rounding, or a new tensor "
+                "made of numbers. What shall not be trained needs requires_grad_(False).", brings=("not trained",)),
+    Kind("stuck at zero", rank=155, page="dependence", lesson="07-init",
+         symptom="Some parameters stay exactly zero, whatever the learning rate is.",
+         look_first="how the parameters that are named begin",
+         advice="Let one factor of a product begin with random numbers, and only the other one with zeros. A "
+                "layer before the last one never begins with zeros.", brings=("not trained",)),
+    Kind("state is lost", rank=157, page="dependence", lesson="05-stats",
+         symptom="A recurrent model is no better than one without memory.",
+         look_first="the state that the layer is given and returns",
+         advice="Hand the state that a call returns to the next one. For a layer that takes sequences, give it "
+                "whole ones: look at batch_first and at the dimension of length 1.", brings=("not trained",)),
+    Kind("never ran", rank=150, advice="Look at `forward`: is the layer called there? Remove it, or call it."),
+    Kind("not trained", rank=160,
+         advice="Look for detach, no_grad, `.data`, `.item()`, numpy, argmax, or a result that is not used."),
+    claim="Every trainable parameter gets a gradient.", needs="passes")
 def gradients_arrive(flight: TestFlight) -> Check:
     "Does every trainable parameter get a gradient?"
     if not flight.trained:
-        yield Suspect("frozen part", "certain", "No parameter of the model has requires_grad=True: nothing is trained.")
+        yield Finding("frozen part", "certain", "No parameter of the model has requires_grad=True: nothing is trained.")
         return ""
     frozen = [name for name in flight.parameters if name not in flight.trained]
     if frozen:
-        yield Suspect("frozen part", "note", f"{len(frozen)} of {len(flight.parameters)} parameters are frozen.",
+        yield Finding("frozen part", "note", f"{len(frozen)} of {len(flight.parameters)} parameters are frozen.",
                       owners(flight, frozen))
     if not flight.first.flown.loss.requires_grad:
         yield no_graph(flight)
@@ -139,19 +139,19 @@ def given_states(flight: TestFlight, names: list[str]) -> bool:
     return any(found)
 
 
-def without_memory(flight: TestFlight, zero: list[str]) -> Suspect | None:
+def without_memory(flight: TestFlight, zero: list[str]) -> Finding | None:
     "The finding on recurrent layers whose weights for the state get zeros: the state is always zero."
     modules = dict(unwrap(flight.model).named_modules())
     recurrent = [n for n in zero if "weight_hh" in n and isinstance(modules[around(n)], nn.RNNBase | nn.RNNCellBase)]
     if not recurrent: return None
     layers = list(dict.fromkeys(map(around, recurrent)))
     sure = "note" if given_states(flight, layers) else "likely"  # which the caller hands on
-    return Suspect("state is lost", sure, f"The weights of {first_few(layers, 4)} for its own state get a gradient "
+    return Finding("state is lost", sure, f"The weights of {first_few(layers, 4)} for its own state get a gradient "
                    "of zero: in each call it begins with a state of zeros and has one place, so it remembers "
                    "nothing.", layers)
 
 
-def stuck_at_zero(flight: TestFlight, zero: list[str]) -> Suspect | None:
+def stuck_at_zero(flight: TestFlight, zero: list[str]) -> Finding | None:
     "The finding on parameters that are zero, and whose gradient is zero until something else makes them move."
     empty = [name for name in zero if not flight.trained[name].any()]
     if not empty: return None
@@ -169,7 +169,7 @@ def stuck_at_zero(flight: TestFlight, zero: list[str]) -> Suspect | None:
     with roused(flight): again = reached(flight, flight.small)
     stuck = [name for name in empty if after[name] is None and again[name]]
     if not stuck: return None
-    return Suspect("stuck at zero", "likely", f"All numbers of {first_few(stuck, 4)} are zero, and so is their "
+    return Finding("stuck at zero", "likely", f"All numbers of {first_few(stuck, 4)} are zero, and so is their "
                    "gradient, also when all others have made a step: each waits for another.", owners(flight, stuck))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #ab726e71
@@ -182,12 +182,12 @@ def of_another_loss(flight: TestFlight, found: dict[str, bool | None]) -> set[st
     return set().union(*idle) if len(idle) < len(theirs) else set()
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #ab726e70
-def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | None]) -> Iterator[Suspect]:
+def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | None]) -> Iterator[Finding]:
     "The findings on parameters without a gradient: did their layer run?"
     others = of_another_loss(flight, found)
     elsewhere = [name for name in missing if name in others]
     if elsewhere:
-        yield Suspect("not trained", "note", f"{first_few(elsewhere, 4)} got no gradient of this loss. They have an "
+        yield Finding("not trained", "note", f"{first_few(elsewhere, 4)} got no gradient of this loss. They have an "
                       "optimizer of their own, so another loss may train them.", owners(flight, elsewhere))
     missing = [name for name in missing if name not in others]
     if not missing: return
@@ -202,21 +202,21 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
     own = [n for n in idle if n not in theirs]
     for names, sure in ((theirs, "note"), (own, "likely")):
         if not names: continue
-        yield Suspect("never ran", sure, f"{first_few(names, 4)} got no gradient: the layer was not called.",
+        yield Finding("never ran", sure, f"{first_few(names, 4)} got no gradient: the layer was not called.",
                       owners(flight, names))
     cut = [n for n in missing if n not in idle]
     depends = change_loss(flight, cut, "train")
     beside = reached(flight, [flight.batch], of_output=True)
     unused = [n for n in cut if beside[n] is not False and n not in depends]
     if unused:
-        yield Suspect("not trained", "note", f"{first_few(unused, 4)} got no gradient: they lead to a part of the "
+        yield Finding("not trained", "note", f"{first_few(unused, 4)} got no gradient: they lead to a part of the "
                       "output that the loss does not use.", owners(flight, unused))
     biases = [n for n in cut if "bias" in n.rpartition(".")[2]]
     constants = []
     if flight.has_forces:
         constants = [n for n in biases if n not in unused]
     if constants:
-        yield Suspect("not trained", "note",
+        yield Finding("not trained", "note",
                       f"{first_few(constants, 4)} got no gradient: the forward takes a gradient, which a constant that "
                       "is added to an energy does not change.", owners(flight, constants))
     cut = [n for n in cut if n not in unused + constants]
@@ -225,14 +225,14 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
     if depends:
         layer, said = where_cut(flight, depends, "train")
         after = f": {said}" if said else ""
-        yield Suspect("gradient is cut", sure, f"The loss changes with {first_few(depends, 4)}, but no gradient "
+        yield Finding("gradient is cut", sure, f"The loss changes with {first_few(depends, 4)}, but no gradient "
                       f"reaches them{after}.", [layer] if layer else owners(flight, depends))
     cut = [n for n in cut if n not in depends]
     if not cut: return
     if 2*len(cut) < len(flight.trained): sure = "possible"
     others = {*flight.trained} - {*missing}
     if all(earlier_blocks_have(name, others) for name in cut): sure = "note"  # what no output needs of the last block
-    yield Suspect("not trained", sure, f"{first_few(cut, 4)} got no gradient, though the layer runs: nothing that "
+    yield Finding("not trained", sure, f"{first_few(cut, 4)} got no gradient, though the layer runs: nothing that "
                   "leads to the loss is computed from it.", owners(flight, cut))
 
 
@@ -242,22 +242,22 @@ def is_library(m: nn.Module) -> bool:
     return "site-packages" in file and not isinstance(m, nn.Sequential | nn.ModuleList | nn.ModuleDict)
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #37ca6f7b
-def no_graph(flight: TestFlight) -> Suspect:
+def no_graph(flight: TestFlight) -> Finding:
     "The finding on a loss without a graph: does it depend on parameters all the same?"
     depends = change_loss(flight, [*flight.trained], "train")
     if not depends:
-        return Suspect("not trained", "certain", "The loss has no graph: no trainable parameter leads to it.")
+        return Finding("not trained", "certain", "The loss has no graph: no trainable parameter leads to it.")
     layer, said = where_cut(flight, depends, "train")
     after = f": {said}" if said else ""
-    return Suspect("gradient is cut", "certain", f"The loss has no graph, though it changes with "
+    return Finding("gradient is cut", "certain", f"The loss has no graph, though it changes with "
                    f"{first_few(depends, 4)}{after}.", [layer] if layer else [])
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #f20a362e
-def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
+def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Finding]:
     "The findings on gradients of zeros: is a function behind them constant between its steps, or a layer silent?"
     rounded = behind_rounding(flight, zero)
     for name, names in rounded.items():
-        yield Suspect("term without gradient", "likely", f"{first_few(names, 4)} lead to the loss through {name} only, "
+        yield Finding("term without gradient", "likely", f"{first_few(names, 4)} lead to the loss through {name} only, "
                       "whose gradient is zero everywhere: this part of the loss trains nothing. Take the numbers "
                       f"before {name} for the loss.", owners(flight, names))
     zero = [n for n in zero if not any(n in names for names in rounded.values())]
@@ -268,17 +268,17 @@ def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Suspect]:
     silent = [name for name, ts in outputs if ts and is_silent(ts)]
     if silent and silent[0] == outputs[0][0]: return  # the first layer gets zeros, which is a finding about the input
     if silent:
-        yield Suspect("dead units", "certain", f"The output of {first_few(silent, 3)} is zero for every sample, and "
+        yield Finding("dead units", "certain", f"The output of {first_few(silent, 3)} is zero for every sample, and "
                       f"so is the gradient of {first_few(zero, 4)}.", silent[:3])
         return
-    yield Suspect("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
+    yield Finding("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
                   owners(flight, zero))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #3575e233
 WITH_UNITS = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
 
 
-def mostly_silent(flight: TestFlight, idle: dict[str, Tensor]) -> Iterator[Suspect]:
+def mostly_silent(flight: TestFlight, idle: dict[str, Tensor]) -> Iterator[Finding]:
     "The finding on layers of which most units get no gradient and are never above zero, while some learn."
     modules = dict(unwrap(flight.model).named_modules())
     few = {around(name): units for name, units in idle.items() if len(units) >= MANY
@@ -293,5 +293,5 @@ def mostly_silent(flight: TestFlight, idle: dict[str, Tensor]) -> Iterator[Suspe
     for name, units in dead.items():
         share = units.double().mean().item()
         if share < DEAD: continue
-        yield Suspect("dead units", "possible", f"{share:.0%} of the {len(units)} units of {name} return nothing above "
+        yield Finding("dead units", "possible", f"{share:.0%} of the {len(units)} units of {name} return nothing above "
                       "zero for any sample, and get no gradient.", [name])

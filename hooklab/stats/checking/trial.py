@@ -29,7 +29,7 @@ from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import as_leaves, asks_for_gradients, kept_state, undisturbed
 from .batch import BatchPart, SampleBatch, given_by, other_label, with_sample
 from .changed import differs
-from .checks import NotLookedAt
+from ...findings.rules import NotLookedAt
 from .time_limit import TimeLimit
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #604a5995

@@ -20,7 +20,9 @@ from torch.overrides import TorchFunctionMode
 
 from hooklab.hooks.select import unwrap
 from hooklab.hooks.tree import tensors
-from hooklab.stats.checking.checks import PASSES, Check, Known, NotLookedAt, Suspect, claims, quoted_line, user_frame
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import Kind, NotLookedAt, rule
+from hooklab.stats.checking.checks import Check, quoted_line, user_frame
 from hooklab.stats.checking.loss import nodes_before
 from hooklab.stats.checking.trial import TestFlight
 
@@ -113,14 +115,14 @@ class Results(TorchFunctionMode):
         return [p for p in found if all(ref() is None for ref in p.made)]
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #7a9096f8
-@claims("All that is computed is used.",
-        Known("result not used", rank=88, lesson="05-stats", page="dependence",
-              symptom="A part of the model or of the loss has no effect, whatever it computes.",
-              look_first="the line that is named, and what becomes of its result",
-              advice="Assign the result, and use it: `x = x + positions`, `return total`. An operation changes what it "
-                     "is given only if its name ends with `_`. If it is for another occasion, this is no fault.",
-              brings=("input unused", "not trained", "loss does not fall")),
-        price=PASSES)
+@rule(
+    Kind("result not used", rank=88, lesson="05-stats", page="dependence",
+         symptom="A part of the model or of the loss has no effect, whatever it computes.",
+         look_first="the line that is named, and what becomes of its result",
+         advice="Assign the result, and use it: `x = x + positions`, `return total`. An operation changes what it "
+                "is given only if its name ends with `_`. If it is for another occasion, this is no fault.",
+         brings=("input unused", "not trained", "loss does not fall")),
+    claim="All that is computed is used.", needs="passes")
 def results_used(flight: TestFlight) -> Check:
     "Does an operation of a pass return what nothing reads?"
     if flight.pass_seconds > 1: raise NotLookedAt("a pass takes longer than 1 s")
@@ -131,10 +133,10 @@ def results_used(flight: TestFlight) -> Check:
     def where(place): return [names[place.owner]] if names.get(place.owner) else []
     dropped = [p for p in places if thrown_away(p.code, p.at)]
     for place in dropped[:3]:
-        yield Suspect("result not used", "likely", f"{place} computes what is assigned to nothing: the line has no "
+        yield Finding("result not used", "likely", f"{place} computes what is assigned to nothing: the line has no "
                       "effect.", where(place))
     for place in [p for p in places if p.trains and p not in dropped][:3]:
         what = "a number that no loss contains" if place.is_number else "what leads to no output"
-        yield Suspect("result not used", "note", f"{place} computes {what}, and nothing reads it in this pass.",
+        yield Finding("result not used", "note", f"{place} computes {what}, and nothing reads it in this pass.",
                       where(place))
     return ""

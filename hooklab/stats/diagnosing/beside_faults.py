@@ -14,8 +14,9 @@ from torch import Tensor
 
 from hooklab.hooks.names import earlier_blocks_have
 from hooklab.hooks.select import first_few
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits
-from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault, no_longer_looked_for
+from hooklab.findings.found import Finding
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits
+from hooklab.findings.rules import NOTHING_LEFT, WEAK, WILD, Kind, no_longer_looked_for, rule
 from hooklab.stats.diagnosing.loss_over_time import falls_well
 from hooklab.stats.measure.other_steps import BEGUN
 
@@ -23,23 +24,25 @@ from hooklab.stats.measure.other_steps import BEGUN
 OFTEN = .3  # of the steps of the loop: a scaler or a guard against NaN skips far fewer
 
 
-@fault("gradients thrown away", page="beside", rank=46, lesson="08-gradients",
-       symptom="The loss falls far too slowly: most batches teach nothing.",
-       look_first="how often `optimizer.step()` is called, and whether `zero_grad()` comes more often",
-       advice="Call optimizer.step() after each backward(): its line may be outside of the loop over batches, or "
-              "behind a condition. To gather gradients on purpose, call zero_grad() only after step().",
-       brings=(WEAK,))
-def thrown_away(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("gradients thrown away", page="beside", rank=46, lesson="08-gradients",
+         symptom="The loss falls far too slowly: most batches teach nothing.",
+         look_first="how often `optimizer.step()` is called, and whether `zero_grad()` comes more often",
+         advice="Call optimizer.step() after each backward(): its line may be outside of the loop over batches, or "
+                "behind a condition. To gather gradients on purpose, call zero_grad() only after step().",
+         brings=(WEAK,)),
+    needs="layers")
+def thrown_away(run: Run) -> Iterator[Finding]:
     n, watched = run.facts.get("thrown_away", 0), run.facts.get("watched", {})
     if n < LASTS or n < OFTEN*watched["n"] or not watched["stepped"] or run.scaled:
         yield from passes_in_vain(run)
         return
-    yield Seen([], run.log_span(0), "certain",
-               f"In {n} of {watched['n']} steps of the loop, gradients were cleared before any optimizer step had "
-               f"used them; only {watched['stepped']} had a step of the optimizer.")
+    yield Finding("gradients thrown away", "certain",
+                  f"In {n} of {watched['n']} steps of the loop, gradients were cleared before any optimizer step had "
+                  f"used them; only {watched['stepped']} had a step of the optimizer.", steps=run.log_span(0))
 
 
-def passes_in_vain(run: Run) -> Iterator[Seen]:
+def passes_in_vain(run: Run) -> Iterator[Finding]:
     "Are gradients cleared between the passes for one step? Other uses read them: those that the loop replaces, say."
     passes = run.facts.get("passes") or {}
     if len(run.optimizers) != 1 or run.scaled or run.facts.get("other_steps", {}).get("n"): return
@@ -48,19 +51,21 @@ def passes_in_vain(run: Run) -> Iterator[Seen]:
         if lost < LASTS or lost < OFTEN*n or known["with_lost"] < MOSTLY*steps: continue
         if known["changed"] or passes["for_inputs"]: continue  # such as adversarial examples
         forward = run.logged("trained").nansum() >= MOSTLY*n  # several of one forward pass may be meant to be compared
-        yield Seen([], run.log_span(0), "likely" if forward else "note",
-                   f"The gradients of {lost} of {n} backward passes were cleared before the optimizer made its step: "
-                   f"each of its {steps} steps used only what came last.")
+        yield Finding("gradients thrown away", "likely" if forward else "note",
+                      f"The gradients of {lost} of {n} backward passes were cleared before the optimizer made its "
+                      "step: "
+                      f"each of its {steps} steps used only what came last.", steps=run.log_span(0))
 
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #3a86a6a1
-@fault("gradients of another loss", page="beside", rank=47, lesson="08-gradients",
-       symptom="One of several optimizers works against its own loss: a critic sees values rise without end.",
-       look_first="where each `zero_grad()` is, beside the `backward()` calls",
-       advice="Call zero_grad() of this optimizer right before the backward() of its own loss; or call "
-              "requires_grad_(False) on its parameters while the other loss goes back through them.",
-       brings=(WILD,))
-def of_another_loss(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("gradients of another loss", page="beside", rank=47, lesson="08-gradients",
+         symptom="One of several optimizers works against its own loss: a critic sees values rise without end.",
+         look_first="where each `zero_grad()` is, beside the `backward()` calls",
+         advice="Call zero_grad() of this optimizer right before the backward() of its own loss; or call "
+                "requires_grad_(False) on its parameters while the other loss goes back through them.", brings=(WILD,)),
+    needs="layers")
+def of_another_loss(run: Run) -> Iterator[Finding]:
     "Do the steps of an optimizer use what the loss of another one left on its way to its own parameters?"
     passes = run.facts.get("passes") or {}
     for pair, known in passes.get("mixed", {}).items():
@@ -69,21 +74,25 @@ def of_another_loss(run: Run) -> Iterator[Seen]:
         if known["n"] < LASTS or not of["added"] or max(a, b) >= len(run.optimizers): continue
         apart = known["apart"] >= known["n"]/2
         mine, theirs = (first_few([*run.optimizers[i]["decay"]], 2) for i in (a, b))
-        yield Seen([], run.log_span(0), "likely" if apart else "note",
-                   f"In {known['n']} of {of['steps']} steps, the gradients of optimizer {a + 1} ({mine}) held those of "
-                   f"a backward pass for optimizer {b + 1} ({theirs}), whose way to its parameters leads through "
-                   "these. They were not cleared before the optimizer used them with those of its own loss.",
-                   "" if apart else "Right if both losses are to train these parameters. If not: zero_grad() right "
-                   "before the backward() of the own loss.")
+        yield Finding("gradients of another loss", "likely" if apart else "note",
+                      f"In {known['n']} of {of['steps']} steps, the gradients of optimizer {a + 1} ({mine}) held those "
+                      "of "
+                      f"a backward pass for optimizer {b + 1} ({theirs}), whose way to its parameters leads through "
+                      "these. They were not cleared before the optimizer used them with those of its own loss.",
+                      steps=run.log_span(0),
+                      advice="" if apart else "Right if both losses are to train these parameters. If not: zero_grad() "
+                                              "right "
+                             "before the backward() of the own loss.")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #aa0e7202
-@fault("stepped twice", page="beside", rank=48, lesson="08-gradients",
-       symptom="Steps are twice as long as those of the rate, and a scaler does not keep Inf out of the parameters.",
-       look_first="how often `step()` is called for one `backward()`",
-       advice="Remove one of the calls: scaler.step(optimizer) makes the step of the optimizer itself, and so do a "
-              "wrapper around it and a trainer.",
-       brings=(WILD,))
-def stepped_twice(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("stepped twice", page="beside", rank=48, lesson="08-gradients",
+         symptom="Steps are twice as long as those of the rate, and a scaler does not keep Inf out of the parameters.",
+         look_first="how often `step()` is called for one `backward()`",
+         advice="Remove one of the calls: scaler.step(optimizer) makes the step of the optimizer itself, and so do a "
+                "wrapper around it and a trainer.", brings=(WILD,)),
+    needs="layers")
+def stepped_twice(run: Run) -> Iterator[Finding]:
     "Does an optimizer make a second step with the same gradients?"
     passes, twice = run.facts.get("passes") or {}, []
     for i, known in passes.get("of", {}).items():
@@ -93,10 +102,11 @@ def stepped_twice(run: Run) -> Iterator[Seen]:
     if not twice: return
     behind = " Where the scaler leaves one out for Inf in the gradients, it is made all the same." if run.scaled else ""
     found = " and ".join(twice)
-    yield Seen([], run.log_span(0), "likely", f"{found[0].upper()}{found[1:]}, with the same gradients.{behind}")
+    yield Finding("stepped twice", "likely", f"{found[0].upper()}{found[1:]}, with the same gradients.{behind}",
+                  steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #905f4a5b
-def one_never_steps(run: Run) -> Iterator[Seen]:
+def one_never_steps(run: Run) -> Iterator[Finding]:
     "One of several optimizers makes no step, though gradients come for it, and nothing else moves its parameters."
     made = run.facts.get("watched", {}).get("made", [])
     if len(made) != len(run.optimizers) or max(made, default=0) < SOON or run.scaled:
@@ -106,11 +116,15 @@ def one_never_steps(run: Run) -> Iterator[Seen]:
         waits = [name for name, p in mine.items() if p["trainable"] and p["got"]]
         if n or not waits or any(p["moved"] or p["written"] for p in mine.values()):
             continue
-        yield Seen(waits, run.log_span(0), "likely",
-                   f"Optimizer {i + 1} of {len(made)}, the {o['type']} of {first_few(waits, 2)}, made no step, while "
-                   f"another one made its step {max(made)} times. Gradients come for its parameters, and none moves.",
-                   "Call step() of this optimizer, too, after the backward() of its loss. The one that is called there "
-                   "may be that of another optimizer.")
+        yield Finding("no step", "likely",
+                      f"Optimizer {i + 1} of {len(made)}, the {o['type']} of {first_few(waits, 2)}, made no step, "
+                      "while "
+                      f"another one made its step {max(made)} times. Gradients come for its parameters, and none "
+                      "moves.",
+                      waits, run.log_span(0),
+                      advice="Call step() of this optimizer, too, after the backward() of its loss. The one that is "
+                             "called there "
+                             "may be that of another optimizer.")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #a8998783
 REGULAR = .8  # of the distances between steps with cleared gradients: these are the same
@@ -130,31 +144,36 @@ def gathering(run: Run) -> tuple[int, int, int] | None: # Steps with old gradien
     return (int(kept.sum()), len(kept), usual) if same >= REGULAR and 1 < usual <= MOST_GATHERED else None
 
 
-@fault("steps while gathering", page="beside", rank=89, lesson="08-gradients",
-       symptom="The loss jumps; steps are longer than those of the optimizer's rate.",
-       look_first="whether `optimizer.step()` is called as often as `zero_grad()`",
-       advice="Call optimizer.step() only where gradients are cleared, below the same condition, and remove the other "
-              "call; divide the loss by the number of batches that are gathered.",
-       brings=(WILD, NOTHING_LEFT), hides=("no zero_grad",), by_steps=True)
-def steps_while_gathering(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("steps while gathering", page="beside", rank=89, lesson="08-gradients",
+         symptom="The loss jumps; steps are longer than those of the optimizer's rate.",
+         look_first="whether `optimizer.step()` is called as often as `zero_grad()`",
+         advice="Call optimizer.step() only where gradients are cleared, below the same condition, and remove the "
+                "other "
+                "call; divide the loss by the number of batches that are gathered.", brings=(WILD, NOTHING_LEFT),
+         hides=("no zero_grad",), by_steps=True),
+    needs="layers")
+def steps_while_gathering(run: Run) -> Iterator[Finding]:
     found = run.once(gathering)
     if found is None: return
     n, of, every = found
-    yield Seen([], run.log_span(0), "certain",
-               f"In {n} of {of} steps of the loop, the optimizer used gradients that still held those of the step "
-               f"before. They are cleared after every {every}th one only: each step in between uses the sum so far.")
+    yield Finding("steps while gathering", "certain",
+                  f"In {n} of {of} steps of the loop, the optimizer used gradients that still held those of the step "
+                  f"before. They are cleared after every {every}th one only: each step in between uses the sum so far.",
+                  steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #db128150
 SOME = 1/3  # of the steps: what happens more often is part of the training, such as a target or a player
 
 
-@fault("train mode", page="beside", rank=31, lesson="06-callback",
-       symptom="Validation is worse than it should be, and differs each time.",
-       look_first="`model.training` inside of the function that validates",
-       advice="Call model.eval() right before the batches of the validation, look for a train() behind it, and call "
-              "model.train() afterwards.",
-       without_layers=True)
-def train_mode(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("train mode", page="beside", rank=31, lesson="06-callback",
+         symptom="Validation is worse than it should be, and differs each time.",
+         look_first="`model.training` inside of the function that validates",
+         advice="Call model.eval() right before the batches of the validation, look for a train() behind it, and call "
+                "model.train() afterwards."),
+    needs="loop")
+def train_mode(run: Run) -> Iterator[Finding]:
     "Is the model called without a graph now and then, always in train mode?"
     modes, n = run.facts.get("modes"), run.facts.get("watched", {}).get("n", 0)
     if not modes: return
@@ -164,21 +183,23 @@ def train_mode(run: Run) -> Iterator[Seen]:
     if modes["in_eval"] or modes["rows"] < 2 or modes["rows"] > SOME*n:
         return
     several = modes["in_train"] > 1.5*modes["rows"]  # a single batch may be meant to be looked at
-    yield Seen([], run.log_span(0), "likely" if several else "note",
-               f"In {modes['rows']} of {n} steps the model was also called without gradients, {modes['in_train']} "
-               f"times in all, each time in train mode. Its {', '.join(types)} act there as in training: results are "
-               "noisy, or depend on the batch.")
+    yield Finding("train mode", "likely" if several else "note",
+                  f"In {modes['rows']} of {n} steps the model was also called without gradients, {modes['in_train']} "
+                  f"times in all, each time in train mode. Its {', '.join(types)} act there as in training: results "
+                  "are "
+                  "noisy, or depend on the batch.", steps=run.log_span(0))
 
 
-def after_the_record(run: Run, types: list[str]) -> Iterator[Seen]:
+def after_the_record(run: Run, types: list[str]) -> Iterator[Finding]:
     "Was the model called in train mode after the record, and not trained?"
     begun = BEGUN.get(getattr(run, "stats", None))
     after = begun and begun.since_the_end()
     if after and after["statistics"] and not after["trained"]:
         makes = len(run.optimizers) > 1  # generators are used in train mode, too
-        yield Seen([], run.log_span(0), "note" if makes else "likely",
-                   "After the record ended, the model was called in train mode, and not trained: the statistics of its "
-                   f"{', '.join(types)} have changed, and no parameter.")
+        yield Finding("train mode", "note" if makes else "likely",
+                      "After the record ended, the model was called in train mode, and not trained: the statistics of "
+                      "its "
+                      f"{', '.join(types)} have changed, and no parameter.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #6f51ffe9
 def is_trained_around(run: Run, layer: str) -> bool:
@@ -190,12 +211,14 @@ def is_trained_around(run: Run, layer: str) -> bool:
     return any(p["trainable"] and (p["got"] or p["moved"]) for p in inside)
 
 
-@fault("part in eval mode", page="beside", rank=32, lesson="06-callback",
-       symptom="The model overfits, as if it had no dropout.",
-       look_first="`training` of each module: `[name for name, m in model.named_modules() if not m.training]`",
-       advice="Call model.train() on the whole model before training: a part that comes from a file may be in eval "
-              "mode, and so is what eval() was called on before.")
-def part_in_eval_mode(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("part in eval mode", page="beside", rank=32, lesson="06-callback",
+         symptom="The model overfits, as if it had no dropout.",
+         look_first="`training` of each module: `[name for name, m in model.named_modules() if not m.training]`",
+         advice="Call model.train() on the whole model before training: a part that comes from a file may be in eval "
+                "mode, and so is what eval() was called on before."),
+    needs="layers")
+def part_in_eval_mode(run: Run) -> Iterator[Finding]:
     "Do layers rest in eval mode whose neighbours are trained?"
     modes = run.facts.get("modes") or {}
     if modes.get("looks", 0) < LASTS: return
@@ -205,10 +228,12 @@ def part_in_eval_mode(run: Run) -> Iterator[Seen]:
     drops = [name for name in resting if "Dropout" in types[name]]
     if not resting: return
     which = drops or resting
-    yield Seen(which, run.log_span(0), "likely" if drops else "note",
-               f"{first_few(which, 4)} {'is' if len(which) == 1 else 'are'} in eval mode in all {modes['looks']} steps "
-               "that were looked at, while the model is in train mode and the layers beside them are trained.",
-               "" if drops else "Right for batch norm that is frozen on purpose. If not: model.train().")
+    yield Finding("part in eval mode", "likely" if drops else "note",
+                  f"{first_few(which, 4)} {'is' if len(which) == 1 else 'are'} in eval mode in all {modes['looks']} "
+                  "steps "
+                  "that were looked at, while the model is in train mode and the layers beside them are trained.",
+                  which, run.log_span(0),
+                  advice="" if drops else "Right for batch norm that is frozen on purpose. If not: model.train().")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #c1b06390
 FOLLOWS = ("A target network needs an update of all its parameters: with load_state_dict from the model, or by "
@@ -229,11 +254,13 @@ def named_in(c: dict, names: list[str]) -> str:
     return first_few([f"{part}.{name}" if part else name for name in names], 4)
 
 
-@fault("copy does not follow", page="beside", rank=73, lesson="09-update-ratio",
-       symptom="Targets or averages stay those of a model that has learned nothing.",
-       look_first="the update of the copy: which parameters does it go over, and from where do they come?",
-       advice=FOLLOWS, without_layers=True)
-def copy_left_behind(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("copy does not follow", page="beside", rank=73, lesson="09-update-ratio",
+         symptom="Targets or averages stay those of a model that has learned nothing.",
+         look_first="the update of the copy: which parameters does it go over, and from where do they come?",
+         advice=FOLLOWS),
+    needs="loop")
+def copy_left_behind(run: Run) -> Iterator[Finding]:
     "Does a copy of a part of the model stay as it was, or some of its parameters?"
     if len(run.log_steps) < SOON: return
     for c in run.facts.get("copies", {}).values():
@@ -242,21 +269,28 @@ def copy_left_behind(run: Run) -> Iterator[Seen]:
         still = [name for name in own if not c["moved"][name] and c["model_moved"].get(name)]
         if not still: continue
         if went:
-            yield Seen([], run.log_span(0), "likely",
-                       f"{copy_of(c)} follows it only in part: {len(went)} of its {len(own)} parameters have changed, "
-                       f"and {named_in(c, still)} have not, though those of the original have.")
+            yield Finding("copy does not follow", "likely",
+                          f"{copy_of(c)} follows it only in part: {len(went)} of its {len(own)} parameters have "
+                          "changed, "
+                          f"and {named_in(c, still)} have not, though those of the original have.",
+                          steps=run.log_span(0))
             continue
-        yield Seen([], run.log_span(0), "note",
-                   f"{copy_of(c)} is as it was before the first step. That is right for a fixed teacher, a reference "
-                   "or a backup; a target network or an average of weights has to be updated.")
+        yield Finding("copy does not follow", "note",
+                      f"{copy_of(c)} is as it was before the first step. That is right for a fixed teacher, a "
+                      "reference "
+                      "or a backup; a target network or an average of weights has to be updated.",
+                      steps=run.log_span(0))
 
 
-@fault("statistics stay behind", page="beside", rank=131, lesson="05-stats",
-       symptom="A teacher, a target or an average of weights is far worse than the model itself.",
-       look_first="`running_mean` of the copy, beside that of the model",
-       advice="Copy the buffers too, as in `for a, b in zip(copy.buffers(), model.buffers()): a.copy_(b)`; or let the "
-              "copy be in train mode for some batches.", without_layers=True)
-def statistics_behind(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("statistics stay behind", page="beside", rank=131, lesson="05-stats",
+         symptom="A teacher, a target or an average of weights is far worse than the model itself.",
+         look_first="`running_mean` of the copy, beside that of the model",
+         advice="Copy the buffers too, as in `for a, b in zip(copy.buffers(), model.buffers()): a.copy_(b)`; or let "
+                "the "
+                "copy be in train mode for some batches."),
+    needs="loop")
+def statistics_behind(run: Run) -> Iterator[Finding]:
     "Does a copy get new parameters, and no new statistics of its batch norm?"
     for c in run.facts.get("copies", {}).values():
         went = [name for name, moved in c["moved"].items() if moved and not running(name)]
@@ -264,19 +298,24 @@ def statistics_behind(run: Run) -> Iterator[Seen]:
                  if running(name) and not moved and c["model_moved"].get(name)]
         followed = any(moved for name, moved in c["moved"].items() if running(name))
         if not went or not still or followed: continue
-        yield Seen([], run.log_span(0), "note" if c["averaged"] else "likely",
-                   f"{copy_of(c)} gets new parameters, and its batch norm keeps the statistics that it had before the "
-                   f"first step: {named_in(c, still)} have not changed, though those of the original have.",
-                   "Call torch.optim.swa_utils.update_bn with it before it is used, or make it with use_buffers=True."
-                   if c["averaged"] else "")
+        yield Finding("statistics stay behind", "note" if c["averaged"] else "likely",
+                      f"{copy_of(c)} gets new parameters, and its batch norm keeps the statistics that it had before "
+                      "the "
+                      f"first step: {named_in(c, still)} have not changed, though those of the original have.",
+                      steps=run.log_span(0),
+                      advice="Call torch.optim.swa_utils.update_bn with it before it is used, or make it with "
+                             "use_buffers=True."
+                             if c["averaged"] else "")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #121a447e
-fault("kept without a copy", page="beside", rank=132, lesson="09-update-ratio",
-      symptom="The best weights turn out to be the last ones, or a difference to the old ones is always zero.",
-      look_first="the line that keeps the weights, and whether it copies them",
-      advice="Keep a copy: copy.deepcopy(model.state_dict()), or a clone of each tensor. A state dict, and a list of "
-             "parameters, hold the tensors of the model itself, which the next step changes.",
-      without_layers=True)(no_longer_looked_for)
+no_longer_looked_for("diagnose", Kind("kept without a copy", page="beside", rank=132, lesson="09-update-ratio",
+                                      symptom="The best weights turn out to be the last ones, or a difference to the "
+                                              "old ones is always zero.",
+                                      look_first="the line that keeps the weights, and whether it copies them",
+                                      advice="Keep a copy: copy.deepcopy(model.state_dict()), or a clone of each "
+                                             "tensor. A state dict, and a list of "
+                                             "parameters, hold the tensors of the model itself, which the next step "
+                                             "changes."))
 
 
 STAYS = .5  # of the numbers: an average in float32 moves each of them
@@ -284,7 +323,7 @@ APART = {"bfloat16": "0.4 to 0.8 %", "float16": "0.05 to 0.1 %"}  # of a number,
 LAST_COUNTED = {"bfloat16": 256, "float16": 2048}  # one more is rounded away
 
 
-def average_in_16_bits(run: Run) -> Iterator[Seen]:
+def average_in_16_bits(run: Run) -> Iterator[Finding]:
     "Is a copy of the model updated again and again, without any effect on most of its numbers?"
     for c in run.facts.get("copies", {}).values():
         kind, stays = c.get("dtype"), c.get("stays")
@@ -293,14 +332,15 @@ def average_in_16_bits(run: Run) -> Iterator[Seen]:
             if c["writes"] < SOON: continue
             stays = 1.
         often = f" {c['writes']} times" if c["writes"] else ""  # writes through `.data` are not counted
-        yield Seen([], run.log_span(0), "likely",
-                   f"{copy_of(c)} in {kind} was updated{often}, and of the numbers that have moved in the original, "
-                   f"{stays:.0%} are exactly as they were in the copy: numbers in {kind} are {APART[kind]} apart, and "
-                   "smaller updates are rounded away.",
-                   "Keep the average of the weights in float32, as in `copy.deepcopy(model).float()`.")
+        yield Finding("lost in rounding", "likely",
+                      f"{copy_of(c)} in {kind} was updated{often}, and of the numbers that have moved in the original, "
+                      f"{stays:.0%} are exactly as they were in the copy: numbers in {kind} are {APART[kind]} apart, "
+                      "and "
+                      "smaller updates are rounded away.", steps=run.log_span(0),
+                      advice="Keep the average of the weights in float32, as in `copy.deepcopy(model).float()`.")
 
 
-def counter_in_16_bits(run: Run) -> Iterator[Seen]:
+def counter_in_16_bits(run: Run) -> Iterator[Finding]:
     "Does an optimizer, or the model, count its steps in numbers that end where one more is rounded away?"
     n = int((run.logged("updates") > 0).sum())
     for where, known in (run.facts.get("counters") or {}).items():
@@ -309,17 +349,19 @@ def counter_in_16_bits(run: Run) -> Iterator[Seen]:
         stopped = value == last and n > last
         if not stopped and value != n: continue  # it counts something else
         how = f"has stopped at {last}" if stopped else f"is at {value:.0f}, and will stop at {last}"
-        yield Seen([], run.log_span(0), "likely" if stopped else "note",
-                   f"{where} is a count in {kind}, and {how}: in {kind}, {last} + 1 is {last}.",
-                   "Keep the count in float32 or as an integer, and look at what moves or casts it: model.half() and "
-                   "load_state_dict cast such numbers, too.")
+        yield Finding("lost in rounding", "likely" if stopped else "note",
+                      f"{where} is a count in {kind}, and {how}: in {kind}, {last} + 1 is {last}.",
+                      steps=run.log_span(0),
+                      advice="Keep the count in float32 or as an integer, and look at what moves or casts it: "
+                             "model.half() and "
+                             "load_state_dict cast such numbers, too.")
 
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #59d0f9cf
 LEAST_SCALE = 8  # as a power of two: what else multiplies gradients by a power of two is smaller
 
 
-def scale_at_the_step(run: Run) -> Iterator[Seen]:
+def scale_at_the_step(run: Run) -> Iterator[Finding]:
     "Are gradients, where the optimizer uses them, divided by the scale once more, or still multiplied by it?"
     times = (run.logged("grad_norm")/run.logged("grad_norm_unclipped")).log2()
     times = times[times.isfinite()]
@@ -328,9 +370,12 @@ def scale_at_the_step(run: Run) -> Iterator[Seen]:
     n = int(times.median().round())
     how = f"shorter by 2^{-n}: they were divided by the scale twice" if n < 0 else \
         f"longer by 2^{n}: they are still multiplied by the scale"
-    yield Seen([], run.log_span(0), "likely", f"Gradients at the step of the optimizer are {how}.",
-               "Let only scaler.unscale_(optimizer) or scaler.step(optimizer) take the scale out, and nothing else."
-               if n < 0 else "Call scaler.step(optimizer) in place of optimizer.step(); it takes the scale out.")
+    yield Finding("clipping before unscaling", "likely", f"Gradients at the step of the optimizer are {how}.",
+                  steps=run.log_span(0),
+                  advice="Let only scaler.unscale_(optimizer) or scaler.step(optimizer) take the scale out, and "
+                         "nothing else."
+                         if n < 0 else "Call scaler.step(optimizer) in place of optimizer.step(); it takes the scale "
+                                       "out.")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #fcd0ef29
 def parameters_of(layer: str, parameters: list[str]) -> list[str]:

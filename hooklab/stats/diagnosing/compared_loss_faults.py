@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hooklab.stats.diagnosing.evidence import LASTS, Seen, in_digits, lasting
-from hooklab.stats.diagnosing.faults import fault
+from hooklab.findings.found import Finding
+from hooklab.stats.diagnosing.evidence import LASTS, in_digits, lasting
+from hooklab.findings.rules import Kind, rule
 
 # %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #9badcf48
 def compared(run, least: int = 1): # None if fewer steps were measured
@@ -30,13 +31,16 @@ def varies(values: Tensor) -> bool:
     return len(known) > 1 and bool(known.max() - known.min() > 1e-6*known.abs().max())
 
 
-@fault("loss without gradient", page="losses", rank=72, lesson="01-why-hooks",
-       symptom="A part of the loss does not fall, whatever its weight is.",
-       look_first="how this part of the loss is computed, from the output of the model on",
-       advice="Compute it with operations of torch that have a gradient, outside of no_grad, without detach(), item(), "
-              "numpy, argmax or round; and see that the parameters that it should train require gradients.",
-       brings=("nothing moves",), without_layers=True)
-def unreached(run) -> Iterator[Seen]:
+@rule(
+    Kind("loss without gradient", page="losses", rank=72, lesson="01-why-hooks",
+         symptom="A part of the loss does not fall, whatever its weight is.",
+         look_first="how this part of the loss is computed, from the output of the model on",
+         advice="Compute it with operations of torch that have a gradient, outside of no_grad, without detach(), "
+                "item(), "
+                "numpy, argmax or round; and see that the parameters that it should train require gradients.",
+         brings=("nothing moves",)),
+    needs="loop")
+def unreached(run) -> Iterator[Finding]:
     history = compared(run)
     if history is None: return
     reached, norms, values = history.reached, history.norms(), history.values
@@ -48,12 +52,13 @@ def unreached(run) -> Iterator[Seen]:
             why = ("it requires no gradient: it was made of numbers, under no_grad, or after detach()"
                    if name in history.without_graph else
                    "it has a gradient, but of tensors that are no trained parameters of this model")
-            yield Seen([], span(history), sure, f"{name} reaches no parameter: {why}.", losses=(name,))
+            yield Finding("loss without gradient", sure, f"{name} reaches no parameter: {why}.", steps=span(history),
+                          losses=(name,))
         elif not norms[:, :, j].nan_to_num(1).any():
             sure = "likely" if varies(value) else "note"  # a hinge that is satisfied, or free bits, are meant
-            yield Seen([], span(history), sure, f"The gradient of {name} is zero in all layers and all "
-                       f"{len(history)} measured steps" + (", although its value changes." if varies(value) else "."),
-                       losses=(name,))
+            yield Finding("loss without gradient", sure, f"The gradient of {name} is zero in all layers and all "
+                                f"{len(history)} measured steps" + (", although its value changes." if varies(value) else "."),
+                          steps=span(history), losses=(name,))
 
 # %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #c0ffe105
 OUTWEIGHED = 100  # times: the other loss turns a step by half a degree
@@ -80,13 +85,14 @@ def decays(history, j: int) -> bool:
     return bool(len(shrinks) and shrinks.nanmedian() > DECAY)
 
 
-@fault("loss outweighs", page="losses", rank=74, lesson="09-update-ratio",
-       symptom="One part of the loss falls, another one does as if it were not there.",
-       look_first="the weight of each loss, and whether it is a sum where the other one is a mean",
-       advice="Weight the losses so that their gradients are of similar length in the layers that they share; see "
-              "that each is a mean over the same things, and that no weight was forgotten.",
-       without_layers=True)
-def outweighs(run) -> Iterator[Seen]:
+@rule(
+    Kind("loss outweighs", page="losses", rank=74, lesson="09-update-ratio",
+         symptom="One part of the loss falls, another one does as if it were not there.",
+         look_first="the weight of each loss, and whether it is a sum where the other one is a mean",
+         advice="Weight the losses so that their gradients are of similar length in the layers that they share; see "
+                "that each is a mean over the same things, and that no weight was forgotten."),
+    needs="loop")
+def outweighs(run) -> Iterator[Finding]:
     history = compared(run, LASTS)
     if history is None: return
     losses, values = history.losses, history.values.abs().nanmedian(0).values.tolist()
@@ -96,9 +102,10 @@ def outweighs(run) -> Iterator[Seen]:
         is_small = values[j] < SMALL and all(values[k] < LARGE for k in found) or decays(history, j)
         strong, pull = [losses[k] for k in found], "pulls" if len(found) == 1 else "pull"
         times, begins = min(times for times, _ in found.values()), max(begins for _, begins in found.values())
-        yield Seen([], span(history, begins), "note" if is_small else "likely",
-                   f"{' and '.join(strong)} {pull} at least {in_digits(times)} times as hard as {one}, in every layer "
-                   f"that both reach: {one} has no say there.", losses=(*strong, one))
+        yield Finding("loss outweighs", "note" if is_small else "likely",
+                      f"{' and '.join(strong)} {pull} at least {in_digits(times)} times as hard as {one}, in every "
+                      "layer "
+                      f"that both reach: {one} has no say there.", steps=span(history, begins), losses=(*strong, one))
 
 # %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #65fb27f8
 AGAINST = -.5  # the median cosine of two losses that fight; each step is below `BELOW`
@@ -130,7 +137,7 @@ def gives_way(history, j: int, i: int) -> bool:
     return bool(small or own[0] < FALLEN*late and other_late < other_early)
 
 
-def slowed(history, one: str, other: str) -> Iterator[Seen]:
+def slowed(history, one: str, other: str) -> Iterator[Finding]:
     "Two losses of which each takes from the other a part of what its own gradient would do, in the model as a whole."
     i, j = history.losses.index(one), history.losses.index(other)
     products = history.products.nansum(1)
@@ -141,9 +148,9 @@ def slowed(history, one: str, other: str) -> Iterator[Seen]:
     if by_chance or max(for_one, for_other) > SLOWED or gives_way(history, i, j) or gives_way(history, j, i): return
     cosines = history.cosines(one, other).nanmedian(0).values
     layers = [name for name, cosine in zip(history.names, cosines.tolist()) if cosine < 0]
-    yield Seen(layers, span(history), "note", f"{one} and {other} pull against each other (cosines down "
-               f"to {cosines.nan_to_num().min():.2f}): a step does {for_one:.0%} for {one} and {for_other:.0%} for "
-               f"{other} of what its own gradient would do.", losses=(one, other))
+    yield Finding("losses fight", "note", f"{one} and {other} pull against each other (cosines down "
+           f"to {cosines.nan_to_num().min():.2f}): a step does {for_one:.0%} for {one} and {for_other:.0%} for "
+           f"{other} of what its own gradient would do.", layers, span(history), losses=(one, other))
 
 
 def blocked(history, j: int, i: int, first: int) -> bool:
@@ -155,13 +162,14 @@ def blocked(history, j: int, i: int, first: int) -> bool:
     return bool(helped.nanmedian() < HELPED and held and not gives_way(history, j, i))
 
 # %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #f19e7a01
-@fault("losses fight", page="losses", rank=76, lesson="09-update-ratio",
-       symptom="Two parts of the loss hold each other up: one falls only while the other one rises.",
-       look_first="what the two losses want of the output of this layer",
-       advice="See that the two losses do not ask for opposite things, as of labels that contradict each other; give "
-              "each a layer of its own after the shared ones, or lower the weight of the one that matters less.",
-       without_layers=True)
-def fight(run) -> Iterator[Seen]:
+@rule(
+    Kind("losses fight", page="losses", rank=76, lesson="09-update-ratio",
+         symptom="Two parts of the loss hold each other up: one falls only while the other one rises.",
+         look_first="what the two losses want of the output of this layer",
+         advice="See that the two losses do not ask for opposite things, as of labels that contradict each other; give "
+                "each a layer of its own after the shared ones, or lower the weight of the one that matters less."),
+    needs="loop")
+def fight(run) -> Iterator[Finding]:
     history = compared(run, LASTS)
     if history is None: return
     norms, losses = history.norms(), history.losses
@@ -184,8 +192,8 @@ def fight(run) -> Iterator[Seen]:
         held = [name for name, k, against in ((one, i, j), (other, j, i)) if blocked(history, k, against, first)]
         layers = [name for name, is_one in zip(history.names, fights.tolist()) if is_one]
         sure = "likely" if odd or held else "possible" if few and not priced else "note"
-        yield Seen(layers, span(history, first), sure,
-                   in_words(history, norms, fights, first, (one, i), (other, j), held), losses=(one, other))
+        yield Finding("losses fight", sure, in_words(history, norms, fights, first, (one, i), (other, j), held), layers,
+                      span(history, first), losses=(one, other))
 
 # %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #8cadd4fd
 def in_words(history, norms, fights, first, one, other, held) -> str:
@@ -205,31 +213,32 @@ def in_words(history, norms, fights, first, one, other, held) -> str:
     return f"{text} Steps do less for {' and for '.join(held)} than a quarter of what its own gradient would do."
 
 # %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #543dcf3e
-@fault("loss reaches one layer", page="losses", rank=380, lesson="01-why-hooks",
-       symptom="A part of the loss trains one layer only.",
-       look_first="what this loss is computed from",
-       advice="If it should train more: look for detach() or no_grad between this layer and those before it.",
-       without_layers=True)
-def one_layer(run) -> Iterator[Seen]:
+@rule(
+    Kind("loss reaches one layer", page="losses", rank=380, lesson="01-why-hooks",
+         symptom="A part of the loss trains one layer only.", look_first="what this loss is computed from",
+         advice="If it should train more: look for detach() or no_grad between this layer and those before it."),
+    needs="loop")
+def one_layer(run) -> Iterator[Finding]:
     history = compared(run)
     if history is None: return
     n = history.reached.sum(0)
     for j, name in enumerate(history.losses):
         if n[j] != 1 or n.max() < 3: continue
         layer = history.names[int(history.reached[:, j].int().argmax())]
-        yield Seen([layer], span(history), "note", f"{name} reaches no parameter but those of {layer or 'the model'}.",
-                   losses=(name,))
+        yield Finding("loss reaches one layer", "note",
+                      f"{name} reaches no parameter but those of {layer or 'the model'}.", [layer], span(history),
+                      losses=(name,))
 
 
 SWINGS, WIDELY = .3, 10  # fraction of the steps in which the stronger loss changes; how much stronger each is at times
 
 
-@fault("loss swings", page="losses", rank=390, lesson="09-update-ratio",
-       symptom="Now one loss drives the model, now another one.",
-       look_first="the norms of both over the steps",
-       advice="Larger batches, or an average over steps in the weights of the losses, make it steadier.",
-       without_layers=True)
-def swings(run) -> Iterator[Seen]:
+@rule(
+    Kind("loss swings", page="losses", rank=390, lesson="09-update-ratio",
+         symptom="Now one loss drives the model, now another one.", look_first="the norms of both over the steps",
+         advice="Larger batches, or an average over steps in the weights of the losses, make it steadier."),
+    needs="loop")
+def swings(run) -> Iterator[Finding]:
     history = compared(run, 2*LASTS)
     if history is None: return
     whole, losses = history.norms().square().nansum(1).sqrt(), history.losses
@@ -239,6 +248,7 @@ def swings(run) -> Iterator[Seen]:
         wide = (ratio > 1).sum() >= LASTS and (ratio < -1).sum() >= LASTS
         if not wide or (ratio[1:].sign() != ratio[:-1].sign()).double().mean() < SWINGS:
             continue
-        yield Seen([], span(history), "note",
-                   f"The stronger one of {one} and {other} changes from step to step: {one} pulls between "
-                   f"{in_digits(10**ratio.min())} and {in_digits(10**ratio.max())} times as hard.", losses=(one, other))
+        yield Finding("loss swings", "note",
+                      f"The stronger one of {one} and {other} changes from step to step: {one} pulls between "
+                      f"{in_digits(10**ratio.min())} and {in_digits(10**ratio.max())} times as hard.",
+                      steps=span(history), losses=(one, other))

@@ -8,11 +8,13 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #8d70c6c9
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SAME, Run, Seen, in_digits, lasting
-from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
+from hooklab.findings.found import Finding
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SAME, Run, in_digits, lasting
+from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.stats.diagnosing.loss_over_time import column, falls_well, goes_down, mean_of, of_kind
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #d57c1dab
@@ -39,13 +41,14 @@ def facts_of_inputs(run: Run) -> dict[str, list[dict]]: # By argument, the facts
     return found
 
 
-@fault("constant inputs", page="data", rank=10, lesson="01-why-hooks",
-       symptom="The loss stays at that of a guess; every sample of a batch is the same.",
-       look_first="one batch, as a picture or as numbers",
-       advice="Look at one batch: the path to the data, the padding, a division by 255 of integers, a transform that "
-              "returns the same for all.",
-       brings=(NOTHING_LEFT,), hides=("samples alike", "input unused"))
-def constant_inputs(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("constant inputs", page="data", rank=10, lesson="01-why-hooks",
+         symptom="The loss stays at that of a guess; every sample of a batch is the same.",
+         look_first="one batch, as a picture or as numbers",
+         advice="Look at one batch: the path to the data, the padding, a division by 255 of integers, a transform that "
+                "returns the same for all.", brings=(NOTHING_LEFT,), hides=("samples alike", "input unused")),
+    needs="layers")
+def constant_inputs(run: Run) -> Iterator[Finding]:
     found = run.once(facts_of_inputs)
     if not found or len(run.inputs) < LASTS: return
     for rows in found.values():
@@ -59,9 +62,10 @@ def constant_inputs(run: Run) -> Iterator[Seen]:
     if first["low"] == first["high"]:
         what = f"every number of it is {in_digits(first['low'])}"
     else: what = "the samples of a batch are equal"
-    yield Seen([], run.log_span(0), "certain",
-               f"In {len(run.inputs)} of {len(run.inputs)} batches that were looked at, nothing in the input differs "
-               f"from sample to sample: {what}.")
+    yield Finding("constant inputs", "certain",
+                  f"In {len(run.inputs)} of {len(run.inputs)} batches that were looked at, nothing in the input "
+                  "differs "
+                  f"from sample to sample: {what}.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #de0a6765
 def median_of(rows: list[dict], what: str) -> float:
@@ -73,13 +77,14 @@ def median_of(rows: list[dict], what: str) -> float:
     return float(median_low(numbers)) if numbers else math.nan
 
 
-@fault("inputs not scaled", page="data", rank=20, lesson="07-init",
-       symptom="The loss falls slowly or jumps; the first layer returns numbers in the hundreds.",
-       look_first="mean, standard deviation and range of one batch",
-       advice="Subtract the mean and divide by the standard deviation of the training data, feature by feature; "
-              "divide pixels by 255; or begin the model with a BatchNorm or LayerNorm.",
-       brings=(WILD, NOTHING_LEFT))
-def inputs_not_scaled(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("inputs not scaled", page="data", rank=20, lesson="07-init",
+         symptom="The loss falls slowly or jumps; the first layer returns numbers in the hundreds.",
+         look_first="mean, standard deviation and range of one batch",
+         advice="Subtract the mean and divide by the standard deviation of the training data, feature by feature; "
+                "divide pixels by 255; or begin the model with a BatchNorm or LayerNorm.", brings=(WILD, NOTHING_LEFT)),
+    needs="layers")
+def inputs_not_scaled(run: Run) -> Iterator[Finding]:
     for name, ran in zip(run.outputs.names, run.outputs.ran):
         if name in run.with_parameters and ran.any():  # the first layer that can feel it
             if run.types.get(name, "").startswith(NORMALIZES):
@@ -104,9 +109,9 @@ def inputs_not_scaled(run: Run) -> Iterator[Seen]:
         name = "The input" if where == "0" else f"The input {where}"
         is_sure = max(std, mean, wide) > 50*WIDE_INPUT
         learns = run.once(falls_well) or run.once(goes_down)
-        yield Seen([], run.log_span(0), "note" if learns else "certain" if is_sure else "likely",
-                   f"{name} goes from {in_digits(low)} to {in_digits(high)}, with a mean of {in_digits(mean)} and a "
-                   f"standard deviation of {in_digits(std)}{features}.")
+        yield Finding("inputs not scaled", "note" if learns else "certain" if is_sure else "likely",
+                      f"{name} goes from {in_digits(low)} to {in_digits(high)}, with a mean of {in_digits(mean)} and a "
+                      f"standard deviation of {in_digits(std)}{features}.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #be843305
 def with_large_targets(run: Run) -> tuple[list[dict], float]:
@@ -128,43 +133,48 @@ def learns_large_targets(run: Run) -> bool:
     return bool(looks) and left < LEARNED and "kind" in run.looks[-1]  # it has none where the loss has become NaN
 
 
-@fault("targets not scaled", page="data", rank=110, lesson="01-why-hooks",
-       symptom="A regression loss of thousands or millions that hardly falls.",
-       look_first="mean and standard deviation of the targets, beside the first outputs",
-       advice="Subtract the mean of the targets and divide by their standard deviation, and undo it for predictions; "
-              "or begin the last bias at their mean.",
-       brings=(WILD, NOTHING_LEFT))
-def targets_not_scaled(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("targets not scaled", page="data", rank=110, lesson="01-why-hooks",
+         symptom="A regression loss of thousands or millions that hardly falls.",
+         look_first="mean and standard deviation of the targets, beside the first outputs",
+         advice="Subtract the mean of the targets and divide by their standard deviation, and undo it for predictions; "
+                "or begin the last bias at their mean.", brings=(WILD, NOTHING_LEFT)),
+    needs="layers")
+def targets_not_scaled(run: Run) -> Iterator[Finding]:
     looks, left = run.once(with_large_targets)
     if not looks or learns_large_targets(run): return
     look = looks[0]
-    yield Seen([], run.log_span(0), "likely",
-               f"The targets have a mean of {in_digits(look['target_mean'])} and a standard deviation of "
-               f"{in_digits(look['target_std'])}; the first outputs are {in_digits(look['size'])} in size. The "
-               f"error is {in_digits(left)} times that of their mean.")
+    yield Finding("targets not scaled", "likely",
+                  f"The targets have a mean of {in_digits(look['target_mean'])} and a standard deviation of "
+                  f"{in_digits(look['target_std'])}; the first outputs are {in_digits(look['size'])} in size. The "
+                  f"error is {in_digits(left)} times that of their mean.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #523ef87e
-@fault("samples alike", page="data", rank=290, lesson="05-stats",
-       symptom="The loss stays at that of a guess; outputs hardly differ from sample to sample.",
-       look_first="the first layer whose outputs are alike",
-       advice="Look at the layer where it begins: a mean over the batch instead of over the sequence, a wrong "
-              "dimension, weights that are much too small, units that are dead or saturated.",
-       follows=(NOTHING_LEFT, "gradients vanish", "input unused"), brings=(WEAK,), at_once=True)
-def samples_alike(run: Run) -> list[Seen]:
+@rule(
+    Kind("samples alike", page="data", rank=290, lesson="05-stats",
+         symptom="The loss stays at that of a guess; outputs hardly differ from sample to sample.",
+         look_first="the first layer whose outputs are alike",
+         advice="Look at the layer where it begins: a mean over the batch instead of over the sequence, a wrong "
+                "dimension, weights that are much too small, units that are dead or saturated.",
+         follows=(NOTHING_LEFT, "gradients vanish", "input unused"), brings=(WEAK,), at_once=True),
+    needs="layers")
+def samples_alike(run: Run) -> list[Finding]:
     return run.once(output_alike).get("samples alike", [])
 
 
-@fault("input unused", page="data", rank=300, lesson="03-hook-class",
-       symptom="The loss stays at that of a guess; outputs are equal for every sample.",
-       look_first="`forward` of the layer where it begins",
-       advice="Look at `forward` from that layer on: its input may be replaced by an attribute or a constant, or be "
-              "detached or overwritten.",
-       follows=(NOTHING_LEFT, "gradients vanish", "samples alike"), brings=(WEAK,), at_once=True)
-def input_unused(run: Run) -> list[Seen]:
+@rule(
+    Kind("input unused", page="data", rank=300, lesson="03-hook-class",
+         symptom="The loss stays at that of a guess; outputs are equal for every sample.",
+         look_first="`forward` of the layer where it begins",
+         advice="Look at `forward` from that layer on: its input may be replaced by an attribute or a constant, or be "
+                "detached or overwritten.", follows=(NOTHING_LEFT, "gradients vanish", "samples alike"), brings=(WEAK,),
+         at_once=True),
+    needs="layers")
+def input_unused(run: Run) -> list[Finding]:
     return run.once(output_alike).get("input unused", [])
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #c14f14dd
-def output_alike(run: Run) -> dict[str, list[Seen]]: # By the id of the finding; empty if the rows differ
+def output_alike(run: Run) -> dict[str, list[Finding]]: # By the id of the finding; empty if the rows differ
     "Are the rows of the output equal, or nearly so, from some step on? From the first layer on, the input is unused."
     looks, apart = [], []
     for look in run.looks:
@@ -186,14 +196,15 @@ def output_alike(run: Run) -> dict[str, list[Seen]]: # By the id of the finding;
     layers, silent = first_alike(run, span[0])
     begins = f" It begins in {layers[0]}{', which returns zeros only' if silent else ''}." if layers else ""
     sure = "certain" if left <= SAME and is_sudden(run) else "likely"
-    seen = Seen(layers, span, sure,
-                f"What the model returns is the same for every sample, up to {left:.1g} of its size.{begins}")
-    if layers and begins_at_zero(run, f"{layers[0]}.weight"):
-        seen = seen._replace(advice="All weights of this layer are zero at the start: begin with random ones, such as "
-                                    "those of nn.init.kaiming_normal_.")
     at_first = layers == run.outputs.names[:1] if layers else since == 0  # otherwise it was used before
-    unused = left <= SAME and at_first
-    return {"input unused" if unused else "samples alike": [seen]}
+    what = "input unused" if left <= SAME and at_first else "samples alike"
+    seen = Finding(what, sure,
+                   f"What the model returns is the same for every sample, up to {left:.1g} of its size.{begins}",
+                   layers, span)
+    if layers and begins_at_zero(run, f"{layers[0]}.weight"):
+        seen = replace(seen, advice="All weights of this layer are zero at the start: begin with random ones, such as "
+                                    "those of nn.init.kaiming_normal_.")
+    return {what: [seen]}
 
 
 def begins_at_zero(run: Run, parameter: str) -> bool:

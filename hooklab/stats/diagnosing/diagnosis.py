@@ -9,10 +9,13 @@ __all__ = ['diagnose']
 from dataclasses import replace
 from typing import Any
 
+from ...findings.found import Finding, with_its_word
+from ...findings.levels import SURE
+from ...findings.rules import Rule, rules_that_need, usual_advice
 from ...hooks.names import printable
+from . import fault_table  # noqa: F401 (all rules)
 from .evidence import LASTS, SOON, Run
-from .fault_table import FAULTS, usual_advice
-from .findings import SURE, Diagnosis, Finding
+from .findings import Diagnosis
 from .loss_faults import ENOUGH
 from .loss_over_time import looks_at_loss
 from .special_layer_faults import any_attention, dead_heads
@@ -77,23 +80,22 @@ def found_in(run: Run, without_layers: bool = False) -> list[Finding]:
     found, hidden = [], set()
     rough = {what for history in run.stats.histories.values() for what in estimated(history)}
     others = [Run(run.stats, off) for off in OFF if any(STATISTICS[what].may_be_off for what in rough)]
-    for fault in FAULTS.values():  # causes first, so that the faults that they hide are not looked for
-        if fault.what in hidden or without_layers > fault.without_layers:
-            continue
-        for seen in run.once(fault.look):
-            advice = seen.advice or usual_advice(fault.what, run)
-            finding = as_sure_as(others, Finding(fault.what, *seen[:4], advice, losses=seen.losses,
-                                                 only_that=fault.only_that or seen.only_that))
+    for rule in rules_that_need("loop", *(() if without_layers else ("layers",))):  # causes first: some hide others
+        kind, = rule.kinds
+        if kind.what in hidden: continue
+        for seen in run.once(rule.look):
+            finding = as_clear_as(others, rule, seen)
             if finding is None: continue
-            hidden.update(fault.hides)
-            found.append(finding)
+            hidden.update(kind.hides)
+            advice = finding.advice or usual_advice(kind.what, run=run)
+            found.append(with_its_word(replace(finding, advice=advice), "diagnose"))
     return found
 
 
-def as_sure_as(others: list[Run], finding: Finding) -> Finding | None: # None if it is not even possible
-    "A finding as sure as where it is least so, of these runs, in which estimates are off. Seen in some: possible."
+def as_clear_as(others: list[Run], rule: Rule, finding: Finding) -> Finding | None: # None if it is not even possible
+    "A finding as clear as where it is least so, of these runs, in which estimates are off. Seen in some: possible."
     def level(run):
-        seen = [other.sure for other in run.once(FAULTS[finding.what].look)
+        seen = [other.sure for other in run.once(rule.look)
                 if not finding.layers or {*other.layers} & {*finding.layers}]
         return min(map(SURE.index, seen), default=len(SURE))
 
@@ -117,13 +119,13 @@ def nothing_to_read(why: str, moved: bool = False) -> Finding:
     "That no layer has numbers: a note if the parameters moved all the same, since loop and loss were looked at."
     lend = " Its parameters move, though: the layers lend their weights and are not called, so they cannot be judged."
     sure, more = ("note", lend) if moved else ("certain", "")
-    return Finding("nothing recorded", [], (0, -1), sure, why + more, usual_advice("nothing recorded"))
+    return Finding("nothing recorded", sure, why + more, steps=(0, -1), advice=usual_advice("nothing recorded"))
 
 
 def about_heads(history: AttentionHistory) -> Diagnosis:
     "The findings that the numbers of heads alone show."
     advice = usual_advice("dead attention")
-    found = [Finding("dead attention", *seen[:4], advice) for seen in dead_heads(history)]
+    found = [with_its_word(replace(seen, advice=advice), "diagnose") for seen in dead_heads(history)]
     if not history.names:
         found = [nothing_to_read("no attention was called in train mode.")]
     return Diagnosis(found, len(history), len(history.names), [])

@@ -9,7 +9,7 @@ __all__ = []
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,17 +67,6 @@ def still_rises(numbers: Tensor) -> bool:
     if not len(numbers): return False
     middle = numbers[len(numbers)//2]
     return bool(numbers[-1] > 1.5*middle)
-
-
-class Seen(NamedTuple):
-    "What the function for a fault has seen."
-    layers: list[str] # Where; empty where it is about the whole model
-    steps: tuple[int, int] # The first and the last
-    sure: str # `certain`, `likely`, `possible`, or `note`: it may be meant
-    evidence: str # In words, with the numbers
-    advice: str = "" # What helps here, where it is not the usual advice
-    losses: tuple[str, ...] = () # The losses it is about, if they were compared
-    only_that: bool = False # True if it says here only that something is wrong, and not what
 
 
 def in_digits(x: float | Tensor) -> str:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from ...hooks.select import first_few
+from ...findings.found import Finding
 from .evidence import (
-    CLEARLY, CONSTANT, LASTS, RATIO_LARGE, SAME, Run, Seen, Series, in_digits, last_known, lasting)
+    CLEARLY, CONSTANT, LASTS, RATIO_LARGE, SAME, Run, Series, in_digits, last_known, lasting)
 from .data_faults import input_unused, samples_alike
-from .faults import NOTHING_LEFT, WEAK, WILD, fault
+from ...findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from .loss_over_time import far_from_a_guess
 from ..measure.samples import SILENT_FOR
 
@@ -30,14 +31,16 @@ DEAD = .75  # share of the units of a layer; healthy layers of many units had up
 MANY = 16  # units: of fewer, three in four may be dead by chance
 
 
-@fault("dead units", page="layers", rank=210, lesson="05-stats",
-       symptom="A ReLU returns zeros only, for every sample, and never recovers.",
-       look_first="the share of outputs near zero, over the steps",
-       advice="A lower learning rate or warm-up, a fresh start with Kaiming initialization and no negative bias, "
-              "normalization before the activation, or LeakyReLU as the activation.",
-       follows=(WILD, "constant inputs", "activation before the loss", "weight decay too strong", "NaN or Inf"),
-       brings=(NOTHING_LEFT,), at_once=True)
-def dead_units(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("dead units", page="layers", rank=210, lesson="05-stats",
+         symptom="A ReLU returns zeros only, for every sample, and never recovers.",
+         look_first="the share of outputs near zero, over the steps",
+         advice="A lower learning rate or warm-up, a fresh start with Kaiming initialization and no negative bias, "
+                "normalization before the activation, or LeakyReLU as the activation.",
+         follows=(WILD, "constant inputs", "activation before the loss", "weight decay too strong", "NaN or Inf"),
+         brings=(NOTHING_LEFT,), at_once=True),
+    needs="layers")
+def dead_units(run: Run) -> Iterator[Finding]:
     o = run.outputs
     has_gradients = run.grads.names == o.names
     since = None  # from which step on the model returns the same for every sample
@@ -62,7 +65,8 @@ def dead_units(run: Run) -> Iterator[Seen]:
         first, layers = min(rows.values()), [o.names[i] for i in rows]
         begins, before = o.steps[first], o.steps[first - 1] if first else -1
         if since is not None and before < since: begins = min(begins, since)  # measured less often than looked at
-        yield Seen(layers, (begins, o.steps[-1]), sure, f"Negative or zero outputs: {', '.join(shares)}. {why}")
+        yield Finding("dead units", sure, f"Negative or zero outputs: {', '.join(shares)}. {why}", layers,
+                      (begins, o.steps[-1]))
     yield from mostly_dead(run, {i for rows in found.values() for i in rows})
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #324c8cbc
@@ -110,7 +114,7 @@ def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:
     return "possible", f"If a ReLU follows, it returns only zeros; {tell}"
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #1c534556
-def mostly_dead(run: Run, others: set[int]) -> Iterator[Seen]: # `others`: layers that are reported already
+def mostly_dead(run: Run, others: set[int]) -> Iterator[Finding]: # `others`: layers that are reported already
     "Are most units of a layer before a ReLU dead, while a few are alive?"
     o = run.outputs
     dead = o.numbers.get("dead_units")
@@ -128,12 +132,14 @@ def mostly_dead(run: Run, others: set[int]) -> Iterator[Seen]: # `others`: layer
     if not rows: return
     shares = [f"{last_known(dead[i]):.0%} of those of {o.names[i]}" for i in rows]
     first = max(0, min(rows.values()) - SILENT_FOR + 1)
-    yield Seen([o.names[i] for i in rows], o.span(first), "possible",
-               f"Most units are dead, as a sample of units and of each batch shows: {first_few(shares, 4)}. For "
-               f"{SILENT_FOR} measured steps and more they were never above zero, so a ReLU passes nothing on, and "
-               "they get no gradient.",
-               "If they were so from the start, look at how biases and weights of the layer begin, and at the scale of "
-               "its inputs; if they died on the way, a lower learning rate or warm-up. LeakyReLU keeps a gradient.")
+    yield Finding("dead units", "possible",
+                  f"Most units are dead, as a sample of units and of each batch shows: {first_few(shares, 4)}. For "
+                  f"{SILENT_FOR} measured steps and more they were never above zero, so a ReLU passes nothing on, and "
+                  "they get no gradient.", [o.names[i] for i in rows], o.span(first),
+                  advice="If they were so from the start, look at how biases and weights of the layer begin, and at "
+                         "the scale of "
+                         "its inputs; if they died on the way, a lower learning rate or warm-up. LeakyReLU keeps a "
+                         "gradient.")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #27f79a6c
 def on_saturation(run: Run) -> str:
@@ -148,11 +154,13 @@ FLAT_TANH = .25  # mean slope of a tanh, which is 1 at zero; healthy runs: down 
 FLAT_SIGMOID = .04  # mean slope of a sigmoid, which is 0.25 at zero
 
 
-@fault("saturated", page="layers", rank=170, lesson="05-stats",
-       symptom="Outputs of tanh or sigmoid are at their ends, and what lies before them learns slowly.",
-       look_first="the histogram of the activation", advice=on_saturation,
-       follows=(WILD, "constant inputs", "activation before the loss"), brings=(NOTHING_LEFT,), at_once=True)
-def saturated(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("saturated", page="layers", rank=170, lesson="05-stats",
+         symptom="Outputs of tanh or sigmoid are at their ends, and what lies before them learns slowly.",
+         look_first="the histogram of the activation", advice=on_saturation,
+         follows=(WILD, "constant inputs", "activation before the loss"), brings=(NOTHING_LEFT,), at_once=True),
+    needs="layers")
+def saturated(run: Run) -> Iterator[Finding]:
     "The slope of what made an output y is 1 - y² for a tanh, where y lies between -1 and 1, and y - y² for a sigmoid."
     o = run.outputs
     if o.numbers.get("ended_units") is not None:
@@ -178,16 +186,16 @@ def saturated(run: Run) -> Iterator[Seen]:
     first = since[found].min().item()
     slopes = torch.where(is_tanh, tanh, sigmoid*4)[found]
     numbers = [f"{slope:.2g}" for slope in slopes[:4].nanmean(1)]
-    yield Seen(o.named(found), o.span(first), "likely",
-               "Outputs lie close to the ends of tanh or sigmoid. The mean slope there, compared with that in the "
-               f"middle: {', '.join(numbers)}.")
+    yield Finding("saturated", "likely",
+                  "Outputs lie close to the ends of tanh or sigmoid. The mean slope there, compared with that in the "
+                  f"middle: {', '.join(numbers)}.", o.named(found), o.span(first))
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #edc491dc
 BOUNDED = ("Tanh", "Hardtanh", "Sigmoid", "Hardsigmoid", "RNN", "RNNCell", "LSTM", "LSTMCell", "GRU", "GRUCell")
 ENDED = .4  # share of units that stay at the ends of a tanh or sigmoid; healthy runs: up to 0.06
 
 
-def units_at_the_ends(run: Run) -> Iterator[Seen]:
+def units_at_the_ends(run: Run) -> Iterator[Finding]:
     "Are many units of a tanh, a sigmoid or a recurrent layer always at the ends, where the slope is zero?"
     o = run.outputs
     ended = o.numbers.get("ended_units")
@@ -200,18 +208,20 @@ def units_at_the_ends(run: Run) -> Iterator[Seen]:
     if not found.any(): return
     first = since[found].min().item()
     shares = ", ".join(f"{series.nanmean():.0%}" for series in ended[found][:4])
-    yield Seen(o.named(found), o.span(first), "likely",
-               f"Of the units of such a layer, {shares} give nearly the same number for each sample, at the end of "
-               "what a tanh or sigmoid can return. The slope there is close to zero.")
+    yield Finding("saturated", "likely",
+                  f"Of the units of such a layer, {shares} give nearly the same number for each sample, at the end of "
+                  "what a tanh or sigmoid can return. The slope there is close to zero.", o.named(found), o.span(first))
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #57422715
-@fault("constant output", page="layers", rank=230, lesson="07-init",
-       symptom="A layer returns one and the same number.",
-       look_first="how its weights begin",
-       advice="Look at how the weights begin: where all are zero, units get the same gradients and stay alike. Weights "
-              "that are much too small, or weight decay that is much too strong, have the same effect.",
-       follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True)
-def constant_output(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("constant output", page="layers", rank=230, lesson="07-init",
+         symptom="A layer returns one and the same number.", look_first="how its weights begin",
+         advice="Look at how the weights begin: where all are zero, units get the same gradients and stay alike. "
+                "Weights "
+                "that are much too small, or weight decay that is much too strong, have the same effect.",
+         follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True),
+    needs="layers")
+def constant_output(run: Run) -> Iterator[Finding]:
     o = run.outputs
     same = o.std <= CONSTANT*o.mean.abs()
     since = lasting(same, o.finite & (o.n > 1))
@@ -225,8 +235,8 @@ def constant_output(run: Run) -> Iterator[Seen]:
     numbers = ", ".join(f"{number:.3g}" for number in last_known(o.mean[found])[:4])
     layers = o.named(found)
     of_softmax = all(run.types.get(name) in ("Softmax", "LogSoftmax") for name in layers)
-    yield Seen(layers, o.span(first), "certain", f"All outputs of such a layer are the same number: {numbers}.",
-               ON_A_SINGLE_NUMBER if of_softmax else "")
+    yield Finding("constant output", "certain", f"All outputs of such a layer are the same number: {numbers}.", layers,
+                  o.span(first), advice=ON_A_SINGLE_NUMBER if of_softmax else "")
 
 
 ON_A_SINGLE_NUMBER = ("A softmax over a single number is always 1. For two classes with one output unit, use "
@@ -234,13 +244,14 @@ ON_A_SINGLE_NUMBER = ("A softmax over a single number is always 1. For two class
                       "the wrong one.")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #5c7d3013
-@fault("units alike", page="layers", rank=190, lesson="07-init",
-       symptom="All units of a layer return the same number, as if it had one unit.",
-       look_first="how its weights begin",
-       advice="Begin with random weights: nn.init.kaiming_normal_ for ReLU, xavier_normal_ for tanh. Biases may be "
-              "zero.",
-       follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True)
-def units_alike(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("units alike", page="layers", rank=190, lesson="07-init",
+         symptom="All units of a layer return the same number, as if it had one unit.",
+         look_first="how its weights begin",
+         advice="Begin with random weights: nn.init.kaiming_normal_ for ReLU, xavier_normal_ for tanh. Biases may be "
+                "zero.", follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True),
+    needs="layers")
+def units_alike(run: Run) -> Iterator[Finding]:
     o = run.outputs
     apart = o.numbers.get("var_units")
     square = o.numbers.get("sample_square")
@@ -259,8 +270,8 @@ def units_alike(run: Run) -> Iterator[Seen]:
     if (still & learns).any():
         sure, how = "certain", "so they learn the same"
     else: sure, how = "likely", "at the start, so they begin to learn the same"
-    yield Seen(o.named(found), o.span(0), sure,
-               f"All units of such a layer return the same number for a sample, {how}.")
+    yield Finding("units alike", sure, f"All units of such a layer return the same number for a sample, {how}.",
+                  o.named(found), o.span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #4cbab172
 BY_DEPTH = 100  # size of outputs, first layers to last: healthy runs had up to 14, layers with parameters up to 3.2
@@ -288,7 +299,7 @@ def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the
     return found
 
 
-def through_depth(series: Series, sizes: Tensor, sign: int, backward: bool) -> Iterator[Seen]:
+def through_depth(what: str, series: Series, sizes: Tensor, sign: int, backward: bool) -> Iterator[Finding]:
     "Do sizes grow steadily from layer to layer, or with a `sign` of -1, shrink?"
     if backward:
         limit, number = BY_DEPTH_GRADIENTS, "Length of gradients"
@@ -308,14 +319,14 @@ def through_depth(series: Series, sizes: Tensor, sign: int, backward: bool) -> I
     layers = names[:third] if backward else names[-third:]
     clear = len(rows) >= LASTS and times[bad].median() > CLEARLY*limit
     span = series.steps[rows[0]], series.steps[rows[-1]]
-    yield Seen(layers, span, "likely" if clear else "possible",
-               f"{number}: {first} in {names[0]}, {last} in {names[-1]}, and steadily so in between.")
+    yield Finding(what, "likely" if clear else "possible",
+                  f"{number}: {first} in {names[0]}, {last} in {names[-1]}, and steadily so in between.", layers, span)
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #f5a71c32
 LARGE_START = 30  # size of outputs before the first step: healthy runs had up to 6
 
 
-def large_from_the_start(run: Run) -> Iterator[Seen]:
+def large_from_the_start(run: Run) -> Iterator[Finding]:
     "Are outputs large before the first step, and does that do harm?"
     o = run.outputs
     if not o.size.shape[1] or run.once(saturated): return
@@ -326,9 +337,9 @@ def large_from_the_start(run: Run) -> Iterator[Seen]:
     not_finite = o.bad.any() or run.grads.bad.any()
     if not (wild or not_finite or far_from_a_guess(run)): return
     first = large.int().argmax().item()
-    yield Seen(o.named(large), o.span(0), "likely",
-               f"Before the first step, outputs are up to {in_digits(size.max())} in size; it begins in "
-               f"{o.names[first]} with {in_digits(size[first])}. About 1 is usual.")
+    yield Finding("activations explode", "likely",
+                  f"Before the first step, outputs are up to {in_digits(size.max())} in size; it begins in "
+                  f"{o.names[first]} with {in_digits(size[first])}. About 1 is usual.", o.named(large), o.span(0))
 
 
 def on_exploding(run: Run) -> str:
@@ -338,23 +349,27 @@ def on_exploding(run: Run) -> str:
             "branches add up: begin with the last weight of each at zero, or divide by the root of their number.")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #256ab0bb
-@fault("activations vanish", page="layers", rank=220, lesson="07-init",
-       symptom="Outputs become smaller from layer to layer.",
-       look_first="the standard deviation of the outputs, layer by layer",
-       advice="Begin with larger weights: Kaiming for ReLU, Xavier for tanh; or add normalization or residual "
-              "connections.",
-       follows=(NOTHING_LEFT, "samples alike", "input unused"), brings=(NOTHING_LEFT,), at_once=True)
-def activations_vanish(run: Run) -> Iterator[Seen]:
-    return through_depth(run.outputs, run.outputs.size[:-1], -1, backward=False)
+@rule(
+    Kind("activations vanish", page="layers", rank=220, lesson="07-init",
+         symptom="Outputs become smaller from layer to layer.",
+         look_first="the standard deviation of the outputs, layer by layer",
+         advice="Begin with larger weights: Kaiming for ReLU, Xavier for tanh; or add normalization or residual "
+                "connections.", follows=(NOTHING_LEFT, "samples alike", "input unused"), brings=(NOTHING_LEFT,),
+         at_once=True),
+    needs="layers")
+def activations_vanish(run: Run) -> Iterator[Finding]:
+    return through_depth("activations vanish", run.outputs, run.outputs.size[:-1], -1, backward=False)
 
 
-@fault("activations explode", page="layers", rank=180, lesson="07-init",
-       symptom="Outputs become larger from layer to layer.",
-       look_first="the standard deviation of the outputs, layer by layer", advice=on_exploding,
-       follows=(WILD,), brings=(WILD, NOTHING_LEFT), at_once=True)
-def activations_explode(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("activations explode", page="layers", rank=180, lesson="07-init",
+         symptom="Outputs become larger from layer to layer.",
+         look_first="the standard deviation of the outputs, layer by layer", advice=on_exploding, follows=(WILD,),
+         brings=(WILD, NOTHING_LEFT), at_once=True),
+    needs="layers")
+def activations_explode(run: Run) -> Iterator[Finding]:
     found = [*large_from_the_start(run)]
-    yield from found or through_depth(run.outputs, run.outputs.size[:-1], 1, backward=False)
+    yield from found or through_depth("activations explode", run.outputs, run.outputs.size[:-1], 1, backward=False)
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #25b636a8
 def on_gradients_vanishing(run: Run) -> str:
@@ -365,18 +380,22 @@ def on_gradients_vanishing(run: Run) -> str:
     return f"Begin with larger weights (Kaiming for ReLU, Xavier for tanh); {others}"
 
 
-@fault("gradients vanish", page="layers", rank=280, lesson="08-gradients",
-       symptom="The first layers get hardly any gradient, and do not learn.",
-       look_first="the length of the gradients, layer by layer", advice=on_gradients_vanishing,
-       follows=(NOTHING_LEFT, "samples alike", "input unused", "not trained"), brings=(WEAK,), at_once=True)
-def gradients_vanish(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("gradients vanish", page="layers", rank=280, lesson="08-gradients",
+         symptom="The first layers get hardly any gradient, and do not learn.",
+         look_first="the length of the gradients, layer by layer", advice=on_gradients_vanishing,
+         follows=(NOTHING_LEFT, "samples alike", "input unused", "not trained"), brings=(WEAK,), at_once=True),
+    needs="layers")
+def gradients_vanish(run: Run) -> Iterator[Finding]:
     if len(run.optimizers) > 1: return iter(())  # each may train a model of its own, whose losses differ
-    return through_depth(run.grads, run.grads.norm, 1, backward=True)
+    return through_depth("gradients vanish", run.grads, run.grads.norm, 1, backward=True)
 
 
-@fault("gradients explode", page="layers", rank=250, lesson="08-gradients",
-       symptom="The first layers get gradients that are far too long.",
-       look_first="the length of the gradients, layer by layer", advice=on_exploding,
-       follows=(WILD, "activation before the loss"), brings=(WILD,), at_once=True)
-def gradients_explode(run: Run) -> Iterator[Seen]:
-    return through_depth(run.grads, run.grads.norm, -1, backward=True)
+@rule(
+    Kind("gradients explode", page="layers", rank=250, lesson="08-gradients",
+         symptom="The first layers get gradients that are far too long.",
+         look_first="the length of the gradients, layer by layer", advice=on_exploding,
+         follows=(WILD, "activation before the loss"), brings=(WILD,), at_once=True),
+    needs="layers")
+def gradients_explode(run: Run) -> Iterator[Finding]:
+    return through_depth("gradients explode", run.grads, run.grads.norm, -1, backward=True)

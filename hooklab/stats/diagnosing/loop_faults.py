@@ -13,8 +13,9 @@ from torch import Tensor
 
 from hooklab.hooks.select import first_few
 from hooklab.stats.diagnosing.beside_faults import needs_none, one_never_steps, parameters_of
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, RATIO_SMALL, SOON, Run, Seen, lasting, without_nan
-from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
+from hooklab.findings.found import Finding
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, RATIO_SMALL, SOON, Run, lasting, without_nan
+from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.stats.diagnosing.loss_faults import loss_does_not_fall, squares_overflow
 from hooklab.stats.diagnosing.loss_over_time import falls_well
 from hooklab.stats.diagnosing.schedule_faults import (
@@ -27,22 +28,24 @@ TINY = 1e-19  # the square of a smaller number is zero in float32, so the length
 MODE_MATTERS = ("BatchNorm", "Dropout", "InstanceNorm", "DropPath", "StochasticDepth")  # layers with another eval mode
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #06013090
-@fault("nothing recorded", page="loop", rank=0, lesson="06-callback",
-       symptom="There are no numbers at all.",
-       look_first="which model is called, and whether its steps end",
-       advice="Record the model that is trained, and see that each step ends: with step(), or with auto=True.")
-def nothing_recorded(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("nothing recorded", page="loop", rank=0, lesson="06-callback", symptom="There are no numbers at all.",
+         look_first="which model is called, and whether its steps end",
+         advice="Record the model that is trained, and see that each step ends: with step(), or with auto=True."),
+    needs="layers")
+def nothing_recorded(run: Run) -> Iterator[Finding]:
     "Sees nothing: `diagnose` says so itself where it has no run to look at."
     return iter(())
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #0937ef31
-@fault("eval mode", page="loop", rank=30, lesson="06-callback",
-       symptom="Training goes on, but dropout and batch norm behave as in validation.",
-       look_first="`model.training` at the start of each epoch",
-       advice="Call model.train() at the beginning of each epoch: model.eval() of a validation stays until then. To "
-              "keep only some layers in eval mode, call eval() on those.",
-       brings=(WEAK,), without_layers=True)
-def eval_mode(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("eval mode", page="loop", rank=30, lesson="06-callback",
+         symptom="Training goes on, but dropout and batch norm behave as in validation.",
+         look_first="`model.training` at the start of each epoch",
+         advice="Call model.train() at the beginning of each epoch: model.eval() of a validation stays until then. To "
+                "keep only some layers in eval mode, call eval() on those.", brings=(WEAK,)),
+    needs="loop")
+def eval_mode(run: Run) -> Iterator[Finding]:
     trained = run.logged("trained").nan_to_num() > 0
     evaluated = run.logged("evaluated").nan_to_num() > 0
     updates = run.logged("updates")
@@ -59,18 +62,20 @@ def eval_mode(run: Run) -> Iterator[Seen]:
         which = f"its {', '.join(matters)} act differently there"
     else: sure, which = "note", "this model is the same in both modes"
     since = f"from step {run.log_steps[first]} on" if slipped else "from the beginning"
-    yield Seen([], run.log_span(first), sure,
-               f"The model was trained in eval mode in {int(wrong.sum())} of {len(wrong)} steps, {since}; {which}. "
-               "Only passes in train mode are measured.")
+    yield Finding("eval mode", sure,
+                  f"The model was trained in eval mode in {int(wrong.sum())} of {len(wrong)} steps, {since}; {which}. "
+                  "Only passes in train mode are measured.", steps=run.log_span(first))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #6fe3f35b
-@fault("no zero_grad", page="loop", rank=90, lesson="08-gradients",
-       symptom="The loss falls at first, then jumps or rises; gradients grow from step to step.",
-       look_first="the order of the calls in the loop",
-       advice="Call optimizer.zero_grad() once for each step, before backward(). To add up the gradients of several "
-              "batches on purpose, call step() and zero_grad() together after the last of them.",
-       brings=(WILD, NOTHING_LEFT), by_steps=True)
-def no_zero_grad(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("no zero_grad", page="loop", rank=90, lesson="08-gradients",
+         symptom="The loss falls at first, then jumps or rises; gradients grow from step to step.",
+         look_first="the order of the calls in the loop",
+         advice="Call optimizer.zero_grad() once for each step, before backward(). To add up the gradients of several "
+                "batches on purpose, call step() and zero_grad() together after the last of them.",
+         brings=(WILD, NOTHING_LEFT), by_steps=True),
+    needs="layers")
+def no_zero_grad(run: Run) -> Iterator[Finding]:
     kept = run.logged("kept")
     known = without_nan(kept)
     if len(known) < LEAST or known.mean() < MOSTLY: return
@@ -79,9 +84,9 @@ def no_zero_grad(run: Run) -> Iterator[Seen]:
     if run.optimizers:
         sure, steps, advice = "certain", "steps of the optimizer", ""
     else: sure, steps, advice = "likely", "steps that moved parameters", BY_HAND
-    yield Seen([], run.log_span(first), sure,
-               f"In {int(known.sum())} of {len(known)} {steps}, the gradients still held those of the step before: "
-               "they add up from step to step.", advice)
+    yield Finding("no zero_grad", sure,
+                  f"In {int(known.sum())} of {len(known)} {steps}, the gradients still held those of the step before: "
+                  "they add up from step to step.", steps=run.log_span(first), advice=advice)
 
 
 BY_HAND = ("Call model.zero_grad() once for each update, before backward(); the zero_grad() of an optimizer that has "
@@ -89,19 +94,20 @@ BY_HAND = ("Call model.zero_grad() once for each update, before backward(); the 
            "update.")
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #ec6b0ae2
-@fault("step before backward", page="loop", rank=40, lesson="08-gradients",
-       symptom="The loss does not move at all, and no parameter does.",
-       look_first="the order of the calls in the loop",
-       advice="The order is: zero_grad(), forward, backward(), step(). Look for a zero_grad() between backward() and "
-              "step(), and for a step() before backward().",
-       brings=(WEAK,))
-def step_before_backward(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("step before backward", page="loop", rank=40, lesson="08-gradients",
+         symptom="The loss does not move at all, and no parameter does.",
+         look_first="the order of the calls in the loop",
+         advice="The order is: zero_grad(), forward, backward(), step(). Look for a zero_grad() between backward() and "
+                "step(), and for a step() before backward().", brings=(WEAK,)),
+    needs="layers")
+def step_before_backward(run: Run) -> Iterator[Finding]:
     if never_backward(run):
         n = int((run.logged("no_gradients") == 1).sum())
-        yield Seen([], run.log_span(0), "certain",
-                   f"The optimizer made {n} steps, and no parameter ever had a gradient, although the loss that the "
-                   "loop gives leads back to them: backward() is never called.",
-                   "Call loss.backward() between the loss and optimizer.step().")
+        yield Finding("step before backward", "certain",
+                      f"The optimizer made {n} steps, and no parameter ever had a gradient, although the loss that the "
+                      "loop gives leads back to them: backward() is never called.", steps=run.log_span(0),
+                      advice="Call loss.backward() between the loss and optimizer.step().")
         return
     none = run.logged("no_gradients")
     length = run.logged("grad_norm")
@@ -114,9 +120,10 @@ def step_before_backward(run: Run) -> Iterator[Seen]:
         return
     if uses_gradients(run, none): return
     first = steps.int().argmax().item()
-    yield Seen([], run.log_span(first), "certain",
-               f"In {int(empty.sum())} of {int(steps.sum())} steps of the optimizer no parameter had a gradient, "
-               "although gradients were computed: they come after the step, or are cleared before it.")
+    yield Finding("step before backward", "certain",
+                  f"In {int(empty.sum())} of {int(steps.sum())} steps of the optimizer no parameter had a gradient, "
+                  "although gradients were computed: they come after the step, or are cleared before it.",
+                  steps=run.log_span(first))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #c3e12f93
 def has_others(run: Run) -> bool:
@@ -164,39 +171,45 @@ def never_backward(run: Run) -> bool:
     return not came and bool((none[steps] == 1).all()) and not uses_gradients(run, none)
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #04dbd344
-@fault("scheduler each batch", page="loop", rank=140, lesson="09-update-ratio",
-       symptom="The loss falls at first, and stands still long before the end.",
-       look_first="`optimizer.param_groups[0]['lr']` over the steps",
-       advice="Call scheduler.step() once for each epoch if its numbers mean epochs; or count its steps in batches.",
-       brings=(WEAK,), hides=("schedule does not fit",))
-def scheduler_each_batch(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("scheduler each batch", page="loop", rank=140, lesson="09-update-ratio",
+         symptom="The loss falls at first, and stands still long before the end.",
+         look_first="`optimizer.param_groups[0]['lr']` over the steps",
+         advice="Call scheduler.step() once for each epoch if its numbers mean epochs; or count its steps in batches.",
+         brings=(WEAK,), hides=("schedule does not fit",)),
+    needs="layers")
+def scheduler_each_batch(run: Run) -> Iterator[Finding]:
     if counts_epochs(run): return
     yield from comes_back(run)
     gone = rate_gone(run)
     if gone is None: return
-    yield Seen([], run.log_span(gone.peak), "likely",
-               f"The learning rate falls from {run.rates[gone.peak]:.2g} to {run.rates[-1]:.2g}; {gone}.")
+    yield Finding("scheduler each batch", "likely",
+                  f"The learning rate falls from {run.rates[gone.peak]:.2g} to {run.rates[-1]:.2g}; {gone}.",
+                  steps=run.log_span(gone.peak))
 
 
-def comes_back(run: Run) -> Iterator[Seen]:
+def comes_back(run: Run) -> Iterator[Finding]:
     "A cosine that is called after its end goes up again."
     n = steps_made(run)
     for s in schedules_of(run):
         if s["type"] != "CosineAnnealingLR" or n < SOON or s["calls"] < 1.5*(s["planned"] or s["calls"]):
             continue
-        yield Seen([], run.log_span(0), "likely",
-                   f"The CosineAnnealingLR is made for {s['planned']} calls and {of_calls(s, n)}: the rate goes down "
-                   f"and up again, between {run.rates.min():.2g} and {run.rates.max():.2g}.")
+        yield Finding("scheduler each batch", "likely",
+                      f"The CosineAnnealingLR is made for {s['planned']} calls and {of_calls(s, n)}: the rate goes "
+                      "down "
+                      f"and up again, between {run.rates.min():.2g} and {run.rates.max():.2g}.", steps=run.log_span(0))
         return
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #79a4f57c
-@fault("not in the optimizer", page="loop", rank=50, lesson="09-update-ratio",
-       symptom="The model learns less than it should; some parameters get gradients and never move.",
-       look_first="the names in `model.named_parameters()`, beside what the optimizer was given",
-       advice="Give the optimizer model.parameters() after the model is complete: a layer that is added or replaced "
-              "later needs add_param_group or a new optimizer. What should stay as it is: requires_grad_(False).",
-       follows=("other parameters in the optimizer",), brings=(WEAK,))
-def not_in_optimizer(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("not in the optimizer", page="loop", rank=50, lesson="09-update-ratio",
+         symptom="The model learns less than it should; some parameters get gradients and never move.",
+         look_first="the names in `model.named_parameters()`, beside what the optimizer was given",
+         advice="Give the optimizer model.parameters() after the model is complete: a layer that is added or replaced "
+                "later needs add_param_group or a new optimizer. What should stay as it is: requires_grad_(False).",
+         follows=("other parameters in the optimizer",), brings=(WEAK,)),
+    needs="layers")
+def not_in_optimizer(run: Run) -> Iterator[Finding]:
     lacks, n_had, last_lacking, first_had = [], 0, -1, len(run.params)
     for i, (name, p) in enumerate(run.params.items()):
         if p["has"]:
@@ -210,32 +223,35 @@ def not_in_optimizer(run: Run) -> Iterator[Seen]:
     if not lacks: return
     only_the_end = 0 < n_had <= len(lacks) and last_lacking < first_had
     if only_the_end: only_the_end = not run.once(loss_does_not_fall)  # a backbone would do its work
-    yield Seen(lacks, run.log_span(0), "note" if only_the_end else "certain",
-               f"The optimizer has {n_had} of {n_had + len(lacks)} parameters that get gradients. It lacks "
-               f"{first_few(lacks, 4)}.")
+    yield Finding("not in the optimizer", "note" if only_the_end else "certain",
+                  f"The optimizer has {n_had} of {n_had + len(lacks)} parameters that get gradients. It lacks "
+                  f"{first_few(lacks, 4)}.", lacks, run.log_span(0))
 
 
-@fault("other parameters in the optimizer", page="loop", rank=60, lesson="09-update-ratio",
-       symptom="The loss does not move, although the optimizer makes its steps.",
-       look_first="the line that makes the optimizer, and what happens to the model after it",
-       advice="Make the optimizer after the model is complete and on its device: a deep copy, a new head or a model "
-              "that is loaded again has other parameters.",
-       brings=(WEAK,))
-def not_of_the_model(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("other parameters in the optimizer", page="loop", rank=60, lesson="09-update-ratio",
+         symptom="The loss does not move, although the optimizer makes its steps.",
+         look_first="the line that makes the optimizer, and what happens to the model after it",
+         advice="Make the optimizer after the model is complete and on its device: a deep copy, a new head or a model "
+                "that is loaded again has other parameters.", brings=(WEAK,)),
+    needs="layers")
+def not_of_the_model(run: Run) -> Iterator[Finding]:
     for o in run.optimizers:
         n_steps = len(without_nan(run.logged("no_gradients")))
         if not o["n_idle"] or n_steps < LEAST: continue
-        yield Seen([], run.log_span(0), "certain",
-                   f"{o['n_foreign']} of the {o['n']} parameters of the {o['type']} are not in this model, and "
-                   f"{o['n_idle']} of them never got a gradient.")
+        yield Finding("other parameters in the optimizer", "certain",
+                      f"{o['n_foreign']} of the {o['n']} parameters of the {o['type']} are not in this model, and "
+                      f"{o['n_idle']} of them never got a gradient.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #02b7e780
-@fault("frozen part", page="loop", rank=70, lesson="09-update-ratio",
-       symptom="Nothing, if it is meant. If not, the model learns less than it should.",
-       look_first="`requires_grad` of the parameters",
-       advice="If not: requires_grad_(True) on these layers. Embedding.from_pretrained freezes by default: "
-              "freeze=False.")
-def frozen_part(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("frozen part", page="loop", rank=70, lesson="09-update-ratio",
+         symptom="Nothing, if it is meant. If not, the model learns less than it should.",
+         look_first="`requires_grad` of the parameters",
+         advice="If not: requires_grad_(True) on these layers. Embedding.from_pretrained freezes by default: "
+                "freeze=False."),
+    needs="layers")
+def frozen_part(run: Run) -> Iterator[Finding]:
     frozen, layers, n_frozen, n = [], {}, 0, 0
     for name, p in run.params.items():
         n += p["n"]
@@ -245,22 +261,24 @@ def frozen_part(run: Run) -> Iterator[Seen]:
         n_frozen += p["n"]
     if not frozen or len(frozen) == len(run.params): return
     of_use = not run.once(loss_does_not_fall)  # a part that is frozen on purpose does its work
-    yield Seen([*layers], run.log_span(0), "note" if of_use else "possible",
-               f"{len(frozen)} of {len(run.params)} parameters, {n_frozen/n:.0%} of the numbers, have "
-               "requires_grad=False. Is that meant?")
+    yield Finding("frozen part", "note" if of_use else "possible",
+                  f"{len(frozen)} of {len(run.params)} parameters, {n_frozen/n:.0%} of the numbers, have "
+                  "requires_grad=False. Is that meant?", [*layers], run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #0df4c8f1
-@fault("never ran", page="loop", rank=370, lesson="04-capture",
-       symptom="A layer of the model has no numbers.",
-       look_first="`forward`: is the layer called?",
-       advice="If the model is yours, look at `forward`: is the layer called there? Remove it, or call it.",
-       follows=("eval mode",))
-def never_ran(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("never ran", page="loop", rank=370, lesson="04-capture", symptom="A layer of the model has no numbers.",
+         look_first="`forward`: is the layer called?",
+         advice="If the model is yours, look at `forward`: is the layer called there? Remove it, or call it.",
+         follows=("eval mode",)),
+    needs="layers")
+def never_ran(run: Run) -> Iterator[Finding]:
     ran = run.outputs.ran.any(1)
     if not ran.any(): return
     silent = [name for name in run.outputs.named(~ran) if not may_have_run(run, name)]
     if silent:
-        yield Seen(silent, run.outputs.span(0), "note", f"No output in any of {len(run.steps)} recorded steps.")
+        yield Finding("never ran", "note", f"No output in any of {len(run.steps)} recorded steps.", silent,
+                      run.outputs.span(0))
 
 
 def may_have_run(run: Run, layer: str) -> bool:
@@ -271,30 +289,37 @@ def may_have_run(run: Run, layer: str) -> bool:
     return any(name.startswith(f"{layer}.") for name in (*got, *moved))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #7138cb5b
-@fault("no step", page="loop", rank=45, lesson="09-update-ratio",
-       symptom="The loss stays where it was, and no parameter moves.",
-       look_first="whether `optimizer.step()` is reached",
-       advice="Call optimizer.step() after backward(). Look whether its line is inside a condition, below a `continue` "
-              "or `break`, or without its parentheses; and whether it is called on the optimizer that was given here.",
-       brings=(WEAK,))
-def never_stepped(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("no step", page="loop", rank=45, lesson="09-update-ratio",
+         symptom="The loss stays where it was, and no parameter moves.",
+         look_first="whether `optimizer.step()` is reached",
+         advice="Call optimizer.step() after backward(). Look whether its line is inside a condition, below a "
+                "`continue` "
+                "or `break`, or without its parentheses; and whether it is called on the optimizer that was given "
+                "here.",
+         brings=(WEAK,)),
+    needs="layers")
+def never_stepped(run: Run) -> Iterator[Finding]:
     "The optimizer is known, and was never called, and nothing else moves the parameters."
     yield from one_never_steps(run)
     if not run.optimizers or run.scaled or run.moves: return
     n_trained = int((run.logged("trained") > 0).sum())
     if n_trained < LASTS: return
     if run.logged("updates").nan_to_num().any(): return
-    yield Seen([], run.log_span(0), "certain",
-               f"The model ran in train mode in {n_trained} steps, and the optimizer made no step.")
+    yield Finding("no step", "certain",
+                  f"The model ran in train mode in {n_trained} steps, and the optimizer made no step.",
+                  steps=run.log_span(0))
 
 
-@fault("not trained", page="loop", rank=330, lesson="08-gradients",
-       symptom="Some layers get no gradient, or their parameters never move.",
-       look_first="the last layer that has a gradient, and what stands behind it",
-       advice="Look for `detach`, `no_grad`, `.data`, `.item()` or a result that the loss does not use; for "
-              "requires_grad=False; and for an optimizer that is not called.",
-       follows=(WEAK, NOTHING_LEFT, "learning rate too small", "no step"))
-def not_trained(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("not trained", page="loop", rank=330, lesson="08-gradients",
+         symptom="Some layers get no gradient, or their parameters never move.",
+         look_first="the last layer that has a gradient, and what stands behind it",
+         advice="Look for `detach`, `no_grad`, `.data`, `.item()` or a result that the loss does not use; for "
+                "requires_grad=False; and for an optimizer that is not called.",
+         follows=(WEAK, NOTHING_LEFT, "learning rate too small", "no step")),
+    needs="layers")
+def not_trained(run: Run) -> Iterator[Finding]:
     yield from no_gradient_at_all(run)
     reported = set()
     for seen in run.once(never_ran):
@@ -305,7 +330,7 @@ def not_trained(run: Run) -> Iterator[Seen]:
     yield from not_moved(run, reported)
 
 
-def no_gradient_at_all(run: Run) -> Iterator[Seen]:
+def no_gradient_at_all(run: Run) -> Iterator[Finding]:
     "The optimizer makes its steps, and backward is not called, or the loss does not lead back to the model."
     if run.once(step_before_backward): return
     none = run.logged("no_gradients")
@@ -314,13 +339,15 @@ def no_gradient_at_all(run: Run) -> Iterator[Seen]:
     if steps.sum() < LEAST or came or has_others(run): return
     if not (none[steps] == 1).all() or uses_gradients(run, none):
         return
-    yield Seen([], run.log_span(0), "certain",
-               f"The optimizer made {int(steps.sum())} steps, and no parameter ever had a gradient.",
-               "Look for the call of loss.backward(); for a `detach`, `no_grad`, `.item()` or `.data` between the "
-               "model and the loss; and whether the loss is computed from the output of this model.")
+    yield Finding("not trained", "certain",
+                  f"The optimizer made {int(steps.sum())} steps, and no parameter ever had a gradient.",
+                  steps=run.log_span(0),
+                  advice="Look for the call of loss.backward(); for a `detach`, `no_grad`, `.item()` or `.data` "
+                         "between the "
+                         "model and the loss; and whether the loss is computed from the output of this model.")
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #de006ac8
-def without_gradient(run: Run) -> Iterator[Seen]:
+def without_gradient(run: Run) -> Iterator[Finding]:
     outputs, grads = run.outputs, run.grads
     if grads.ran.any(0).sum() < LASTS: return
     moved = run.updates.names if run.updates else []
@@ -336,8 +363,8 @@ def without_gradient(run: Run) -> Iterator[Seen]:
     sure = "certain" if (none & trained).any() and not may_be_unused else "likely"
     for which, how_sure in (none & ~theirs, sure), (theirs, "note"):
         if which.any():
-            yield Seen(grads.named(which), grads.span(0), how_sure,
-                       f"They run, and got no gradient in {len(run.steps)} recorded steps.")
+            yield Finding("not trained", how_sure, f"They run, and got no gradient in {len(run.steps)} recorded steps.",
+                          grads.named(which), grads.span(0))
     since = lasting(grads.norm == 0, grads.ran)
     zero = since >= 0
     last_losses = run.logged("loss")[-LASTS:]
@@ -345,8 +372,9 @@ def without_gradient(run: Run) -> Iterator[Seen]:
     if not zero.any(): return
     spared = zero.sum() < got.sum()/2 and bool(in_a_library[zero].all())
     first = since[zero].min().item()
-    yield Seen(grads.named(zero), grads.span(first), "note" if spared else "certain",
-               "All gradients of their outputs are exactly zero: what comes after them lets nothing through.")
+    yield Finding("not trained", "note" if spared else "certain",
+                  "All gradients of their outputs are exactly zero: what comes after them lets nothing through.",
+                  grads.named(zero), grads.span(first))
 
 
 def of_a_library(run: Run, layer: str) -> bool:
@@ -359,7 +387,7 @@ def of_a_library(run: Run, layer: str) -> bool:
     return False
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #7138cb5a
-def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
+def not_moved(run: Run, reported: set[str]) -> Iterator[Finding]:
     "Parameters that do not move, except those of layers that are reported already."
     if run.updates is None or run.update.shape[1] < LASTS:
         return
@@ -376,15 +404,15 @@ def not_moved(run: Run, reported: set[str]) -> Iterator[Seen]:
     idle_biases = [name for name in resting if is_bias(name) and weight_moves(name, moved, resting)]
     resting = [name for name in resting if name not in idle_biases]
     if idle_biases:
-        yield Seen(idle_biases, run.outputs.span(0), "note",
-                   f"The weights of these layers move, and all {n} updates of their biases are exactly zero: what "
-                   "follows takes away whatever a bias adds.",
-                   "Nothing is wrong: a normalization behind the layer, or a loss of differences, does that. "
-                   "bias=False saves the parameter.")
+        yield Finding("not trained", "note",
+                      f"The weights of these layers move, and all {n} updates of their biases are exactly zero: what "
+                      "follows takes away whatever a bias adds.", idle_biases, run.outputs.span(0),
+                      advice="Nothing is wrong: a normalization behind the layer, or a loss of differences, does that. "
+                             "bias=False saves the parameter.")
     if not resting: return
     none_moves = rests.all() and not known & set(moved)
     which = "No parameter moves" if none_moves else "These parameters do not move, while others do"
-    yield Seen(resting, run.outputs.span(0), "certain", f"{which}: all {n} updates are exactly zero.")
+    yield Finding("not trained", "certain", f"{which}: all {n} updates are exactly zero.", resting, run.outputs.span(0))
 
 
 def is_bias(name: str) -> bool:

@@ -11,8 +11,9 @@ from operator import itemgetter
 
 from torch import Tensor
 
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits, still_rises, without_nan
-from hooklab.stats.diagnosing.faults import NOTHING_LEFT, WEAK, WILD, fault
+from hooklab.findings.found import Finding
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits, still_rises, without_nan
+from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.stats.diagnosing.loss_over_time import AS_A_GUESS, BLOWN_UP, LossCourse, column, loss_course, of_kind
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #5c576808
@@ -24,12 +25,14 @@ HALF_LARGE = 65504/4  # a quarter of the largest float16
 GROWS = 2  # times the first outputs: from a quarter, it will soon be too much
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #83bd1753
-@fault("wrong sign", page="loss", rank=80, lesson="08-gradients",
-       symptom="The loss falls below zero or rises without end, and accuracy drops below that of a guess.",
-       look_first="the line that computes the loss",
-       advice="Look for a minus in front of the loss, for maximize=True, or for a gradient that is added by hand.",
-       brings=(WILD, NOTHING_LEFT), by_steps=True)
-def wrong_sign(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("wrong sign", page="loss", rank=80, lesson="08-gradients",
+         symptom="The loss falls below zero or rises without end, and accuracy drops below that of a guess.",
+         look_first="the line that computes the loss",
+         advice="Look for a minus in front of the loss, for maximize=True, or for a gradient that is added by hand.",
+         brings=(WILD, NOTHING_LEFT), by_steps=True),
+    needs="layers")
+def wrong_sign(run: Run) -> Iterator[Finding]:
     maximized = any(o.get("maximize") for o in run.optimizers)
     looks, n_wrong = [], 0
     for look in run.looks:
@@ -41,9 +44,9 @@ def wrong_sign(run: Run) -> Iterator[Seen]:
     if len(given) > 2*LASTS and (given > 0).all() and given[-LASTS:].median() < given[:LASTS].median():
         return  # this loss is another one: of the one that is maximized it would rise, or be below zero
     how = "the optimizer has maximize=True" if maximized else "the gradient of the output has the opposite sign"
-    yield Seen([], run.log_span(0), "certain",
-               f"The {looks[0]['kind']} is maximized: {how}. It goes from {in_digits(looks[0]['loss'])} to "
-               f"{in_digits(looks[-1]['loss'])}.")
+    yield Finding("wrong sign", "certain",
+                  f"The {looks[0]['kind']} is maximized: {how}. It goes from {in_digits(looks[0]['loss'])} to "
+                  f"{in_digits(looks[-1]['loss'])}.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #7c3cefc4
 ACTIVATIONS = (  # the kinds of loss; what shows in their outputs; what that means; what helps
@@ -86,12 +89,14 @@ def mostly(looks: list[dict], holds: Callable[[dict], bool]) -> bool:
     return len(looks) >= LASTS and n >= MOSTLY*len(looks)
 
 
-@fault("activation before the loss", page="loss", rank=100, lesson="08-gradients",
-       symptom="The loss falls slowly and stays far above zero, however long you train.",
-       look_first="the last layer, and what the documentation of the loss expects",
-       advice="Return the logits: remove the activation behind the last layer, or take the loss that belongs to it.",
-       brings=(NOTHING_LEFT,))
-def activation_before_loss(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("activation before the loss", page="loss", rank=100, lesson="08-gradients",
+         symptom="The loss falls slowly and stays far above zero, however long you train.",
+         look_first="the last layer, and what the documentation of the loss expects",
+         advice="Return the logits: remove the activation behind the last layer, or take the loss that belongs to it.",
+         brings=(NOTHING_LEFT,)),
+    needs="layers")
+def activation_before_loss(run: Run) -> Iterator[Finding]:
     for kinds, fact, what, advice in ACTIVATIONS:
         looks = of_kind(run, *kinds)
         if fact == "within_one": looks = looks[len(looks)//2:]  # a healthy run begins there too
@@ -101,7 +106,7 @@ def activation_before_loss(run: Run) -> Iterator[Seen]:
             continue
         span = looks[0]["step"], looks[-1]["step"]
         if fact == "cut": what = f"{what} {ends_of(looks)}"
-        yield Seen([], span, sure_of(looks, fact), what, advice)
+        yield Finding("activation before the loss", sure_of(looks, fact), what, steps=span, advice=advice)
         return
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #16b29512
@@ -147,18 +152,23 @@ def sure_of(looks: list[dict], fact: str) -> str:
     return "certain" if fact == "between" and n > 500 else "likely"
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #352b1007
-@fault("loss does not fall", page="loss", rank=350, lesson="01-why-hooks",
-       symptom="The loss is still that of an answer that ignores the input.",
-       look_first="whether inputs and labels belong together",
-       advice="Look at whether labels and inputs belong together after shuffling and splitting, at the learning rate, "
-              "and whether the loss gets the output of this model; try to learn 16 samples by heart with `preflight`.",
-       follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "dead attention", "not trained", "learning rate too small"),
-       only_that=True)
-def loss_does_not_fall(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("loss does not fall", page="loss", rank=350, lesson="01-why-hooks",
+         symptom="The loss is still that of an answer that ignores the input.",
+         look_first="whether inputs and labels belong together",
+         advice="Look at whether labels and inputs belong together after shuffling and splitting, at the learning "
+                "rate, "
+                "and whether the loss gets the output of this model; try to learn 16 samples by heart with "
+                "`preflight`.",
+         follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "dead attention", "not trained", "learning rate too small"),
+         only_that=True),
+    needs="layers")
+def loss_does_not_fall(run: Run) -> Iterator[Finding]:
     loss = run.logged("loss")
     loss = loss[loss.isfinite()]
     if len(loss) >= SOON and loss[0] != 0 and (loss == loss[0]).all():
-        yield Seen([], run.log_span(0), "certain", f"The loss is {loss[0]:.6g} in each of {len(loss)} steps.")
+        yield Finding("loss does not fall", "certain", f"The loss is {loss[0]:.6g} in each of {len(loss)} steps.",
+                      steps=run.log_span(0))
     course = run.once(loss_course)
     if course is None or course.is_short or len(run.log_steps) < ENOUGH or not course.guess > 0:
         return
@@ -167,9 +177,9 @@ def loss_does_not_fall(run: Run) -> Iterator[Seen]:
     if still_rises(run.rates) or is_on_its_way(course): return
     if len(run.log_steps) < SLOW_START and begins_slowly(run):
         return
-    yield Seen([], run.log_span(0), "likely",
-               f"In the last third of the run the {course.kind} is {course.late:.3g}. The best answer that ignores "
-               f"the input has {course.guess:.3g}.")
+    yield Finding("loss does not fall", "likely",
+                  f"In the last third of the run the {course.kind} is {course.late:.3g}. The best answer that ignores "
+                  f"the input has {course.guess:.3g}.", steps=run.log_span(0))
 
 
 def is_on_its_way(course: LossCourse) -> bool:
@@ -194,13 +204,15 @@ def begins_slowly(run: Run) -> bool:
     return False
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #60761f33
-@fault("loss rises", page="loss", rank=360, lesson="09-update-ratio",
-       symptom="The loss is higher at the end than at the beginning.",
-       look_first="the learning rate, then the sign of the loss",
-       advice="A lower learning rate; look at the sign of the loss, and at gradients that are not cleared.",
-       follows=(WILD, "constant inputs", "activation before the loss", "weight decay too strong", "NaN or Inf"),
-       only_that=True)
-def loss_rises(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("loss rises", page="loss", rank=360, lesson="09-update-ratio",
+         symptom="The loss is higher at the end than at the beginning.",
+         look_first="the learning rate, then the sign of the loss",
+         advice="A lower learning rate; look at the sign of the loss, and at gradients that are not cleared.",
+         follows=(WILD, "constant inputs", "activation before the loss", "weight decay too strong", "NaN or Inf"),
+         only_that=True),
+    needs="layers")
+def loss_rises(run: Run) -> Iterator[Finding]:
     course = run.once(loss_course)
     if course is None or course.is_short or len(run.log_steps) < SOON:
         return
@@ -208,24 +220,27 @@ def loss_rises(run: Run) -> Iterator[Seen]:
     worse = guess > 0 and late > WORSE*guess and late > early
     blown_up = late > BLOWN_UP*max(early, guess)
     if not worse and not blown_up: return
-    yield Seen([], run.log_span(0), "likely",
-               f"The {course.kind} is {in_digits(early)} in the first steps and {in_digits(late)} in the last third. "
-               f"The best answer that ignores the input has {in_digits(guess)}.")
+    yield Finding("loss rises", "likely",
+                  f"The {course.kind} is {in_digits(early)} in the first steps and {in_digits(late)} in the last "
+                  "third. "
+                  f"The best answer that ignores the input has {in_digits(guess)}.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #6bbae078
-@fault("NaN or Inf", page="loss", rank=310, lesson="10-nan-hunt",
-       symptom="The loss becomes NaN, and stays so.",
-       look_first="the layer that makes the first NaN: `find_nan`",
-       advice="Put `find_nan(model)` around the loop: it names the layer that makes the first one, and from what. Often"
-              " a division, logarithm or root, or a step that was too long.",
-       follows=(WILD, "float16 limit", "epsilon is lost"), brings=(NOTHING_LEFT,))
-def not_finite(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("NaN or Inf", page="loss", rank=310, lesson="10-nan-hunt", symptom="The loss becomes NaN, and stays so.",
+         look_first="the layer that makes the first NaN: `find_nan`",
+         advice="Put `find_nan(model)` around the loop: it names the layer that makes the first one, and from what. "
+                "Often"
+                " a division, logarithm or root, or a step that was too long.",
+         follows=(WILD, "float16 limit", "epsilon is lost"), brings=(NOTHING_LEFT,)),
+    needs="layers")
+def not_finite(run: Run) -> Iterator[Finding]:
     yield from bad_inputs(run)
     yield from loss_not_finite(run)
     yield from layers_not_finite(run)
 
 
-def bad_inputs(run: Run) -> Iterator[Seen]:
+def bad_inputs(run: Run) -> Iterator[Finding]:
     "NaN or Inf comes in with the data."
     steps = []
     for row in run.inputs:
@@ -233,26 +248,29 @@ def bad_inputs(run: Run) -> Iterator[Seen]:
             if where == "step": continue
             if facts["bad"] > 0: steps.append(row["step"])
     if not steps: return
-    yield Seen([], (steps[0], steps[-1]), "certain",
-               f"The input has numbers that are not finite, first in step {steps[0]}: the data brings them.",
-               "Look at the data: a missing value, a division by a standard deviation of zero, a logarithm.")
+    yield Finding("NaN or Inf", "certain",
+                  f"The input has numbers that are not finite, first in step {steps[0]}: the data brings them.",
+                  steps=(steps[0], steps[-1]),
+                  advice="Look at the data: a missing value, a division by a standard deviation of zero, a logarithm.")
 
 
-def loss_not_finite(run: Run) -> Iterator[Seen]:
+def loss_not_finite(run: Run) -> Iterator[Finding]:
     "The loss is NaN or Inf, and no output is."
     loss, given = run.logged("loss"), run.logged("given") == 1
     bad = given & ~loss.isfinite()
     if not bad.any(): return
     if run.outputs.bad.any() or run.grads.bad.any(): return
     first = bad.int().argmax().item()
-    yield Seen([], run.log_span(first), "certain",
-               f"The loss is not finite in {int(bad.sum())} steps, the first is step {run.log_steps[first]}, and the "
-               "outputs of the layers are: it arises in the loss.",
-               "A logarithm of 0, a division by the number of chosen elements, a target outside of the range: write "
-               "the loss with torch's own functions of logits.")
+    yield Finding("NaN or Inf", "certain",
+                  f"The loss is not finite in {int(bad.sum())} steps, the first is step {run.log_steps[first]}, and "
+                  "the "
+                  "outputs of the layers are: it arises in the loss.", steps=run.log_span(first),
+                  advice="A logarithm of 0, a division by the number of chosen elements, a target outside of the "
+                         "range: write "
+                         "the loss with torch's own functions of logits.")
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #d6d204ae
-def layers_not_finite(run: Run) -> Iterator[Seen]:
+def layers_not_finite(run: Run) -> Iterator[Finding]:
     outputs, grads = run.outputs, run.grads
     rows = grads.bad.any(0) & ~run.skipped
     if rows.any() and not outputs.bad[:, :first_row(rows) + 1].any():  # otherwise such outputs are the cause
@@ -268,10 +286,11 @@ def layers_not_finite(run: Run) -> Iterator[Seen]:
     only_inf = all_inf and not outputs.bad[-1].any()  # such as a mask
     row = first_row(rows)
     layers = outputs.named(outputs.bad[:, row])
-    yield Seen(layers[:1], span_of(run, rows), "possible" if only_inf else "certain",
-               f"The outputs of {len(layers)} of {len(outputs.names)} layers are not finite in step {run.steps[row]}, "
-               f"and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that follow. "
-               f"The first of these layers is {layers[0]}.")
+    yield Finding("NaN or Inf", "possible" if only_inf else "certain",
+                  f"The outputs of {len(layers)} of {len(outputs.names)} layers are not finite in step "
+                  f"{run.steps[row]}, "
+                  f"and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that follow. "
+                  f"The first of these layers is {layers[0]}.", layers[:1], span_of(run, rows))
 
 
 def first_row(rows: Tensor) -> int:
@@ -289,31 +308,35 @@ BEHIND_THE_MODEL = ("Look at what is computed behind the last layer: a root of 0
                     "a root and before a division.")
 
 
-def gradients_not_finite(run: Run, rows: Tensor) -> Seen:
+def gradients_not_finite(run: Run, rows: Tensor) -> Finding:
     "The last layer to which such a gradient came; none if that is the last of all, where the loss gives them."
     grads, row = run.grads, first_row(rows)
     step, layers = run.steps[row], grads.named(grads.bad[:, row])
     again = f"and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that follow"
     if len(layers) < grads.ran[:, row].sum():
-        return Seen(layers[-1:], span_of(run, rows), "certain",
-                    f"The gradients of {len(layers)} of {len(grads.names)} layers are not finite in step {step}, "
-                    f"{again}. The last of these layers is {layers[-1]}: what follows it gives such a gradient.")
-    return Seen([], span_of(run, rows), "certain",
-                f"The gradients of all layers are not finite in step {step}, {again}; outputs of that step are "
-                "finite. No layer made it: it comes from the loss, or from what is computed between the last layer and "
-                f"the loss.{loss_in(run, step)}", BEHIND_THE_MODEL)
+        return Finding("NaN or Inf", "certain",
+                       f"The gradients of {len(layers)} of {len(grads.names)} layers are not finite in step {step}, "
+                       f"{again}. The last of these layers is {layers[-1]}: what follows it gives such a gradient.",
+                       layers[-1:], span_of(run, rows))
+    return Finding("NaN or Inf", "certain",
+                   f"The gradients of all layers are not finite in step {step}, {again}; outputs of that step are "
+                   "finite. No layer made it: it comes from the loss, or from what is computed between the last layer "
+                   "and "
+                   f"the loss.{loss_in(run, step)}", steps=span_of(run, rows), advice=BEHIND_THE_MODEL)
 
 
-def gradients_lost(run: Run, before: int) -> Seen | None:
+def gradients_lost(run: Run, before: int) -> Finding | None:
     "The first optimizer step whose gradients were not finite, if that step was not measured layer by layer."
     norm, none = run.logged("grad_norm"), run.logged("no_gradients")
     lost = ~norm.isfinite() & (none == 0) & (norm.isfinite().cumsum(0) > 0)
     if run.scaled or not lost.any(): return None
     step = run.log_steps[first_row(lost)]
     if step >= before or step in run.steps: return None
-    return Seen([], (step, run.log_steps[-1]), "certain",
-                f"In step {step} the gradients are not finite, and in step {before} the outputs are not either. Layers "
-                f"were not measured in step {step}, so where it began is not known.{loss_in(run, step)}")
+    return Finding("NaN or Inf", "certain",
+                   f"In step {step} the gradients are not finite, and in step {before} the outputs are not either. "
+                   "Layers "
+                   f"were not measured in step {step}, so where it began is not known.{loss_in(run, step)}",
+                   steps=(step, run.log_steps[-1]))
 
 
 def loss_in(run: Run, step: int) -> str:
@@ -326,28 +349,30 @@ def loss_in(run: Run, step: int) -> str:
     return f" The loss of that step is {in_digits(loss)}, so it arises on the way back."
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #f87012ae
-@fault("skipped steps", page="loss", rank=320, lesson="10-nan-hunt",
-       symptom="In mixed precision, the loss does not move.",
-       look_first="the layer whose gradients overflow: `find_nan`",
-       advice="Look for the layer whose gradients overflow, with `find_nan`; or train in bfloat16, which needs no "
-              "scaler.",
-       follows=(WILD, "float16 limit", "epsilon is lost", "NaN or Inf"), brings=(WEAK,))
-def steps_skipped(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("skipped steps", page="loss", rank=320, lesson="10-nan-hunt",
+         symptom="In mixed precision, the loss does not move.",
+         look_first="the layer whose gradients overflow: `find_nan`",
+         advice="Look for the layer whose gradients overflow, with `find_nan`; or train in bfloat16, which needs no "
+                "scaler.", follows=(WILD, "float16 limit", "epsilon is lost", "NaN or Inf"), brings=(WEAK,)),
+    needs="layers")
+def steps_skipped(run: Run) -> Iterator[Finding]:
     later = run.skipped[len(run.steps)//2:]  # a scaler starts with a scale that is too large
     if len(later) < LASTS or later.double().mean() <= .5: return
     rows = run.skipped.nonzero().flatten().tolist()
     span = run.steps[rows[0]], run.steps[rows[-1]]
-    yield Seen([], span, "certain",
-               f"In {len(rows)} of {len(run.steps)} recorded steps gradients were not finite, and the step was "
-               "skipped.")
+    yield Finding("skipped steps", "certain",
+                  f"In {len(rows)} of {len(run.steps)} recorded steps gradients were not finite, and the step was "
+                  "skipped.", steps=span)
 
 
-@fault("float16 limit", page="loss", rank=270, lesson="10-nan-hunt",
-       symptom="In mixed precision, outputs come close to 65,504.",
-       look_first="the size of the outputs of that layer",
-       advice="Use bfloat16, normalize before this layer, or run it in float32.",
-       follows=(WILD,))
-def float16_limit(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("float16 limit", page="loss", rank=270, lesson="10-nan-hunt",
+         symptom="In mixed precision, outputs come close to 65,504.",
+         look_first="the size of the outputs of that layer",
+         advice="Use bfloat16, normalize before this layer, or run it in float32.", follows=(WILD,)),
+    needs="layers")
+def float16_limit(run: Run) -> Iterator[Finding]:
     yield from run.once(squares_overflow)
     if not run.scaled: return
     outputs = run.outputs
@@ -358,21 +383,24 @@ def float16_limit(run: Run) -> Iterator[Seen]:
     overflows = outputs.bad.any() or run.skipped[len(run.steps)//2:].any()
     at_first = outputs.size[bad.any(1), :LASTS].nan_to_num().amax()
     grows = outputs.size[bad].max() > GROWS*at_first
-    yield Seen(outputs.named(bad.any(1)), outputs.span(first), "likely" if overflows or grows else "note",
-               f"Outputs are {most} in size, as the root of the mean square; float16 ends at 65,504.")
+    yield Finding("float16 limit", "likely" if overflows or grows else "note",
+                  f"Outputs are {most} in size, as the root of the mean square; float16 ends at 65,504.",
+                  outputs.named(bad.any(1)), outputs.span(first))
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #127f4a0c
 ROOT_OF_LARGEST = 65_504**.5  # of float16: the square of a larger number is Inf there
 
 
-def squares_overflow(run: Run) -> list[Seen]:
+def squares_overflow(run: Run) -> list[Finding]:
     "Are gradients in float16 multiplied by zero, where the square of their norm is beyond that type?"
     length, before = run.logged("grad_norm"), run.logged("grad_norm_unclipped")
     gone = (length == 0) & (before > ROOT_OF_LARGEST) & before.isfinite()
     in_half = [name for name, p in run.params.items() if p.get("dtype") == "float16"]
     if not in_half or gone.sum() < LASTS: return []
-    return [Seen([], run.log_span(int(gone.int().argmax())), "certain",
-                 f"In {int(gone.sum())} of {len(gone)} steps, all gradients became zeros before the step. "
-                 f"Their length was up to {in_digits(before[gone].max())}: in float16, its square is Inf, and a limit "
-                 "divided by that is 0.",
-                 "Where gradients are clipped, compute the norm in float32: cast before squares are taken and added.")]
+    return [Finding("float16 limit", "certain",
+                    f"In {int(gone.sum())} of {len(gone)} steps, all gradients became zeros before the step. "
+                    f"Their length was up to {in_digits(before[gone].max())}: in float16, its square is Inf, and a "
+                    "limit "
+                    "divided by that is 0.", steps=run.log_span(int(gone.int().argmax())),
+                    advice="Where gradients are clipped, compute the norm in float32: cast before squares are taken "
+                           "and added.")]

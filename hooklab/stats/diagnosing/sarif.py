@@ -13,10 +13,10 @@ from urllib.parse import quote
 from hooklab import __version__
 from hooklab.hooks.names import printable
 from hooklab.stats.diagnosing.diagnosis import diagnose
-from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES, page_of, usual_advice
-from hooklab.stats.diagnosing.faults import PAGE_OF
-from hooklab.stats.diagnosing.findings import Diagnosis, Finding
-from hooklab.stats.diagnosing.verdict import known
+from hooklab.findings.rules import kind_of, page_of, usual_advice
+from hooklab.stats.diagnosing.fault_table import FAULTS
+from hooklab.findings.found import Finding
+from hooklab.stats.diagnosing.findings import Diagnosis
 from hooklab.stats.records.reading import read_records
 
 # %% ../../../nbs/lib/stats/diagnosing/sarif.ipynb #a6a5479e
@@ -26,11 +26,11 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema
 
 def rule_of(what: str, site: str) -> dict[str, Any]:
     "The meaning of a finding, whether it was found or not."
-    page = page_of(what) if what in PAGE_OF else ""
+    page = page_of(what) if kind_of(what).symptom else ""
     rule = {
         "id": what,
-        "shortDescription": {"text": f"{what}: {known(what).symptom}"},
-        "help": {"text": f"{usual_advice(what) if what in FAULTS else known(what).advice} More: {page}"},
+        "shortDescription": {"text": f"{what}: {kind_of(what).symptom}"},
+        "help": {"text": f"{usual_advice(what)} More: {page}"},
         "properties": {"page": page},
     }
     if site: rule["helpUri"] = f"{site.rstrip('/')}/{page}"
@@ -74,7 +74,7 @@ def sarif(
     site: str = "", # The address of these pages, as https://docs.example; without it rules have no `helpUri`
 ) -> dict[str, Any]: # For `json.dump`
     "A diagnosis as a log of SARIF 2.1.0."
-    ids = [what for page in PAGES.values() for what in page]
+    ids = [*FAULTS]
     ids += dict.fromkeys(finding.what for finding in diagnosis if finding.what not in FAULTS)  # of preflight
     driver = {"name": "hooklab", "version": __version__, "rules": [rule_of(what, site) for what in ids]}
     done = {"executionSuccessful": "nothing recorded" not in diagnosis}

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits, still_rises
-from hooklab.stats.diagnosing.faults import WEAK, fault
+from hooklab.findings.found import Finding
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits, still_rises
+from hooklab.findings.rules import Kind, WEAK, rule
 from hooklab.stats.diagnosing.loss_over_time import error_of_middle, middle_of
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #9696ecca
@@ -94,13 +95,15 @@ WHOLE = 4  # times the warm-up: in a run that is shorter, a plateau behind it ma
 LONG_WARM_UP = 50  # calls: more epochs than that are no warm-up
 
 
-@fault("schedule never moves", page="beside", rank=141, lesson="09-update-ratio",
-       symptom="The learning rate stays where the schedule began, so the loss falls too slowly.",
-       look_first="how often `scheduler.step()` is called, beside the number that the schedule was made for",
-       advice="Call scheduler.step() after each optimizer.step() if the schedule was made for a number of batches; or "
-              "make it for epochs.",
-       brings=(WEAK,))
-def never_moves(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("schedule never moves", page="beside", rank=141, lesson="09-update-ratio",
+         symptom="The learning rate stays where the schedule began, so the loss falls too slowly.",
+         look_first="how often `scheduler.step()` is called, beside the number that the schedule was made for",
+         advice="Call scheduler.step() after each optimizer.step() if the schedule was made for a number of batches; "
+                "or "
+                "make it for epochs.", brings=(WEAK,)),
+    needs="layers")
+def never_moves(run: Run) -> Iterator[Finding]:
     n, rates = steps_made(run), run.rates
     if n < SOON: return
     yield from stays_after_warm_up(run)
@@ -116,11 +119,12 @@ def never_moves(run: Run) -> Iterator[Seen]:
         elif warm_up and made_for >= LONG_WARM_UP and calls > 1:
             sure = "likely"
         else: continue
-        yield Seen([], run.log_span(0), sure, f"The {s['type']} is made for {made_for} calls and {of_calls(s, n)}, as "
-                   f"for epochs. {course}")
+        yield Finding("schedule never moves", sure,
+                      f"The {s['type']} is made for {made_for} calls and {of_calls(s, n)}, as "
+f"for epochs. {course}", steps=run.log_span(0))
 
 
-def stays_after_warm_up(run: Run) -> Iterator[Seen]:
+def stays_after_warm_up(run: Run) -> Iterator[Finding]:
     "A rate that rises at first and then stays is often meant, so this is a note."
     rates = run.rates
     n = int((rates[1:] > rates[:-1]).long().cumprod(0).sum())  # rises at first
@@ -128,24 +132,27 @@ def stays_after_warm_up(run: Run) -> Iterator[Seen]:
         return
     if any(s["type"] in WARM_UPS for s in schedules_of(run)):
         return
-    yield Seen([], run.log_span(n), "note",
-               f"The learning rate rises to {in_digits(rates[n])} in the first {n} steps, and stays there in all "
-               f"{len(rates) - n} steps that follow.",
-               "Right for a warm-up alone. If the rate should fall afterwards, the schedule does not see that its "
-               "warm-up is over: print its rate for all steps before the training.")
+    yield Finding("schedule never moves", "note",
+                  f"The learning rate rises to {in_digits(rates[n])} in the first {n} steps, and stays there in all "
+                  f"{len(rates) - n} steps that follow.", steps=run.log_span(n),
+                  advice="Right for a warm-up alone. If the rate should fall afterwards, the schedule does not see "
+                         "that its "
+                         "warm-up is over: print its rate for all steps before the training.")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #d4a5bbc3
 PARTS = 3  # of a record: with one for each epoch, a schedule for epochs is called between them
 
 
-def not_called(run: Run, s: dict[str, Any], n: int) -> Iterator[Seen]:
+def not_called(run: Run, s: dict[str, Any], n: int) -> Iterator[Finding]:
     "A schedule that nobody calls. A record of one epoch cannot know that, and those of several can."
     if s["calls"] or s["before"]: return
     parts = (run.facts.get("begun") or {}).get("n", 1)
-    yield Seen([], run.log_span(0), "likely" if parts >= PARTS else "note",
-               f"The {s['type']} was not called in {n} optimizer steps{', nor before' if parts > 1 else ''}.",
-               "Call its step(): after each optimizer.step(), or behind each epoch if it is made for epochs. If that "
-               "comes after the end of the record, nothing is wrong.")
+    yield Finding("schedule never moves", "likely" if parts >= PARTS else "note",
+                  f"The {s['type']} was not called in {n} optimizer steps{', nor before' if parts > 1 else ''}.",
+                  steps=run.log_span(0),
+                  advice="Call its step(): after each optimizer.step(), or behind each epoch if it is made for epochs. "
+                         "If that "
+                         "comes after the end of the record, nothing is wrong.")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #25d07550
 TIMES = 2  # down and up again: one may be a second cycle that is meant
@@ -154,42 +161,47 @@ A_RATE = .1  # an optimizer with a larger one counts on its schedule to make it 
 WITHIN = .02  # of a number: the same but for a decay that has begun
 
 
-@fault("schedule does not fit", page="beside", rank=142, lesson="09-update-ratio",
-       symptom="The loss stands still because the learning rate is next to nothing.",
-       look_first="`optimizer.param_groups[0]['lr']` over the steps",
-       advice="Let the rate end where the run ends: look at the numbers that the schedule is made with, such as gamma, "
-              "step_size or milestones, and at how often it is called.",
-       brings=(WEAK,))
-def does_not_fit(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("schedule does not fit", page="beside", rank=142, lesson="09-update-ratio",
+         symptom="The loss stands still because the learning rate is next to nothing.",
+         look_first="`optimizer.param_groups[0]['lr']` over the steps",
+         advice="Let the rate end where the run ends: look at the numbers that the schedule is made with, such as "
+                "gamma, "
+                "step_size or milestones, and at how often it is called.", brings=(WEAK,)),
+    needs="layers")
+def does_not_fit(run: Run) -> Iterator[Finding]:
     if not (run.logged("updates") > 0).any(): return
     found = [*warms_up_slowly(run), *waits_in_vain(run), *not_a_factor(run), *begins_too_low(run), *rate_swings(run)]
     yield from found
     if not found: yield from (*ends_too_soon(run), *rises_to_harm(run))
 
 
-def ends_too_soon(run: Run) -> Iterator[Seen]:
+def ends_too_soon(run: Run) -> Iterator[Finding]:
     rates, known = run.rates, schedules_of(run)
     n_zero = int((rates.flip(0) == 0).long().cumprod(0).sum())
     who = f" The {known[0]['type']} {of_calls(known[0], steps_made(run))}." if known else ""
     if n_zero >= LASTS and n_zero >= (1 - MOSTLY)*len(rates):
         first = len(rates) - n_zero
         since = f"from step {run.log_steps[first]} on" if first else "from the beginning"
-        yield Seen([], run.log_span(first), "certain",
-                   f"The learning rate is 0 {since}: {n_zero} of {len(rates)} steps change nothing.{who}",
-                   "Look at the factor of the schedule: 1 keeps the rate, and 0 ends the training. A whole-number "
-                   "division of steps, or a number of steps that is too small, also gives 0.")
+        yield Finding("schedule does not fit", "certain",
+                      f"The learning rate is 0 {since}: {n_zero} of {len(rates)} steps change nothing.{who}",
+                      steps=run.log_span(first),
+                      advice="Look at the factor of the schedule: 1 keeps the rate, and 0 ends the training. A "
+                             "whole-number "
+                             "division of steps, or a number of steps that is too small, also gives 0.")
         return
     gone = rate_gone(run)
     if gone is None or not counts_epochs(run): return
-    yield Seen([], run.log_span(gone.peak), "likely",
-               f"The learning rate falls from {rates[gone.peak]:.2g} to {rates[-1]:.2g}; {gone}.{who}")
+    yield Finding("schedule does not fit", "likely",
+                  f"The learning rate falls from {rates[gone.peak]:.2g} to {rates[-1]:.2g}; {gone}.{who}",
+                  steps=run.log_span(gone.peak))
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #26d05808
 TIMES_MORE = 5  # from the first half of a run on: a warm-up of the whole run, if linear, doubles the rate there
 GETS_WORSE = 1.2  # times the lowest median of a third
 
 
-def rises_to_harm(run: Run) -> Iterator[Seen]:
+def rises_to_harm(run: Run) -> Iterator[Finding]:
     "Is the rate far larger at the end than in the first half, and the loss higher than it was?"
     rates, losses = run.logged("rate"), run.logged("loss")
     n = len(rates)
@@ -201,19 +213,21 @@ def rises_to_harm(run: Run) -> Iterator[Seen]:
     middles = [middle_of([x for x in part.tolist() if math.isfinite(x)]) for part in losses.tensor_split(3)]
     bad = losses[rise:].isinf().any() or (losses[rise:].isnan() & ~losses[:rise].isnan().any()).any()
     if not bad and not middles[2] > GETS_WORSE*min(middles): return
-    yield Seen([], run.log_span(rise), "likely",
-               f"The learning rate rises to {in_digits(last)} at the end, and was {in_digits(before)} at most in the "
-               f"first half of the run. The loss gets worse: {in_digits(min(middles[:2]))} before, and "
-               f"{in_digits(middles[2])} in the last third.",
-               "Let the rate fall: look at the sign of an exponent, at a gamma above 1, and at what is divided by "
-               "what.")
+    yield Finding("schedule does not fit", "likely",
+                  f"The learning rate rises to {in_digits(last)} at the end, and was {in_digits(before)} at most in "
+                  "the "
+                  f"first half of the run. The loss gets worse: {in_digits(min(middles[:2]))} before, and "
+                  f"{in_digits(middles[2])} in the last third.", steps=run.log_span(rise),
+                  advice="Let the rate fall: look at the sign of an exponent, at a gamma above 1, and at what is "
+                         "divided by "
+                         "what.")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #8eae16a0
 WINDOW = 2*LASTS  # losses of which medians are compared
 EARLY = 2  # calls: so much later than it could, a plateau schedule that gets no better values cuts for the second time
 
 
-def waits_in_vain(run: Run) -> Iterator[Seen]:
+def waits_in_vain(run: Run) -> Iterator[Finding]:
     "Does a plateau schedule cut the rate from its first calls on, as often as it can, though the loss falls?"
     loss, rates, n = run.logged("loss").tolist(), run.logged("rate"), steps_made(run)
     cuts = (1 + (rates[1:] < .999*rates[:-1]).nonzero().flatten()).tolist()
@@ -228,17 +242,19 @@ def waits_in_vain(run: Run) -> Iterator[Seen]:
         before, after = middle_of(early), middle_of(late)
         if not before - after > 3*math.hypot(error_of_middle(early), error_of_middle(late)):
             continue
-        yield Seen([], run.log_span(cuts[0]), "likely",
-                   f"The ReduceLROnPlateau with mode='{s.get('mode')}' {of_calls(s, n)}, and has cut the rate "
-                   f"{len(cuts)} times, the first two as soon as it could: almost no value that it got counted as "
-                   f"better. Up to then, the loss of the training fell from {in_digits(before)} to "
-                   f"{in_digits(after)}.",
-                   "A loss needs mode='min', and an accuracy mode='max'. Give it a value of the whole validation, "
-                   "once an epoch: that of one batch is too noisy. If all that is so, validation is no better than at "
-                   "the start.")
+        yield Finding("schedule does not fit", "likely",
+                      f"The ReduceLROnPlateau with mode='{s.get('mode')}' {of_calls(s, n)}, and has cut the rate "
+                      f"{len(cuts)} times, the first two as soon as it could: almost no value that it got counted as "
+                      f"better. Up to then, the loss of the training fell from {in_digits(before)} to "
+                      f"{in_digits(after)}.", steps=run.log_span(cuts[0]),
+                      advice="A loss needs mode='min', and an accuracy mode='max'. Give it a value of the whole "
+                             "validation, "
+                             "once an epoch: that of one batch is too noisy. If all that is so, validation is no "
+                             "better than at "
+                             "the start.")
 
 
-def not_a_factor(run: Run) -> Iterator[Seen]:
+def not_a_factor(run: Run) -> Iterator[Finding]:
     "Is the rate far below that of the optimizer all the time, because a function returned a rate for a factor?"
     rates = run.rates
     if len(rates) < SOON or still_rises(rates): return
@@ -250,16 +266,17 @@ def not_a_factor(run: Run) -> Iterator[Seen]:
         if not 0 < factor < NO_FACTOR: continue
         itself = abs(factor - base) <= WITHIN*base
         twice = ", which is that rate times itself" if itself else ""
-        yield Seen([], run.log_span(0), "likely",
-                   f"The optimizer was given a rate of {in_digits(base)}, and its largest rate was "
-                   f"{in_digits(rates.max())}{twice}: the function of the LambdaLR was never above "
-                   f"{in_digits(factor)}.",
-                   "LambdaLR multiplies the rate of the optimizer by what the function returns. Return a factor that "
-                   "reaches 1, and no rate; or give the optimizer a rate of 1.")
+        yield Finding("schedule does not fit", "likely",
+                      f"The optimizer was given a rate of {in_digits(base)}, and its largest rate was "
+                      f"{in_digits(rates.max())}{twice}: the function of the LambdaLR was never above "
+                      f"{in_digits(factor)}.", steps=run.log_span(0),
+                      advice="LambdaLR multiplies the rate of the optimizer by what the function returns. Return a "
+                             "factor that "
+                             "reaches 1, and no rate; or give the optimizer a rate of 1.")
         return
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #e911e5c2
-def begins_too_low(run: Run) -> Iterator[Seen]:
+def begins_too_low(run: Run) -> Iterator[Finding]:
     "Was a schedule made while a warm-up held the rate down, so that it takes that rate for the full one?"
     rates, given = run.rates, [o.get("lr") for o in run.optimizers]
     given = max((rate for rate in given if rate), default=0)
@@ -273,15 +290,15 @@ def begins_too_low(run: Run) -> Iterator[Seen]:
         base = s["base"]
         if not base or not 0 < base < NO_FACTOR*given or s["before"]:
             continue
-        yield Seen([], run.log_span(0), "likely",
-                   f"The optimizer was made with a rate of {in_digits(given)}, and its largest rate was "
-                   f"{in_digits(rates.max())}: the {s['type']} takes {in_digits(base)} for the full rate, which the "
-                   "optimizer had when the schedule was made.",
-                   "Make the schedule while the optimizer has its full rate, and the warm-up after it.")
+        yield Finding("schedule does not fit", "likely",
+                      f"The optimizer was made with a rate of {in_digits(given)}, and its largest rate was "
+                      f"{in_digits(rates.max())}: the {s['type']} takes {in_digits(base)} for the full rate, which the "
+                      "optimizer had when the schedule was made.", steps=run.log_span(0),
+                      advice="Make the schedule while the optimizer has its full rate, and the warm-up after it.")
         return
 
 
-def rate_swings(run: Run) -> Iterator[Seen]:
+def rate_swings(run: Run) -> Iterator[Finding]:
     "Does the rate go down to nothing and as slowly up again, several times, as a cosine does behind its end?"
     known = schedules_of(run)
     if any(s["type"] in (*COUNT_BATCHES, "CosineAnnealingLR") for s in known):
@@ -293,11 +310,13 @@ def rate_swings(run: Run) -> Iterator[Seen]:
             if gone[low] and after - low >= max((low - before)/2, LASTS)]
     if len(lows) < TIMES: return
     who = f"the {known[0]['type']}" if known else "the schedule"
-    yield Seen([], run.log_span(lows[0][0]), "likely",
-               f"The learning rate goes down to {in_digits(run.rates[lows[0][1]])} and as slowly up again "
-               f"{len(lows)} times, first in steps {run.log_steps[lows[0][0]]} to {run.log_steps[lows[0][2]]}: {who} "
-               "goes on behind its end.",
-               "Give the schedule the number of all its calls: a cosine that has come to its end goes up again.")
+    yield Finding("schedule does not fit", "likely",
+                  f"The learning rate goes down to {in_digits(run.rates[lows[0][1]])} and as slowly up again "
+                  f"{len(lows)} times, first in steps {run.log_steps[lows[0][0]]} to {run.log_steps[lows[0][2]]}: "
+                  f"{who} "
+                  "goes on behind its end.", steps=run.log_span(lows[0][0]),
+                  advice="Give the schedule the number of all its calls: a cosine that has come to its end goes up "
+                         "again.")
 
 
 def turning_points(rates: Tensor) -> list[int]:
@@ -310,7 +329,7 @@ def turning_points(rates: Tensor) -> list[int]:
     return [0, *places[turns].tolist(), len(rates) - 1]
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #ad97e663
-def warms_up_slowly(run: Run) -> Iterator[Seen]:
+def warms_up_slowly(run: Run) -> Iterator[Finding]:
     "Does the rate still rise at the end, far below its full size, and at each call of a schedule for epochs only?"
     rates, n = run.rates, steps_made(run)
     if len(rates) < SOON: return
@@ -323,21 +342,25 @@ def warms_up_slowly(run: Run) -> Iterator[Seen]:
             continue
         if not rates[-1] < base/2: continue
         needs = base/((rates[-1] - rates[0]).item()/times)
-        yield Seen([], run.log_span(0), "likely" if needs >= LONG_WARM_UP else "note",
-                   f"The {s['type']} {of_calls(s, n)}. The rate still rises, and has come to {in_digits(rates[-1])} of "
-                   f"{in_digits(base)}: at this pace, the warm-up takes {in_digits(needs)} calls.",
-                   "If the warm-up is meant in steps, call scheduler.step() after each optimizer.step().")
+        yield Finding("schedule does not fit", "likely" if needs >= LONG_WARM_UP else "note",
+                      f"The {s['type']} {of_calls(s, n)}. The rate still rises, and has come to {in_digits(rates[-1])} "
+                      "of "
+                      f"{in_digits(base)}: at this pace, the warm-up takes {in_digits(needs)} calls.",
+                      steps=run.log_span(0),
+                      advice="If the warm-up is meant in steps, call scheduler.step() after each optimizer.step().")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #41415f64
 SEVERAL = 4  # optimizers: parts that are thawed one after the other may have two or three
 
 
-@fault("optimizer made anew", page="beside", rank=55, lesson="09-update-ratio",
-       symptom="The loss is uneven, and worse than it could be: the optimizer begins again and again.",
-       look_first="where the optimizer is made: inside of the loop?",
-       advice="Make the optimizer once, before the loop, and hand it to the function that trains an epoch. To change "
-              "the rate, change `lr` in its param_groups.")
-def made_anew(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("optimizer made anew", page="beside", rank=55, lesson="09-update-ratio",
+         symptom="The loss is uneven, and worse than it could be: the optimizer begins again and again.",
+         look_first="where the optimizer is made: inside of the loop?",
+         advice="Make the optimizer once, before the loop, and hand it to the function that trains an epoch. To change "
+                "the rate, change `lr` in its param_groups."),
+    needs="layers")
+def made_anew(run: Run) -> Iterator[Finding]:
     other, begun = run.facts.get("other_steps") or {}, run.facts.get("begun") or {}
     if other.get("n", 0) >= SEVERAL and not other["again"]:
         yield from forgets(run, other["n"], other["steps"], other)
@@ -345,33 +368,36 @@ def made_anew(run: Run) -> Iterator[Seen]:
         yield from forgets(run, begun["n"], begun["steps"] + steps_made(run), begun)
 
 
-def forgets(run: Run, n: int, steps: int, of: dict[str, Any]) -> Iterator[Seen]:
+def forgets(run: Run, n: int, steps: int, of: dict[str, Any]) -> Iterator[Finding]:
     "So many optimizers made so many steps."
     each = steps/n
     if steps < SOON or of["memory"] <= 1: return
-    yield Seen([], run.log_span(0), "likely" if each < of["memory"] else "note",
-               f"{n} different {of['type']} optimizers moved the parameters one after the other, each for about "
-               f"{in_digits(each)} steps: the optimizer is made anew, and forgets its averages, which reach back "
-               f"{in_digits(of['memory'])} steps.")
+    yield Finding("optimizer made anew", "likely" if each < of["memory"] else "note",
+                  f"{n} different {of['type']} optimizers moved the parameters one after the other, each for about "
+                  f"{in_digits(each)} steps: the optimizer is made anew, and forgets its averages, which reach back "
+                  f"{in_digits(of['memory'])} steps.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #ac0223fa
 HALF_OF_LEAST = 2**-25  # of float16: what is smaller becomes zero
 
 
-@fault("epsilon is lost", page="beside", rank=154, lesson="10-nan-hunt",
-       symptom="Numbers become NaN or Inf in half precision, in spite of a small number that should prevent it.",
-       look_first="the `dtype` of what the small number is added to",
-       advice="Keep parameters in float32, and compute in half precision with torch.autocast; or take a small number "
-              "that the dtype has: 1e-4 for the eps of an optimizer whose parameters are float16, 1e-7 as a guard.",
-       at_once=True)
-def epsilon_lost(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("epsilon is lost", page="beside", rank=154, lesson="10-nan-hunt",
+         symptom="Numbers become NaN or Inf in half precision, in spite of a small number that should prevent it.",
+         look_first="the `dtype` of what the small number is added to",
+         advice="Keep parameters in float32, and compute in half precision with torch.autocast; or take a small number "
+                "that the dtype has: 1e-4 for the eps of an optimizer whose parameters are float16, 1e-7 as a guard.",
+         at_once=True),
+    needs="layers")
+def epsilon_lost(run: Run) -> Iterator[Finding]:
     "Is the eps of an optimizer zero in the dtype of its parameters?"
     for o in run.optimizers:
         eps = o.get("eps")
         if not eps or not 0 < eps < HALF_OF_LEAST: continue
         lost = [name for name in o["decay"] if run.params.get(name, {}).get("dtype") == "float16"]
         if lost:
-            yield Seen(lost, run.log_span(0), "likely", lost_in_optimizer(o["type"], eps, len(lost)))
+            yield Finding("epsilon is lost", "likely", lost_in_optimizer(o["type"], eps, len(lost)), lost,
+                          run.log_span(0))
 
 
 def lost_in_optimizer(kind: str, eps: float, n: int) -> str:

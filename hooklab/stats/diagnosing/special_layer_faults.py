@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from ...hooks.select import first_few
-from .evidence import LASTS, MOSTLY, SOON, Run, Seen, in_digits, lasting
-from .faults import NOTHING_LEFT, WILD, fault
+from ...findings.found import Finding
+from .evidence import LASTS, MOSTLY, SOON, Run, in_digits, lasting
+from ...findings.rules import Kind, NOTHING_LEFT, WILD, rule
 from ..records.attention_history import AttentionHistory
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #8f53454e
@@ -24,12 +25,14 @@ LONG = 100  # batches, after which
 TAKEN_UP = .05  # of the running statistics, at least, should be theirs
 
 
-@fault("dropout too strong", page="layers", rank=120, lesson="05-stats",
-       symptom="The loss is noisy and hardly falls; validation is better than training.",
-       look_first="`p` of the dropout",
-       advice="p is the share that is set to zero, and not the share that is kept: 0.1 to 0.5 is usual.",
-       brings=(WILD, NOTHING_LEFT))
-def dropout_too_strong(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("dropout too strong", page="layers", rank=120, lesson="05-stats",
+         symptom="The loss is noisy and hardly falls; validation is better than training.",
+         look_first="`p` of the dropout",
+         advice="p is the share that is set to zero, and not the share that is kept: 0.1 to 0.5 is usual.",
+         brings=(WILD, NOTHING_LEFT)),
+    needs="layers")
+def dropout_too_strong(run: Run) -> Iterator[Finding]:
     strong, names = {}, run.outputs.names
     for name, layer in run.facts.get("layers", {}).items():
         if "Dropout" not in layer["type"] or layer.get("p", 0) < DROPS:
@@ -39,17 +42,19 @@ def dropout_too_strong(run: Run) -> Iterator[Seen]:
     if not strong: return
     most = max(strong.values())
     times = "nothing" if most == 1 else in_digits(1/(1 - most))
-    yield Seen([*strong], run.log_span(0), "certain" if most >= .95 else "likely",
-               f"Dropout sets {most:.0%} of the numbers to zero, and multiplies the others by {times}.")
+    yield Finding("dropout too strong", "certain" if most >= .95 else "likely",
+                  f"Dropout sets {most:.0%} of the numbers to zero, and multiplies the others by {times}.", [*strong],
+                  run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #b84bd9dd
-@fault("batch norm", page="layers", rank=130, lesson="05-stats",
-       symptom="The loss is noisy, and validation is much worse than training.",
-       look_first="the size of the batches, and the momentum of the batch norm",
-       advice="Batches of more samples, or GroupNorm or LayerNorm; momentum is the share of the new batch, 0.1 by "
-              "default.",
-       follows=("constant inputs", "eval mode"), brings=(WILD, NOTHING_LEFT))
-def batch_norm(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("batch norm", page="layers", rank=130, lesson="05-stats",
+         symptom="The loss is noisy, and validation is much worse than training.",
+         look_first="the size of the batches, and the momentum of the batch norm",
+         advice="Batches of more samples, or GroupNorm or LayerNorm; momentum is the share of the new batch, 0.1 by "
+                "default.", follows=("constant inputs", "eval mode"), brings=(WILD, NOTHING_LEFT)),
+    needs="layers")
+def batch_norm(run: Run) -> Iterator[Finding]:
     few, odd, slow = {}, {}, {}
     yield from woken(run)
     passes = int(run.logged("trained").nansum())
@@ -71,29 +76,31 @@ def batch_norm(run: Run) -> Iterator[Seen]:
         elif passes >= LONG and momentum*passes < TAKEN_UP: slow[name] = momentum
     if few:
         least = min(few.values())
-        yield Seen([*few], run.outputs.span(0), "certain" if least <= 2 else "likely",
-                   f"Mean and standard deviation are computed of {in_digits(least)} values for each feature: the "
-                   "output says more about the batch than about the sample.",
-                   "Larger batches; or GroupNorm or LayerNorm, which do not look at the batch. Drop the last, "
-                   "smaller batch of an epoch.")
+        yield Finding("batch norm", "certain" if least <= 2 else "likely",
+                      f"Mean and standard deviation are computed of {in_digits(least)} values for each feature: the "
+                      "output says more about the batch than about the sample.", [*few], run.outputs.span(0),
+                      advice="Larger batches; or GroupNorm or LayerNorm, which do not look at the batch. Drop the "
+                             "last, "
+                             "smaller batch of an epoch.")
     if odd:
         momentum = next(iter(odd.values()))
         what = "never change" if momentum <= 0 else "are those of the last batch"
-        yield Seen([*odd], run.outputs.span(0), "likely",
-                   f"With momentum={momentum:g}, the running mean and variance {what}, and eval mode uses them.",
-                   ON_MOMENTUM)
+        yield Finding("batch norm", "likely",
+                      f"With momentum={momentum:g}, the running mean and variance {what}, and eval mode uses them.",
+                      [*odd], run.outputs.span(0), advice=ON_MOMENTUM)
     if slow:
         momentum = max(slow.values())
-        yield Seen([*slow], run.outputs.span(0), "possible",
-                   f"With momentum={momentum:g}, after {passes} batches {(1 - momentum)**passes:.1%} of the running "
-                   "mean and variance are those of the start, and eval mode uses them.", ON_MOMENTUM)
+        yield Finding("batch norm", "possible",
+                      f"With momentum={momentum:g}, after {passes} batches {(1 - momentum)**passes:.1%} of the running "
+                      "mean and variance are those of the start, and eval mode uses them.", [*slow],
+                      run.outputs.span(0), advice=ON_MOMENTUM)
 
 
 ON_MOMENTUM = ("momentum is the share of the new batch in torch, 0.1 by default; other libraries count the other way "
                "round, and their 0.99 is 0.01 here.")
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #b32a0853
-def woken(run: Run) -> Iterator[Seen]:
+def woken(run: Run) -> Iterator[Finding]:
     "Are frozen layers first in eval mode and later in train mode, so that their statistics move and nothing else does?"
     modes = run.facts.get("modes") or {}
     rested = {}
@@ -103,34 +110,39 @@ def woken(run: Run) -> Iterator[Seen]:
         if is_norm and n >= LASTS and own and not any(p["trainable"] for p in own): rested[name] = n
     if not rested: return
     n = min(rested.values())
-    yield Seen([*rested], run.log_span(0), "likely",
-               f"{first_few([*rested], 4)}, whose parameters are frozen, rested in eval mode in the first {n} of "
-               f"{modes['looks']} steps that were looked at, and later not: their running statistics change from there "
-               "on, and each batch is normalized by its own.",
-               "Call eval() on these layers again behind each model.train(), as that of a validation; or give each "
-               "part the mode that it had before.")
+    yield Finding("batch norm", "likely",
+                  f"{first_few([*rested], 4)}, whose parameters are frozen, rested in eval mode in the first {n} of "
+                  f"{modes['looks']} steps that were looked at, and later not: their running statistics change from "
+                  "there "
+                  "on, and each batch is normalized by its own.", [*rested], run.log_span(0),
+                  advice="Call eval() on these layers again behind each model.train(), as that of a validation; or "
+                         "give each "
+                         "part the mode that it had before.")
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #2a9003bb
-@fault("frozen part moves", page="layers", rank=135, lesson="05-stats",
-       symptom="A part that is frozen returns something else at the end than at the beginning.",
-       look_first="`training` of the norms in the frozen part, and which parameters the optimizer has",
-       advice="Call eval() on the frozen part behind each model.train(), and leave its parameters out of the "
-              "optimizer.")
-def frozen_part_moves(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("frozen part moves", page="layers", rank=135, lesson="05-stats",
+         symptom="A part that is frozen returns something else at the end than at the beginning.",
+         look_first="`training` of the norms in the frozen part, and which parameters the optimizer has",
+         advice="Call eval() on the frozen part behind each model.train(), and leave its parameters out of the "
+                "optimizer."),
+    needs="layers")
+def frozen_part_moves(run: Run) -> Iterator[Finding]:
     "Do statistics or weights of a part without gradients change, though the program itself writes nothing there?"
     yield from statistics_move(run)
     driven = {name: p for name, p in run.params.items() if p.get("driven") and p["has"]}
     if not driven: return
     decays = any(o["decay"].get(name) for o in run.optimizers for name in driven)
-    yield Seen([*driven], run.log_span(0), "possible",
-               f"{first_few([*driven], 4)} {'has' if len(driven) == 1 else 'have'} requires_grad=False and still a "
-               "gradient, which is zero or that of an earlier step, and the optimizer moves them with it"
-               f"{', by weight decay or momentum' if decays else ''}.",
-               "Set their gradients to None where you freeze them, as zero_grad() does unless set_to_none=False; or "
-               "leave them out of the optimizer.")
+    yield Finding("frozen part moves", "possible",
+                  f"{first_few([*driven], 4)} {'has' if len(driven) == 1 else 'have'} requires_grad=False and still a "
+                  "gradient, which is zero or that of an earlier step, and the optimizer moves them with it"
+                  f"{', by weight decay or momentum' if decays else ''}.", [*driven], run.log_span(0),
+                  advice="Set their gradients to None where you freeze them, as zero_grad() does unless "
+                         "set_to_none=False; or "
+                         "leave them out of the optimizer.")
 
 
-def statistics_move(run: Run) -> Iterator[Seen]:
+def statistics_move(run: Run) -> Iterator[Finding]:
     "Are norms in a frozen part in train mode?"
     reported = [name for seen in woken(run) for name in seen.layers]
     layers = run.facts.get("layers", {})
@@ -138,12 +150,15 @@ def statistics_move(run: Run) -> Iterator[Seen]:
              if layer.get("running_mean_moves") and name not in reported and rests(run, name)]
     if not found or not any(p["trainable"] for p in run.params.values()): return
     part = ".".join(commonprefix([name.split(".")[:-1] for name in found]))
-    yield Seen(found, run.log_span(0), "possible",
-               f"{first_few(found, 4)} {'is' if len(found) == 1 else 'are'} frozen, as what lies before, and in train "
-               "mode: each batch is normalized by its own statistics, and the running ones, which eval mode uses, have "
-               "changed.",
-               f"Call eval() on {part or 'these layers'} behind each model.train(): requires_grad=False stops "
-               "gradients only.")
+    yield Finding("frozen part moves", "possible",
+                  f"{first_few(found, 4)} {'is' if len(found) == 1 else 'are'} frozen, as what lies before, and in "
+                  "train "
+                  "mode: each batch is normalized by its own statistics, and the running ones, which eval mode uses, "
+                  "have "
+                  "changed.", found, run.log_span(0),
+                  advice=f"Call eval() on {part or 'these layers'} behind each model.train(): requires_grad=False "
+                         "stops "
+                         "gradients only.")
 
 
 def rests(run: Run, layer: str) -> bool:
@@ -163,13 +178,15 @@ LOGITS = 100.  # e to this power is 1e43
 GREW = 10.  # times the first one
 
 
-@fault("dead attention", page="layers", rank=200, lesson="14-patching",
-       symptom="Each row of the attention has all its weight at one place, or the same everywhere.",
-       look_first="the attention pattern, and the size of the scores",
-       advice="Divide the scores by the root of the number of features of a head; normalize queries and keys; begin "
-              "with smaller weights; look at the mask, which may hide all places but one.",
-       follows=(WILD, "frozen part", "saturated"), at_once=True)
-def dead_attention(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("dead attention", page="layers", rank=200, lesson="14-patching",
+         symptom="Each row of the attention has all its weight at one place, or the same everywhere.",
+         look_first="the attention pattern, and the size of the scores",
+         advice="Divide the scores by the root of the number of features of a head; normalize queries and keys; begin "
+                "with smaller weights; look at the mask, which may hide all places but one.",
+         follows=(WILD, "frozen part", "saturated"), at_once=True),
+    needs="layers")
+def dead_attention(run: Run) -> Iterator[Finding]:
     "Attention that cannot learn where to look, as outputs of a softmax and as numbers of heads show it."
     yield from dead_softmax(run)
     if run.attention is not None:
@@ -180,7 +197,7 @@ def any_attention(run: Run) -> bool:
     return any("ttention" in kind or "ttn" in kind for kind in run.types.values())
 
 
-def dead_softmax(run: Run) -> Iterator[Seen]:
+def dead_softmax(run: Run) -> Iterator[Finding]:
     o = run.outputs
     rows = o.numbers.get("sums_to_one")
     if rows is None: return
@@ -195,11 +212,13 @@ def dead_softmax(run: Run) -> Iterator[Seen]:
         found = (lasting(bad, rate.isfinite()) == 0) & inner  # attention that has learned where to look may do so later
         if not found.any(): continue
         share = rate[found].nanmean()
-        yield Seen(o.named(found), o.span(0), "likely",
-                   f"In {share:.0%} of the rows of such a softmax {what}: nothing can be learned about where to look.")
+        yield Finding("dead attention", "likely",
+                      f"In {share:.0%} of the rows of such a softmax {what}: nothing can be learned about where to "
+                      "look.",
+                      o.named(found), o.span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #42d8bfa8
-def dead_heads(history: AttentionHistory) -> Iterator[Seen]:
+def dead_heads(history: AttentionHistory) -> Iterator[Finding]:
     "Heads that look at one key or at all alike from the start, and logits that explode."
     if not history.names: return
     entropy, possible, logits = (_by_head(history, what) for what in ("entropy", "possible", "largest_logit"))
@@ -214,14 +233,16 @@ def dead_heads(history: AttentionHistory) -> Iterator[Seen]:
     if found.any():
         share = (entropy[found]/possible[found]).nanmean()
         logit = logits[found].nanmean()
-        yield Seen(_layers(heads, found), span, "likely",
-                   f"{_heads(heads, found)}: in every step nearly all the weight is on one key. The entropy is "
-                   f"{share:.1%} of the possible, and the largest logit is {in_digits(logit)}.")
+        yield Finding("dead attention", "likely",
+                      f"{_heads(heads, found)}: in every step nearly all the weight is on one key. The entropy is "
+                      f"{share:.1%} of the possible, and the largest logit is {in_digits(logit)}.",
+                      _layers(heads, found), span)
     found = lasting(alike, known, least=SOON) == 0
     if found.any():
-        yield Seen(_layers(heads, found), span, "likely",
-                   f"{_heads(heads, found)}: in every step all keys have the same weight, so nothing is learned about "
-                   "where to look.")
+        yield Finding("dead attention", "likely",
+                      f"{_heads(heads, found)}: in every step all keys have the same weight, so nothing is learned "
+                      "about "
+                      "where to look.", _layers(heads, found), span)
     first = logits[:, :1].clamp(min=1.)
     explodes = (logits > LOGITS) & (logits > GREW*first)
     since = lasting(explodes, logits.isfinite(), least=LASTS)
@@ -229,9 +250,10 @@ def dead_heads(history: AttentionHistory) -> Iterator[Seen]:
     if found.any():
         begins = history.steps[since[found].min()]
         at_first, most = logits[found, 0].max(), logits[found].nan_to_num(0.).max()
-        yield Seen(_layers(heads, found), (begins, span[1]), "likely",
-                   f"{_heads(heads, found)}: the largest logit grew from {in_digits(at_first)} to {in_digits(most)}, "
-                   "and one key gets all the weight.")
+        yield Finding("dead attention", "likely",
+                      f"{_heads(heads, found)}: the largest logit grew from {in_digits(at_first)} to "
+                      f"{in_digits(most)}, "
+                      "and one key gets all the weight.", _layers(heads, found), (begins, span[1]))
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #98bd26f5
 def _by_head(history: AttentionHistory, what: str) -> Tensor: # A row for each head of each call

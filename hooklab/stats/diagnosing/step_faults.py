@@ -15,9 +15,10 @@ from torch import Tensor
 from .beside_faults import (
     APART, average_in_16_bits, counter_in_16_bits, scale_at_the_step)
 from .data_faults import learns_large_targets
+from ...findings.found import Finding
 from .evidence import (
-    CLEARLY, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, Seen, in_digits, last_known, still_rises, without_nan)
-from .faults import NOTHING_LEFT, WEAK, WILD, fault
+    CLEARLY, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, in_digits, last_known, still_rises, without_nan)
+from ...findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from .layer_faults import dead_units
 from .loss_faults import ENDS, loss_does_not_fall
 from .loss_over_time import FALLS_BY_HALF, falls_well, goes_down
@@ -38,30 +39,34 @@ def grown(run: Run) -> tuple[Tensor, Tensor]: # How many times larger outputs ar
     return times, times.isfinite() & too_much
 
 
-@fault("learning rate too large", page="steps", rank=240, lesson="09-update-ratio",
-       symptom="The loss jumps or stays high; steps are long in relation to the parameters.",
-       look_first="the length of the steps in relation to the parameters",
-       advice="Divide the rate by 10 until this is not found any more; with Adam, or at the start only, warm up. If it "
-              "is the usual rate for this model: look at the scale of inputs and targets, at the sign of the loss, and "
-              "at a loss that is a sum over the batch.",
-       follows=(WILD, "weight decay too strong", "NaN or Inf"), brings=(WILD, NOTHING_LEFT), by_steps=True)
-def rate_too_large(run: Run) -> Iterable[Seen]:
+@rule(
+    Kind("learning rate too large", page="steps", rank=240, lesson="09-update-ratio",
+         symptom="The loss jumps or stays high; steps are long in relation to the parameters.",
+         look_first="the length of the steps in relation to the parameters",
+         advice="Divide the rate by 10 until this is not found any more; with Adam, or at the start only, warm up. If "
+                "it "
+                "is the usual rate for this model: look at the scale of inputs and targets, at the sign of the loss, "
+                "and "
+                "at a loss that is a sum over the batch.", follows=(WILD, "weight decay too strong", "NaN or Inf"),
+         brings=(WILD, NOTHING_LEFT), by_steps=True),
+    needs="layers")
+def rate_too_large(run: Run) -> Iterable[Finding]:
     found = [*(growth_at_once(run) if run.updates is None else long_steps(run))]
     return found or jump_of_rate(run)
 
 
-def growth_at_once(run: Run) -> Iterator[Seen]:
+def growth_at_once(run: Run) -> Iterator[Finding]:
     "Where no steps are known: do the outputs of most layers grow soon?"
     _, bad = grown(run)
     early = bad[:, :SOON].any(1)
     if early.double().mean() <= .5 or not len(early): return
     row = bad.any(0).int().argmax().item()
-    yield Seen([], run.outputs.span(row), "possible",
-               f"{early.sum()} of {len(early)} layers return numbers {GROWTH} times larger than at the start, "
-               f"within {row} recorded steps.")
+    yield Finding("learning rate too large", "possible",
+                  f"{early.sum()} of {len(early)} layers return numbers {GROWTH} times larger than at the start, "
+                  f"within {row} recorded steps.", steps=run.outputs.span(row))
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #f68cb5ae
-def long_steps(run: Run) -> Iterator[Seen]:
+def long_steps(run: Run) -> Iterator[Finding]:
     "Do steps move the parameters far?"
     ratio = run.ratio
     large = ratio > RATIO_LARGE
@@ -81,9 +86,9 @@ def long_steps(run: Run) -> Iterator[Seen]:
     blown_up = n >= 2*LASTS and any(seen.sure == "likely" for seen in run.once(blows_up))
     if not (often or mostly or beyond_doubt or huge or blown_up or kills_units(run, large)): return
     longest = ratio.nan_to_num(0, posinf=0).max()
-    yield Seen([], run.outputs.span(0), "note" if run.once(goes_down) else "likely",
-               f"{n} of {len(ratio)} recorded steps move parameters by more than {RATIO_LARGE} of their length, the "
-               f"longest by {in_digits(longest)}. About 0.001 to 0.03 is usual.")
+    yield Finding("learning rate too large", "note" if run.once(goes_down) else "likely",
+                  f"{n} of {len(ratio)} recorded steps move parameters by more than {RATIO_LARGE} of their length, the "
+                  f"longest by {in_digits(longest)}. About 0.001 to 0.03 is usual.", steps=run.outputs.span(0))
 
 
 def kills_units(run: Run, large: Tensor) -> bool:
@@ -94,7 +99,7 @@ def kills_units(run: Run, large: Tensor) -> bool:
 
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #3c93d759
-def jump_of_rate(run: Run) -> Iterator[Seen]:
+def jump_of_rate(run: Run) -> Iterator[Finding]:
     "Is the rate much larger in a step than in those beside it? It is known of steps that are not measured, too."
     rates = run.logged("rate")
     if len(rates) < SOON or falls_well(run): return
@@ -104,9 +109,10 @@ def jump_of_rate(run: Run) -> Iterator[Seen]:
     if not places or len(places) > (1 - MOSTLY)/2*len(rates): return  # two optimizers that take turns
     place = places[0]
     step = run.log_steps[place + 1]
-    yield Seen([], (step, step), "likely",
-               f"In step {step} the rate is {in_digits(rates[place + 1])}, and {in_digits(beside[place])} at most in "
-               "the steps beside it.")
+    yield Finding("learning rate too large", "likely",
+                  f"In step {step} the rate is {in_digits(rates[place + 1])}, and {in_digits(beside[place])} at most "
+                  "in "
+                  "the steps beside it.", steps=(step, step))
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #ae9af84e
 RATIO_SMALL_AND_STILL = 6e-4  # as RATIO_SMALL, where the loss does not move either
@@ -114,17 +120,18 @@ LOWERED = 3  # times: by a schedule, between the parts of a run that are recorde
 STILL = .005  # relative change of outputs, from the first third of a run to the last
 
 
-@fault("learning rate too small", page="steps", rank=340, lesson="09-update-ratio",
-       symptom="The loss falls steadily, and so slowly that it seems to stand still.",
-       look_first="the length of the steps in relation to the parameters",
-       advice="Multiply it by 10 until the loss falls faster. See that neither schedule nor clipping nor the "
-              "optimizer's eps brings its steps to nothing.",
-       follows=(WEAK, NOTHING_LEFT, "not trained"))
-def rate_too_small(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("learning rate too small", page="steps", rank=340, lesson="09-update-ratio",
+         symptom="The loss falls steadily, and so slowly that it seems to stand still.",
+         look_first="the length of the steps in relation to the parameters",
+         advice="Multiply it by 10 until the loss falls faster. See that neither schedule nor clipping nor the "
+                "optimizer's eps brings its steps to nothing.", follows=(WEAK, NOTHING_LEFT, "not trained")),
+    needs="layers")
+def rate_too_small(run: Run) -> Iterator[Finding]:
     return little_movement(run) if run.updates is not None else little_change(run)
 
 
-def little_movement(run: Run) -> Iterator[Seen]:
+def little_movement(run: Run) -> Iterator[Finding]:
     "Do steps hardly move the parameters?"
     ratio = run.ratio[run.ratio > 0]
     if len(ratio) < LASTS: return
@@ -136,11 +143,12 @@ def little_movement(run: Run) -> Iterator[Seen]:
     fast = run.ratios.nanquantile(.8, 0)  # a fifth of the parameters move more, as in a new head on a slow body
     is_usual = ratio.quantile(MOSTLY) >= RATIO_SMALL or fast[fast > 0].median() >= 10*RATIO_SMALL
     if is_usual and not still: return
-    yield Seen([], run.outputs.span(0), "likely" if len(ratio) >= SOON else "possible",
-               f"A step moves parameters by {in_digits(ratio.median())} of their length. About 0.001 is usual.")
+    yield Finding("learning rate too small", "likely" if len(ratio) >= SOON else "possible",
+                  f"A step moves parameters by {in_digits(ratio.median())} of their length. About 0.001 is usual.",
+                  steps=run.outputs.span(0))
 
 
-def little_change(run: Run) -> Iterator[Seen]:
+def little_change(run: Run) -> Iterator[Finding]:
     "Are outputs the same at the end as at the beginning, up to the differences between batches?"
     o = run.outputs
     third = len(run.steps)//3
@@ -153,17 +161,21 @@ def little_change(run: Run) -> Iterator[Seen]:
     change = (last.mean(-1) - first.mean(-1)).abs()
     little = torch.maximum(STILL*o.size.mean(1), 3*noise)
     if not (change <= little).all(): return
-    yield Seen([], o.span(0), "possible",
-               f"Between the first and the last third of {len(run.steps)} recorded steps, outputs have changed by no "
-               "more than batches differ: it hardly trains, or has learned what it can.", only_that=True)
+    yield Finding("learning rate too small", "possible",
+                  f"Between the first and the last third of {len(run.steps)} recorded steps, outputs have changed by "
+                  "no "
+                  "more than batches differ: it hardly trains, or has learned what it can.", steps=o.span(0),
+                  only_that=True)
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #1d824c95
-@fault("outputs blow up", page="steps", rank=260, lesson="05-stats",
-       symptom="The loss jumps; outputs are a hundred times as large as at the start.",
-       look_first="the size of the outputs over the steps, and the batch with which it begins",
-       advice="A lower learning rate, warm-up, `gradient_clipper`; look at the batch with which it begins.",
-       follows=(WILD,), brings=(WILD, NOTHING_LEFT), by_steps=True)
-def blows_up(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("outputs blow up", page="steps", rank=260, lesson="05-stats",
+         symptom="The loss jumps; outputs are a hundred times as large as at the start.",
+         look_first="the size of the outputs over the steps, and the batch with which it begins",
+         advice="A lower learning rate, warm-up, `gradient_clipper`; look at the batch with which it begins.",
+         follows=(WILD,), brings=(WILD, NOTHING_LEFT), by_steps=True),
+    needs="layers")
+def blows_up(run: Run) -> Iterator[Finding]:
     outputs = run.outputs
     times, bad = grown(run)
     last_type = run.types.get(outputs.names[-1], "") if outputs.names else ""
@@ -174,8 +186,9 @@ def blows_up(run: Run) -> Iterator[Seen]:
     still_so = still_large or outputs.bad[:, -SOON:].any()
     most = times[bad].max()
     largest = outputs.size[bad].max()
-    yield Seen(outputs.named(bad.any(1)), outputs.span(row), "likely" if still_so else "possible",
-               f"Outputs are up to {in_digits(most)} times as large as in the first steps: {in_digits(largest)}.")
+    yield Finding("outputs blow up", "likely" if still_so else "possible",
+                  f"Outputs are up to {in_digits(most)} times as large as in the first steps: {in_digits(largest)}.",
+                  outputs.named(bad.any(1)), outputs.span(row))
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #6f0a2001
 LEAP_OF_RATE = 3  # times the usual rate, in the step of a spike or the one before
@@ -229,12 +242,13 @@ def spikes_of(run: Run) -> list[Spike]:
     return run.stats.log.spikes(run.stats.updates) if run.stats.log else []
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #b39b8258
-@fault("spike", page="steps", rank=355, lesson="09-update-ratio",
-       symptom="The loss jumps in one step. It may come back.",
-       look_first="the batch of this step, and the learning rate in the step before",
-       advice=on_spike, follows=("learning rate too large", "scheduler each batch", "NaN or Inf"), without_layers=True,
-       only_that=True)
-def spike(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("spike", page="steps", rank=355, lesson="09-update-ratio",
+         symptom="The loss jumps in one step. It may come back.",
+         look_first="the batch of this step, and the learning rate in the step before", advice=on_spike,
+         follows=("learning rate too large", "scheduler each batch", "NaN or Inf"), only_that=True),
+    needs="loop")
+def spike(run: Run) -> Iterator[Finding]:
     """The loss and the norm jumped. If it was only one of them, or not far, it may be chance; and what a single batch
     did and the next ones undid may be a hard batch."""
     spikes = run.once(spikes_of)
@@ -245,20 +259,21 @@ def spike(run: Run) -> Iterator[Seen]:
     more = f" Other spikes: step {named}."
     steps = worst.step, worst.back or run.log_steps[-1]
     sure = "likely" if worst.is_clear and does_harm(run, worst) else "note"
-    yield Seen([*worst.layers][:3], steps, sure, f"{worst}{more if others else ''}")
+    yield Finding("spike", sure, f"{worst}{more if others else ''}", [*worst.layers][:3], steps)
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #60d06272
 TIGHT = .1  # share of a gradient that clipping leaves
 LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were at 1e-3 and above
 
 
-@fault("clipping too tight", page="steps", rank=150, lesson="09-update-ratio",
-       symptom="The loss falls steadily, and far too slowly.",
-       look_first="the length of the gradients before clipping, beside the limit",
-       advice="Clip at what is usual for the length of the gradients of this model, so that only the largest are "
-              "shortened: 1 is a common limit for the whole model.",
-       brings=(WEAK,))
-def clipping_too_tight(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("clipping too tight", page="steps", rank=150, lesson="09-update-ratio",
+         symptom="The loss falls steadily, and far too slowly.",
+         look_first="the length of the gradients before clipping, beside the limit",
+         advice="Clip at what is usual for the length of the gradients of this model, so that only the largest are "
+                "shortened: 1 is a common limit for the whole model.", brings=(WEAK,)),
+    needs="layers")
+def clipping_too_tight(run: Run) -> Iterator[Finding]:
     if run.once(scaled_length_of_clipped) is not None: return
     length = without_nan(run.logged("grad_norm"))
     clipped = without_nan(run.logged("grad_norm")/run.logged("grad_norm_unclipped"))
@@ -271,9 +286,9 @@ def clipping_too_tight(run: Run) -> Iterator[Seen]:
         return
     same = len(length) >= LASTS and (length.std() <= 1e-3*length.mean())
     to = f"to a length of {in_digits(length.mean())}, " if same else ""
-    yield Seen([], run.log_span(0), "certain" if same and left < .01 else "likely",
-               f"Gradients are clipped {to}to {left:.2g} of what they were, and a step moves parameters by "
-               f"{in_digits(ratio.median())} of their length.")
+    yield Finding("clipping too tight", "certain" if same and left < .01 else "likely",
+                  f"Gradients are clipped {to}to {left:.2g} of what they were, and a step moves parameters by "
+                  f"{in_digits(ratio.median())} of their length.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #c11bbef1
 SHORT = .01  # length of all gradients: clipping at 1 and a scale of 128 or more leave less
@@ -290,19 +305,21 @@ def scaled_length_of_clipped(run: Run) -> float | None:
     return length.median().item() if is_whole.double().mean() >= MOSTLY else None
 
 
-@fault("clipping before unscaling", page="steps", rank=149, lesson="09-update-ratio",
-       symptom="With a `GradScaler`, the loss falls steadily, and far too slowly.",
-       look_first="the order of the calls: `unscale_`, clip, `step`",
-       advice="Call scaler.unscale_(optimizer) after backward() and before clipping.",
-       brings=(WEAK,))
-def clipping_before_unscaling(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("clipping before unscaling", page="steps", rank=149, lesson="09-update-ratio",
+         symptom="With a `GradScaler`, the loss falls steadily, and far too slowly.",
+         look_first="the order of the calls: `unscale_`, clip, `step`",
+         advice="Call scaler.unscale_(optimizer) after backward() and before clipping.", brings=(WEAK,)),
+    needs="layers")
+def clipping_before_unscaling(run: Run) -> Iterator[Finding]:
     length = run.once(scaled_length_of_clipped)
     if length is None:
         yield from scale_at_the_step(run)
         return
-    yield Seen([], run.log_span(0), "likely",
-               f"In nearly every step, the length of the gradients is {length:.2g}, or a power of two times that: "
-               "they are clipped while the scaler has them multiplied, and divided afterwards.")
+    yield Finding("clipping before unscaling", "likely",
+                  f"In nearly every step, the length of the gradients is {length:.2g}, or a power of two times that: "
+                  "they are clipped while the scaler has them multiplied, and divided afterwards.",
+                  steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #a0ded002
 def lost_in_rounding(run: Run) -> list[str]:
@@ -319,22 +336,24 @@ def lost_in_rounding(run: Run) -> list[str]:
     return [name for name in names if should_move(name)]
 
 
-@fault("lost in rounding", page="steps", rank=155, lesson="09-update-ratio",
-       symptom="Some or all parameters stay exactly as they are, although they get gradients.",
-       look_first="the `dtype` of the parameters, beside the learning rate",
-       advice="Keep the parameters in float32, and compute in 16 bits with torch.autocast; or use an optimizer that "
-              "keeps a copy of them in float32.",
-       brings=(WEAK,))
-def rounding_takes_steps(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("lost in rounding", page="steps", rank=155, lesson="09-update-ratio",
+         symptom="Some or all parameters stay exactly as they are, although they get gradients.",
+         look_first="the `dtype` of the parameters, beside the learning rate",
+         advice="Keep the parameters in float32, and compute in 16 bits with torch.autocast; or use an optimizer that "
+                "keeps a copy of them in float32.", brings=(WEAK,)),
+    needs="layers")
+def rounding_takes_steps(run: Run) -> Iterator[Finding]:
     yield from average_in_16_bits(run)
     yield from counter_in_16_bits(run)
     lost = run.once(lost_in_rounding)
     if not lost: return
     kinds = sorted({run.params[name]["dtype"] for name in lost})
     apart = ", ".join(f"numbers in {kind} are {APART[kind]} apart" for kind in kinds)
-    yield Seen(lost, run.outputs.span(0), "likely",
-               f"These parameters get gradients, the optimizer writes to them, and all {run.update.shape[1]} updates "
-               f"are exactly zero: {apart}, and smaller steps are rounded away.")
+    yield Finding("lost in rounding", "likely",
+                  f"These parameters get gradients, the optimizer writes to them, and all {run.update.shape[1]} "
+                  "updates "
+                  f"are exactly zero: {apart}, and smaller steps are rounded away.", lost, run.outputs.span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #9a3d43aa
 DECAYED = 1.  # sum of rate times decay over a run: weights without a gradient would shrink to a third
@@ -342,12 +361,14 @@ OF_A_STEP = .3  # share of a step that decay makes up
 FAST_DECAY = 500  # steps in which they would: usual settings need 10,000 and more
 
 
-@fault("weight decay too strong", page="steps", rank=160, lesson="09-update-ratio",
-       symptom="The loss falls, then stands still or rises; the parameters shrink.",
-       look_first="the length of the parameters over the steps",
-       advice="Use a smaller weight_decay: 1e-4 to 1e-1 with AdamW, 1e-5 to 1e-3 with SGD and Adam.",
-       follows=("wrong sign",), brings=(NOTHING_LEFT,), by_steps=True)
-def decay_too_strong(run: Run) -> Iterator[Seen]:
+@rule(
+    Kind("weight decay too strong", page="steps", rank=160, lesson="09-update-ratio",
+         symptom="The loss falls, then stands still or rises; the parameters shrink.",
+         look_first="the length of the parameters over the steps",
+         advice="Use a smaller weight_decay: 1e-4 to 1e-1 with AdamW, 1e-5 to 1e-3 with SGD and Adam.",
+         follows=("wrong sign",), brings=(NOTHING_LEFT,), by_steps=True),
+    needs="layers")
+def decay_too_strong(run: Run) -> Iterator[Finding]:
     "Does weight decay shrink the parameters within the run?"
     if run.updates is None: return
     rates = run.rates
@@ -382,8 +403,9 @@ def decay_too_strong(run: Run) -> Iterator[Seen]:
         if coupled:
             what = f"Decay adds {in_digits(times)} times the length of the gradient to it"
         else: what = f"Decay takes {rates.max().item()*taken:.2g} of each parameter away in each step"
-        yield Seen([], run.log_span(0), "likely" if shrunk < .9 else "possible",
-                   f"{what}; their length goes from {in_digits(size[0])} to {in_digits(size[-1])}.")
+        yield Finding("weight decay too strong", "likely" if shrunk < .9 else "possible",
+                      f"{what}; their length goes from {in_digits(size[0])} to {in_digits(size[-1])}.",
+                      steps=run.log_span(0))
 
 
 def of_each_step(run: Run, rows: list[int], taken: float) -> float:

@@ -7,6 +7,7 @@ __all__ = ['LossComparison', 'compare_losses']
 
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #95da1686
 import warnings
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -14,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hooklab.findings.found import Finding, counted, with_its_word
+from hooklab.findings.order import in_order
+from hooklab.findings.rules import rules_that_need, usual_advice
 from hooklab.hooks.copies import HookWarning, users_level
 from hooklab.hooks.names import class_name, printable
 from hooklab.hooks.select import not_a_model, refuse_opaque
-from hooklab.stats.diagnosing.fault_table import PAGES, usual_advice
-from hooklab.stats.diagnosing.findings import Finding, counted
-from hooklab.stats.diagnosing.verdict import roots_first
+from hooklab.stats.diagnosing import compared_loss_faults  # noqa: F401 (their rules)
 from hooklab.stats.records.loss_history import LossHistory
 from hooklab.stats.losses.loss_report import plot_losses, table_of
 from hooklab.stats.losses.pulls import is_too_early, own_parameters, pulls_of
@@ -52,9 +54,9 @@ class ComparedRun:
 def findings_in(history: LossHistory) -> list[Finding]: # Causes first
     "What is wrong with losses, from how they pull."
     run = ComparedRun(history)
-    found = [Finding(fault.what, *seen[:4], seen.advice or usual_advice(fault.what), losses=seen.losses)
-             for fault in PAGES["losses"].values() for seen in fault.look(run)]
-    return roots_first(found)
+    rules = [rule for rule in rules_that_need("layers") if rule.kinds[0].page == "losses"]
+    found = [replace(seen, advice=seen.advice or usual_advice(seen.what)) for rule in rules for seen in rule.look(run)]
+    return in_order([with_its_word(finding, "diagnose") for finding in found])
 
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #89db5385
 def losses_in_lightning(

@@ -47,7 +47,7 @@ def forget(model: nn.Module):
     LAST.pop(id(unwrap(model)), None)
 
 
-KEPT = "what", "layers", "steps", "sure", "evidence", "advice"
+KEPT = "what", "layers", "steps", "sure", "claimed", "evidence", "advice"
 
 
 def plain_rows(findings: Iterable) -> list[dict[str, Any]]:

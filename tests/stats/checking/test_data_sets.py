@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 import hooklab as hl
+from hooklab.findings.rules import pages
 from hooklab.stats.checking import time_limit
-from hooklab.stats.checking.checklist import PREFLIGHT_PAGES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MINE = {"data not shuffled", "one class is most of the data", "validation differs from training", "labels look random",
@@ -183,7 +183,7 @@ def test_data_that_reading_does_not_change(name):
 
 
 def test_every_finding_of_data_is_planted():
-    assert {what for what, *_ in FAULTS.values()} >= {*PREFLIGHT_PAGES["data-sets"]}
+    assert {what for what, *_ in FAULTS.values()} >= {*pages()["data-sets"]}
 
 
 def test_a_target_in_another_unit_and_numbers_of_another_scale():

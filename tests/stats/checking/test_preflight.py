@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import hooklab as hl
-from hooklab.stats.checking.checklist import KNOWN, PREFLIGHT_PAGES
+from hooklab.findings.rules import KINDS, pages
 from hooklab.stats.checking.trial import fresh_copy
 from hooklab.findings.levels import SURE
 from support.portions import swept
@@ -619,8 +619,8 @@ ELSEWHERE = {  # planted in the tests of their checks
 
 
 def test_every_finding_is_planted():
-    elsewhere = ELSEWHERE | {*PREFLIGHT_PAGES["data-sets"]}  # those are planted in test_data_sets.py
-    assert {what for what, _ in planted.values()} | elsewhere == {*KNOWN}
+    elsewhere = ELSEWHERE | {*pages()["data-sets"]}  # those are planted in test_data_sets.py
+    assert {what for what, _ in planted.values()} | elsewhere == {*KINDS["preflight"]}
 
 
 def test_nothing_is_said_twice_or_of_the_wrong_part():

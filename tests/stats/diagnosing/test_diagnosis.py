@@ -12,7 +12,8 @@ from torch.nn import functional as F
 import hooklab as hl
 from hooklab.stats.activation_stats import ActivationStats
 from hooklab.stats.diagnosing.diagnosis import Diagnosis, diagnose
-from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES
+from hooklab.findings.rules import pages
+from hooklab.stats.diagnosing.fault_table import FAULTS
 from hooklab.stats.records.history import History, WeightHistory
 from hooklab.stats.records.moments import row_names
 from support.portions import one_in
@@ -360,7 +361,7 @@ def test_each_fault_has_a_run_and_advice():
     planted = {what for what, *_ in broken.values()} | {what for case in faults for what in case.causes}
     assert set(FAULTS) - planted == {
         "nothing recorded", "loss does not fall", "loss rises",  # these follow from others
-        "spike", *PAGES["losses"], *PAGES["beside"]}  # they have tests of their own
+        "spike", *pages()["losses"], *pages()["beside"]}  # they have tests of their own
     assert all(callable(fault.advice) or fault.advice.endswith(".") for fault in FAULTS.values())
 
 

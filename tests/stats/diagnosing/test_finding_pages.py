@@ -4,15 +4,14 @@ import re
 
 import pytest
 
-from hooklab.stats.checking.checklist import KNOWN, PREFLIGHT, PREFLIGHT_PAGES
 from hooklab.stats.checking.result import Preflight
-from hooklab.findings.rules import address_of, anchor, page_of, usual_advice
-from hooklab.stats.diagnosing.fault_table import FAULTS, PAGES
 from hooklab.findings.found import Finding
+from hooklab.findings.rules import KINDS, address_of, anchor, kinds_with_a_page, page_of, pages, usual_advice
+from hooklab.stats.diagnosing.fault_table import FAULTS
 from hooklab.stats.diagnosing.findings import Diagnosis
 
 LARGEST = 300_000  # bytes of a page as a notebook, with its figures
-ALL_PAGES = {**PAGES, **PREFLIGHT_PAGES}
+ALL_PAGES = pages()
 NO_LONGER_LOOKED_FOR = "kept without a copy", "first weights", "optimizer makes odd steps"
 
 
@@ -36,10 +35,9 @@ def printed(cell): return "".join("".join(output.get("text", [])) for output in 
 
 
 def test_every_finding_is_on_one_page():
-    assert {what for page in PAGES.values() for what in page} == FAULTS.keys()
-    assert sum(map(len, PAGES.values())) == len(FAULTS)
-    assert KNOWN.keys() - FAULTS.keys() == PREFLIGHT.keys()
-    assert sum(map(len, PREFLIGHT_PAGES.values())) == len(PREFLIGHT)
+    ids = [what for page in ALL_PAGES.values() for what in page]
+    assert {*ids} == FAULTS.keys() | KINDS["preflight"].keys() and len({*ids}) == len(ids)
+    assert all(kind.page and kind.lesson and kind.look_first for kind in kinds_with_a_page().values())
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
@@ -124,7 +122,7 @@ def test_a_result_of_nothing_leads_to_its_page():
 
 def test_anchors_are_those_of_the_site():
     markdown = pytest.importorskip("smalldocs.markdown")
-    ids = [*FAULTS, *PREFLIGHT]
+    ids = [*kinds_with_a_page()]
     assert [*map(anchor, ids)] == [*map(markdown.pandoc_id, ids)]
 
 

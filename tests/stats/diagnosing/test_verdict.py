@@ -116,7 +116,7 @@ def test_a_preflight_can_be_given():
 # Once, and in order
 
 def finding(what, sure="likely", layers=(), steps=(0, 9), **more):
-    return Finding(what, list(layers), steps, sure, f"{what} is so.", f"Look at {what}.", **more)
+    return Finding(what, sure, f"{what} is so.", list(layers), steps, advice=f"Look at {what}.", **more)
 
 
 def rows(*findings): return [f.row for f in findings]
