@@ -5,6 +5,7 @@ The map, from the ground floor up; a wing imports only from lower floors:
     hooks       the engine: puts something of ours on a model, and takes it off again
     drawing     axes, labels and images that several wings use
     errors      explains what a model raises: the layer, the sizes, a repair that runs
+    findings    what preflight and diagnose share: rules, findings, and the words that they have earned
     edit        changes inputs, outputs and gradients
     features    layer outputs as features: of one batch, or of a dataset and stored in files
     debug       follows a run call by call, and finds the layer that made a NaN

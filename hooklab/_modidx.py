@@ -4008,8 +4008,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                         'hooklab.findings.rules.address_of': ( 'lib/findings/rules.html#address_of',
                                                                                'hooklab/findings/rules.py'),
                                         'hooklab.findings.rules.anchor': ('lib/findings/rules.html#anchor', 'hooklab/findings/rules.py'),
-                                        'hooklab.findings.rules.is_same_function': ( 'lib/findings/rules.html#is_same_function',
-                                                                                     'hooklab/findings/rules.py'),
                                         'hooklab.findings.rules.kind_of': ('lib/findings/rules.html#kind_of', 'hooklab/findings/rules.py'),
                                         'hooklab.findings.rules.kinds_with_a_page': ( 'lib/findings/rules.html#kinds_with_a_page',
                                                                                       'hooklab/findings/rules.py'),

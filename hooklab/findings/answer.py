@@ -14,10 +14,15 @@ from hooklab.findings.found import Finding, as_html
 from hooklab.hooks.names import in_lines, printable
 from hooklab.hooks.select import first_few
 
-# %% ../../nbs/lib/findings/answer.ipynb #4aab654b
+# %% ../../nbs/lib/findings/answer.ipynb #133cc5ec
 FOLLOWERS = 4  # consequences with a line each; more of them share one
 
 
+def named(finding: Finding) -> str:
+    "A finding by its name and its layers."
+    return f"{finding.what} in {first_few(finding.layers, 2)}" if finding.layers else finding.what
+
+# %% ../../nbs/lib/findings/answer.ipynb #4aab654b
 class Answer:
     """What a tool found, causes first. It is false if there is nothing, or only notes; `"dead units" in found` asks for
     one fault. Iterating gives all findings. Printing shows the first in full; `print(found.all)` shows all of them."""
@@ -102,11 +107,6 @@ class Answer:
         items = "".join(map(as_html, full)) + "".join(f"<li>{escape(line)}</li>" for line in self._following())
         found = f"<ul>{items}</ul>" if items else ""
         return for_xml(f"<p><b>{escape(self.title)}</b></p>{found}{f'<p>{escape(end)}</p>' if end else ''}")
-
-
-def named(finding: Finding) -> str:
-    "A finding by its name and its layers."
-    return f"{finding.what} in {first_few(finding.layers, 2)}" if finding.layers else finding.what
 
 # %% ../../nbs/lib/findings/answer.ipynb #e2d293db
 class Everything:

@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../nbs/lib/findings/levels.ipynb #50b25101
 import json
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 
 # %% ../../nbs/lib/findings/levels.ipynb #5e36e5ae
 SURE = ("certain", "likely", "possible", "note")  # from the most certain to notes, which may be meant
@@ -19,7 +19,7 @@ STRENGTH = 2  # findings: what is usual for a tool and a level counts as much as
 @cache
 def records() -> dict[str, dict[str, dict[str, list[int]]]]:
     "By tool, kind and the level of the rule: how often it was right, and how often wrong."
-    return json.loads(Path(__file__).with_name("records.json").read_text(encoding="utf-8"))
+    return json.loads(files("hooklab.findings").joinpath("records.json").read_text("utf-8"))
 
 # %% ../../nbs/lib/findings/levels.ipynb #e16055df
 def usual(tool: str, level: str, known: dict) -> float:

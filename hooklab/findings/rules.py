@@ -80,12 +80,12 @@ def rule(
     "Make a function a rule: it gets what is looked at, and yields a `Finding` for each thing that is wrong."
     def enter(look):
         new = Rule(look, kinds, needs, claim)
-        known = next((old for old in RULES if is_same_function(old.look, look)), None)
-        if known: RULES[RULES.index(known)] = new  # its room was loaded again
+        again = [old for old in RULES if (old.tool, old.look.__qualname__) == (new.tool, look.__qualname__)]
+        if again: RULES[RULES.index(again[0])] = new  # its room is loaded again, as in its notebook
         else: RULES.append(new)
         for kind in kinds:
-            others = [old for old in RULES if old is not new and kind.what in [k.what for k in old.kinds]]
-            if any(old.tool == new.tool for old in others): raise ValueError(f"{kind.what!r} is registered twice")
+            found_by = [old for old in RULES if old.tool == new.tool and kind.what in [k.what for k in old.kinds]]
+            if found_by != [new]: raise ValueError(f"{kind.what!r} is registered twice")
             KINDS[new.tool][kind.what] = replace(kind, at_once=kind.at_once or new.tool == "preflight")
         return look
     return enter
@@ -97,10 +97,6 @@ def no_longer_looked_for(
 ) -> None:
     "What earlier versions found, and no rule looks for any more: its id and its page stay, and so do files with it."
     KINDS[tool][kind.what] = replace(kind, at_once=kind.at_once or tool == "preflight")
-
-
-def is_same_function(one: Callable, other: Callable) -> bool:
-    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
 
 # %% ../../nbs/lib/findings/rules.ipynb #de36ef28
 def rules_that_need(*needs: str) -> list[Rule]:

@@ -49,9 +49,9 @@ def look(which: str) -> list[dict]:
         tree, out = Path(folder)/"tree", Path(folder)/"rows.jsonl"
         git("worktree", "add", "--detach", str(tree), commit)
         try:
-            if programs: subprocess.run(["git", "checkout", "-q", programs, "--", "tests/bench/programs"], cwd=tree, check=True)
-            subprocess.run([sys.executable, "-P", str(Path(__file__).with_name("ledger_look.py")), str(tree), which, str(out)],
-                           check=True)
+            if programs: git("-C", str(tree), "checkout", "-q", programs, "--", "tests/bench/programs")
+            script = Path(__file__).with_name("ledger_look.py")
+            subprocess.run([sys.executable, "-P", str(script), str(tree), which, str(out)], check=True)
             return [json.loads(line) for line in out.read_text().splitlines()]
         finally: git("worktree", "remove", "--force", str(tree))
 
@@ -90,9 +90,11 @@ def judged(looks: dict[str, list[dict]], words_for) -> dict:
         figures[title] = {
             "cause": share([any(grade == "cause" for _, grade in said) for said in faulty]),
             "misled": share([any(grade == "wrong" for _, grade in said) for said in faulty]),
-            "twins": share([bool(said) for said in twins]), "unusual healthy programs": share([bool(said) for said in unusual])}
-    figures["words"] = {word: share([grade in RIGHT for _, said, _ in rows for _, w, grade in said if w == word]) for word in SURE[:3]}
-    figures["findings"] = {word: sum(w == word for _, said, _ in rows for _, w, _ in said) for word in SURE[:3]}
+            "twins": share([bool(said) for said in twins]),
+            "unusual healthy programs": share([bool(said) for said in unusual])}
+    grades = {word: [grade for _, said, _ in rows for _, w, grade in said if w == word] for word in SURE[:3]}
+    figures["words"] = {word: share([grade in RIGHT for grade in of]) for word, of in grades.items()}
+    figures["findings"] = {word: len(of) for word, of in grades.items()}
     return figures
 
 
@@ -142,8 +144,8 @@ def measure(*arguments: str) -> dict:
     RECORDS.write_text(json.dumps(records, indent=0, sort_keys=True) + "\n")
     levels.records.cache_clear()
     later = {name: looks[name] for name in looks if before(looks, name)}
-    pooled = {f"{tool}, {level}": [sum(n) for n in zip(*(c[level] for c in records.get(tool, {}).values() if level in c))]
-              for tool in TOOLS for level in SURE[:3]}
+    def of_all(tool, level): return [kind[level] for kind in records.get(tool, {}).values() if level in kind]
+    pooled = {f"{tool}, {level}": [*map(sum, zip(*of_all(tool, level)))] for tool in TOOLS for level in SURE[:3]}
     figures: dict = {}
     for title, of in (("as the rules said", judged(looks, by_rule)),
                       ("without the set", judged(looks, lambda name: by_records(counted(without(looks, name))))),
@@ -151,13 +153,16 @@ def measure(*arguments: str) -> dict:
         for words in SHOWN: figures[f"{title}: {words}, percent"] = of[words]
         figures[f"{title}: right, percent"] = of["words"]
         figures[f"{title}: findings"] = [of["findings"]]
-    named = [any(grade == "cause" for *_, grade in row["findings"]) for rows in looks.values() for row in rows if not row["twin"]]
-    figures["cause at any level, percent"] = {"all looks": share(named)}
-    figures["right and wrong by tool and level"] = [{"": name, "right": r, "wrong": w} for name, n in pooled.items() if n for r, w in [n]]
+    faulty = [row["findings"] for rows in looks.values() for row in rows if not row["twin"]]
+    figures["cause at any level, percent"] = {
+        "all looks": share([any(grade == "cause" for *_, grade in said) for said in faulty])}
+    figures["right and wrong by tool and level"] = [
+        {"": name, "right": n[0], "wrong": n[1]} for name, n in pooled.items() if n]
     figures["kinds"] = kinds(looks, records)
     return figures
 
 
 def write(looks: dict):
-    text = ",\n".join(f' "{name}": [\n' + ",\n".join(f"  {json.dumps(row)}" for row in rows) + "\n ]" for name, rows in looks.items())
-    LOOKS.write_text("{\n" + text + "\n}\n")
+    def lines(rows): return ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    sets = (f' "{name}": [\n{lines(rows)}\n ]' for name, rows in looks.items())
+    LOOKS.write_text("{\n" + ",\n".join(sets) + "\n}\n")

@@ -61,7 +61,8 @@ def main():
     assert Path(hl.__file__).is_relative_to(tree), f"hooklab is {hl.__file__}"
     torch.set_num_threads(1)
     time.monotonic = time.perf_counter = time.process_time  # limits are as long on a busy machine as on a quiet one
-    done = {(row["program"], row["twin"]) for row in map(json.loads, out.read_text().splitlines())} if out.exists() else {}
+    known = out.read_text().splitlines() if out.exists() else []
+    done = {(row["program"], row["twin"]) for row in map(json.loads, known)}
     for program in programs(which):
         for twin in (True,) if HEALTHY else (False, True):
             name = bench.name_of(program)

@@ -2,7 +2,7 @@
 
     checklist  `preflight`: two batches before a run, and what they say about model, loss, data and optimizer
     result     findings with advice, what is fine, and what was not checked
-    checks     how a check is registered, with everything known about it
+    checks     what a rule of preflight returns, and the user's line
     batch      which part of a batch is what, and where its samples are
     time_limit how much time is left, and what ends a check when there is none
     changed    which numbers of two outputs differ, and which samples these belong to
@@ -21,7 +21,6 @@
     masks      does what a mask hides reach the output, or nothing but the padding?
     training   which parameters get a gradient
     optimizers is all that the loss depends on registered, and does the optimizer have it?
-    own_optimizers does an optimizer that torch did not write make steps as it should?
     dependence does the loss change with what no gradient reaches?
     functions  dropout in eval mode, a softmax over samples, a view for a permutation
     structure  linear layers in a row, and one layer in several places
@@ -32,5 +31,4 @@
     recurrence is a state handed on, and do gradients go back along a sequence?
     modes      does a pass in eval mode change train mode, a batch the next one, and do running statistics fit?
     by_heart   does a model learn 16 samples with its optimizer?
-    first_weights would it learn them from other first weights?
 """

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hooklab.stats.checking.batch import BatchPart
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NotLookedAt, rule
+from hooklab.stats.checking.batch import BatchPart
 from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.probes import given_in_calls
 from hooklab.stats.checking.sets import both_or_one

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...debug.comparing.losses import seeded
-from ...hooks.putting_back import putting_back
 from ...findings.found import Finding
 from ...findings.rules import NOTHING_LEFT, WEAK, WILD, Kind, NotLookedAt, no_longer_looked_for, rule
+from ...hooks.putting_back import putting_back
 from .checks import Check
 from .loss import FirstStep, classified
 from .training import in_optimizers
@@ -223,19 +223,17 @@ def learns_by_heart(flight: TestFlight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0061
-no_longer_looked_for("preflight", Kind("first weights", rank=79, lesson="07-init", page="dependence",
-                                       symptom="The loss stays where it is from the first step on, whatever the "
-                                               "optimizer is.",
-                                       look_first="what sets the first weights of the layers that are named",
-                                       advice="Leave the layers that are named as torch makes them, or begin them with "
-                                              "numbers of the usual "
-                                              "size: nn.init.kaiming_normal_ for weights in front of a ReLU, "
-                                              "xavier_normal_ for others, zeros "
-                                              "for biases, ones for scales of norms.",
-                                       follows=("units alike", "not initialised", "scale of a norm", "stuck at zero", "first loss too high",
-                                                "one class", "activation before the loss", "loss does not fit the targets", "NaN or Inf"),
-                                       brings=(WEAK, NOTHING_LEFT, "cannot learn by heart", "dead units", "saturated", "gradients vanish",
-                                               "activations vanish", "loss does not fall", "learning rate too small")))
+no_longer_looked_for("preflight",
+    Kind("first weights", rank=79, lesson="07-init", page="dependence",
+         symptom="The loss stays where it is from the first step on, whatever the optimizer is.",
+         look_first="what sets the first weights of the layers that are named",
+         advice="Leave the layers that are named as torch makes them, or begin them with "
+                "numbers of the usual size: nn.init.kaiming_normal_ for weights in front of a ReLU, "
+                "xavier_normal_ for others, zeros for biases, ones for scales of norms.",
+         follows=("units alike", "not initialised", "scale of a norm", "stuck at zero", "first loss too high",
+                  "one class", "activation before the loss", "loss does not fit the targets", "NaN or Inf"),
+         brings=(WEAK, NOTHING_LEFT, "cannot learn by heart", "dead units", "saturated", "gradients vanish",
+                 "activations vanish", "loss does not fall", "learning rate too small")))
 
 
 WITHOUT_END = 100  # times its size at first: a loss of chances times rewards below zero falls on, and no rate is right

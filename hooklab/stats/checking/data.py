@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.hook import Hooks
 from ...hooks.select import first_few
 from ...hooks.tree import tensors
 from .batch import BatchPart, SampleBatch, is_plain
-from ...findings.found import Finding
-from ...findings.rules import Kind, NotLookedAt, rule
 from .checks import Check
 from .loss import ACTIVATIONS, last_made, op
 from .loss_calls import OF_ANSWERS, OF_CLASSES, SeenLoss, first_calls, seen_in

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import SequentialSampler
 
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.names import class_name, printable
 from ...hooks.tree import named_tensors
 from ...hooks.undisturbed import plain_parts
 from .batch import (
     BatchPart, SampleBatch, batch_of, data_in, is_batch, is_plain, named_place, order_kept)
-from ...findings.found import Finding
-from ...findings.rules import Kind, NotLookedAt, rule
 from .checks import Check
 from .time_limit import TimeLimit
 from .trial import TestFlight

@@ -15,19 +15,18 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ...debug.comparing.losses import seeded
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.distributed import is_dtensor
 from ...hooks.names import class_name
 from ...hooks.putting_back import putting_back
 from ...hooks.select import layers, runs, unwrap
 from ...hooks.tree import tensors
-from ...debug.comparing.losses import seeded
 from .changed import differs
-from ...findings.found import Finding
-from ...findings.rules import Kind, NotLookedAt, rule
 from .checks import Check, line_now
 from .loss import nodes_before, op
 from .trial import TestFlight, heard, same
-from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #1b8f7b0d
 def ways(flight: TestFlight, names: Iterable[str], seed: int = 0) -> dict[str, Tensor]:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.copies import HookWarning
 from ...hooks.function_mode import FunctionCall
 from ...hooks.functions import hook_calls
@@ -24,8 +26,6 @@ from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, outermost, runs, unwrap
 from ...hooks.tree import tensors
 from .changed import differs
-from ...findings.found import Finding
-from ...findings.rules import Kind, NotLookedAt, rule
 from .checks import Check
 from .probes import is_graph, leaks
 from .trial import TestFlight, base_of, layer_outputs, same

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...hooks.tree import tensors
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.tree import tensors
 from .checks import Check
 from .loss_calls import (
     are_logarithms, are_probabilities, class_dim, first_calls, op_of, pushed_apart)

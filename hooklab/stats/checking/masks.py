@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from ...debug.comparing.losses import seeded
 from ...edit.edits import edit_output
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.select import leaves
 from ...hooks.tree import tensors
 from .batch import BatchPart, is_plain, looks_like_mask, masked_by, padded_at
 from .changed import differs
-from ...findings.found import Finding
-from ...findings.rules import Kind, NotLookedAt, rule
 from .checks import Check
 from .trial import Flown, TestFlight, base_of, heard, roused, same
 from ..diagnosing.evidence import in_digits

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...hooks.putting_back import putting_back
-from ...hooks.select import first_few, unwrap
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.putting_back import putting_back
+from ...hooks.select import first_few, unwrap
 from .checks import Check
 from .trial import Flown, TestFlight, heard, same
 from ..diagnosing.evidence import in_digits
@@ -152,8 +152,7 @@ def statistics_fit(flight: TestFlight) -> Check:
         most = in_digits(max(far[name] for name in instances))
         yield Finding("batch norm", "likely", f"{first_few(instances, 4)} uses the statistics of each sample in "
                       f"training, and in eval mode averages over all samples, though these differ by {most} "
-                      "deviations. Without track_running_stats it "
-                      "uses those of each sample in both.", instances)
+                      "deviations. Without track_running_stats it uses those of each sample in both.", instances)
     if not whole: yield from left_behind(flight, named, batches)
     if len(flight.whole) < 2 and not instances and len(named) > sum(map(is_of_instances, named.values())):
         raise NotLookedAt("there is one batch only")

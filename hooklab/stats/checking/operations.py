@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ...hooks.select import first_few
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.select import first_few
 from .checks import Check, line_now
 from .loss import ACTIVATIONS, ONLY_TURNED, nodes_before, op
 from .loss_calls import DISTANCES, LOSSES, first_calls
-from .probes import is_graph
 from .optimizers import leaves_of
+from .probes import is_graph
 from .training import owners
 from .trial import TestFlight
 from ..diagnosing.evidence import in_digits

@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hooklab.hooks.select import first_few, unwrap
-from hooklab.hooks.tree import tensors
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NotLookedAt, no_longer_looked_for, rule
+from hooklab.hooks.select import first_few, unwrap
+from hooklab.hooks.tree import tensors
 from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.loss import nodes_before
 from hooklab.stats.checking.training import in_optimizers, owners
@@ -122,15 +122,14 @@ def all_registered(flight: TestFlight) -> Check:
 
 
 # %% ../../../nbs/lib/stats/checking/optimizers.ipynb #0ba57857
-no_longer_looked_for("preflight", Kind("optimizer makes odd steps", rank=75, lesson="09-update-ratio", page="preflight",
-                                       symptom="Training goes well at first and then breaks down, or goes worse than "
-                                               "with torch's optimizers.",
-                                       look_first="the step of the optimizer, line by line, beside the formulas of its "
-                                                  "paper",
-                                       advice="Print what the optimizer divides by for some steps: corrections such as "
-                                              "1 - beta**step go to 1. "
-                                              "Keep what it remembers in self.state[p], by parameter.",
-                                       brings=("learning rate too large", "loss rises", "outputs blow up", "NaN or Inf")))
+no_longer_looked_for("preflight",
+    Kind("optimizer makes odd steps", rank=75, lesson="09-update-ratio", page="preflight",
+         symptom="Training goes well at first and then breaks down, or goes worse than with torch's optimizers.",
+         look_first="the step of the optimizer, line by line, beside the formulas of its "
+                    "paper",
+         advice="Print what the optimizer divides by for some steps: corrections such as "
+                "1 - beta**step go to 1. Keep what it remembers in self.state[p], by parameter.",
+         brings=("learning rate too large", "loss rises", "outputs blow up", "NaN or Inf")))
 
 
 @rule(

@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from hooklab.stats.diagnosing.schedule_faults import HALF_OF_LEAST, lost_in_optimizer
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, rule
+from hooklab.hooks.select import first_few
 from hooklab.stats.checking.checks import Check, line_now
 from hooklab.stats.checking.trial import TestFlight
 from hooklab.stats.diagnosing.evidence import in_digits
-from hooklab.hooks.select import first_few
+from hooklab.stats.diagnosing.schedule_faults import HALF_OF_LEAST, lost_in_optimizer
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #54024697
 SUMS = "add", "add_", "__add__", "__radd__"

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from ...debug.comparing.losses import seeded
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, outermost, runs, unwrap
 from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
     BatchPart, SampleBatch, given_by, is_plain, looks_like_mask, other_label, other_sample, swapped, with_sample)
 from .changed import by_sample, differs, of_pairs, others_changed
-from ...findings.found import Finding
-from ...findings.rules import Kind, NotLookedAt, rule
 from .checks import Check
 from .dependence import by_scale_only, goes_straight_through
 from .trial import (

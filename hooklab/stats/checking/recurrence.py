@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.edit.edits import edit_output
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import NotLookedAt, rule
 from hooklab.hooks.names import class_name
 from hooklab.hooks.select import layers, runs
 from hooklab.hooks.tree import tensors
-from hooklab.findings.found import Finding
-from hooklab.findings.rules import NotLookedAt, rule
 from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.trial import TestFlight, heard, running_leaves
 from hooklab.stats.diagnosing.evidence import in_digits

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from ...findings.answer import Answer
 from ...findings.found import Finding, counted, surest, with_its_word
 from ...findings.order import in_order
-from ...findings.rules import NotLookedAt, kind_of, usual_advice
+from ...findings.rules import NotLookedAt, usual_advice
 from ...hooks.names import class_name
+from .checks import Check
 from .time_limit import TimeIsUp
 from ..diagnosing.evidence import in_digits
-from .checks import Check
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #a55978b8
 class Checked(NamedTuple):
@@ -29,7 +29,7 @@ class Checked(NamedTuple):
 # %% ../../../nbs/lib/stats/checking/result.ipynb #8c423677
 class Preflight(Answer):
     """What `preflight` found. It is false if there is nothing, or only notes; `"samples leak" in found` asks for one
-    fault. Iterating gives the findings, causes first. `print(found.all)` also lists what was checked and what was not."""
+    fault. Iterating gives the findings, causes first. `print(found.all)` also lists what was checked, and what not."""
     def __init__(
         self,
         findings: list[Finding], # What was found

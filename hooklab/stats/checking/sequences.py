@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.tree import shape_text
 from .batch import BatchPart
 from .changed import differs
-from ...findings.found import Finding
-from ...findings.rules import Kind, NotLookedAt, rule
 from .checks import Check
 from .loss import CRITERIA, criterion_at, nodes_before, op
 from .loss_calls import DISTANCES, seen_in

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...hooks.select import first_few, leaves
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.select import first_few, leaves
 from .checks import Check
 from .data_sets import DataSet
 from .loss_calls import OF_CLASSES, class_dim

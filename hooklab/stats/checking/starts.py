@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.distributed import is_dtensor
 from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, leaves, unwrap
 from ...hooks.tree import tensors
-from ...findings.found import Finding
-from ...findings.rules import Kind, NotLookedAt, rule
 from .checks import Check
 from .training import around, reached
 from .trial import TestFlight, heard

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.hook import Hooks
 from ...hooks.names import class_name
 from ...hooks.select import first_few, leaves, named_layers, unwrap
 from ...hooks.tree import tensors
-from ...findings.found import Finding
-from ...findings.rules import Kind, NotLookedAt, rule
 from .checks import Check
 from .loss import ONLY_TURNED, nodes_before, op
 from .trial import TestFlight, heard

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from ...hooks.select import leaves
-from .batch import in_labels, padded_inputs
 from ...findings.found import Finding
 from ...findings.rules import Kind, rule
+from ...hooks.select import leaves
+from .batch import in_labels, padded_inputs
 from .checks import Check
 from .loss import op
 from .loss_calls import (

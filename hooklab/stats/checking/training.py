@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from ...findings.found import Finding
+from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.names import earlier_blocks_have
 from ...hooks.select import first_few, leaves, may_pass_hooks, unwrap
 from .batch import SampleBatch
-from ...findings.found import Finding
-from ...findings.rules import Kind, NotLookedAt, rule
 from .checks import Check
 from .dependence import behind_rounding, change_loss, moved, where_cut
 from .trial import TestFlight, heard, layer_outputs, roused

@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from ...debug.comparing.losses import seeded
 from ...edit.edits import edit_output
+from ...findings.rules import NotLookedAt
 from ...hooks.copies import HookWarning
 from ...hooks.group import takes
 from ...hooks.hook import hooks_for_now
@@ -29,7 +30,6 @@ from ...hooks.tree import map_tensors, named_tensors, tensors
 from ...hooks.undisturbed import as_leaves, asks_for_gradients, kept_state, undisturbed
 from .batch import BatchPart, SampleBatch, given_by, other_label, with_sample
 from .changed import differs
-from ...findings.rules import NotLookedAt
 from .time_limit import TimeLimit
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #604a5995

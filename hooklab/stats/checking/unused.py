@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hooklab.hooks.select import unwrap
-from hooklab.hooks.tree import tensors
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NotLookedAt, rule
+from hooklab.hooks.select import unwrap
+from hooklab.hooks.tree import tensors
 from hooklab.stats.checking.checks import Check, quoted_line, user_frame
 from hooklab.stats.checking.loss import nodes_before
 from hooklab.stats.checking.trial import TestFlight

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import NOTHING_LEFT, WEAK, WILD, Kind, no_longer_looked_for, rule
 from hooklab.hooks.names import earlier_blocks_have
 from hooklab.hooks.select import first_few
-from hooklab.findings.found import Finding
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits
-from hooklab.findings.rules import NOTHING_LEFT, WEAK, WILD, Kind, no_longer_looked_for, rule
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run
 from hooklab.stats.diagnosing.loss_over_time import falls_well
 from hooklab.stats.measure.other_steps import BEGUN
 
@@ -30,8 +30,7 @@ OFTEN = .3  # of the steps of the loop: a scaler or a guard against NaN skips fa
          look_first="how often `optimizer.step()` is called, and whether `zero_grad()` comes more often",
          advice="Call optimizer.step() after each backward(): its line may be outside of the loop over batches, or "
                 "behind a condition. To gather gradients on purpose, call zero_grad() only after step().",
-         brings=(WEAK,)),
-    needs="layers")
+         brings=(WEAK,)), needs="layers")
 def thrown_away(run: Run) -> Iterator[Finding]:
     n, watched = run.facts.get("thrown_away", 0), run.facts.get("watched", {})
     if n < LASTS or n < OFTEN*watched["n"] or not watched["stepped"] or run.scaled:
@@ -53,8 +52,7 @@ def passes_in_vain(run: Run) -> Iterator[Finding]:
         forward = run.logged("trained").nansum() >= MOSTLY*n  # several of one forward pass may be meant to be compared
         yield Finding("gradients thrown away", "likely" if forward else "note",
                       f"The gradients of {lost} of {n} backward passes were cleared before the optimizer made its "
-                      "step: "
-                      f"each of its {steps} steps used only what came last.", steps=run.log_span(0))
+                      f"step: each of its {steps} steps used only what came last.", steps=run.log_span(0))
 
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #3a86a6a1
@@ -76,8 +74,7 @@ def of_another_loss(run: Run) -> Iterator[Finding]:
         mine, theirs = (first_few([*run.optimizers[i]["decay"]], 2) for i in (a, b))
         yield Finding("gradients of another loss", "likely" if apart else "note",
                       f"In {known['n']} of {of['steps']} steps, the gradients of optimizer {a + 1} ({mine}) held those "
-                      "of "
-                      f"a backward pass for optimizer {b + 1} ({theirs}), whose way to its parameters leads through "
+                      f"of a backward pass for optimizer {b + 1} ({theirs}), whose way to its parameters leads through "
                       "these. They were not cleared before the optimizer used them with those of its own loss.",
                       steps=run.log_span(0),
                       advice="" if apart else "Right if both losses are to train these parameters. If not: zero_grad() "
@@ -90,8 +87,7 @@ def of_another_loss(run: Run) -> Iterator[Finding]:
          symptom="Steps are twice as long as those of the rate, and a scaler does not keep Inf out of the parameters.",
          look_first="how often `step()` is called for one `backward()`",
          advice="Remove one of the calls: scaler.step(optimizer) makes the step of the optimizer itself, and so do a "
-                "wrapper around it and a trainer.", brings=(WILD,)),
-    needs="layers")
+                "wrapper around it and a trainer.", brings=(WILD,)), needs="layers")
 def stepped_twice(run: Run) -> Iterator[Finding]:
     "Does an optimizer make a second step with the same gradients?"
     passes, twice = run.facts.get("passes") or {}, []
@@ -118,13 +114,11 @@ def one_never_steps(run: Run) -> Iterator[Finding]:
             continue
         yield Finding("no step", "likely",
                       f"Optimizer {i + 1} of {len(made)}, the {o['type']} of {first_few(waits, 2)}, made no step, "
-                      "while "
-                      f"another one made its step {max(made)} times. Gradients come for its parameters, and none "
+                      f"while another one made its step {max(made)} times. Gradients come for its parameters, and none "
                       "moves.",
                       waits, run.log_span(0),
                       advice="Call step() of this optimizer, too, after the backward() of its loss. The one that is "
-                             "called there "
-                             "may be that of another optimizer.")
+                             "called there may be that of another optimizer.")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #a8998783
 REGULAR = .8  # of the distances between steps with cleared gradients: these are the same
@@ -149,10 +143,8 @@ def gathering(run: Run) -> tuple[int, int, int] | None: # Steps with old gradien
          symptom="The loss jumps; steps are longer than those of the optimizer's rate.",
          look_first="whether `optimizer.step()` is called as often as `zero_grad()`",
          advice="Call optimizer.step() only where gradients are cleared, below the same condition, and remove the "
-                "other "
-                "call; divide the loss by the number of batches that are gathered.", brings=(WILD, NOTHING_LEFT),
-         hides=("no zero_grad",), by_steps=True),
-    needs="layers")
+                "other call; divide the loss by the number of batches that are gathered.", brings=(WILD, NOTHING_LEFT),
+         hides=("no zero_grad",), by_steps=True), needs="layers")
 def steps_while_gathering(run: Run) -> Iterator[Finding]:
     found = run.once(gathering)
     if found is None: return
@@ -171,8 +163,7 @@ SOME = 1/3  # of the steps: what happens more often is part of the training, suc
          symptom="Validation is worse than it should be, and differs each time.",
          look_first="`model.training` inside of the function that validates",
          advice="Call model.eval() right before the batches of the validation, look for a train() behind it, and call "
-                "model.train() afterwards."),
-    needs="loop")
+                "model.train() afterwards."), needs="loop")
 def train_mode(run: Run) -> Iterator[Finding]:
     "Is the model called without a graph now and then, always in train mode?"
     modes, n = run.facts.get("modes"), run.facts.get("watched", {}).get("n", 0)
@@ -186,8 +177,7 @@ def train_mode(run: Run) -> Iterator[Finding]:
     yield Finding("train mode", "likely" if several else "note",
                   f"In {modes['rows']} of {n} steps the model was also called without gradients, {modes['in_train']} "
                   f"times in all, each time in train mode. Its {', '.join(types)} act there as in training: results "
-                  "are "
-                  "noisy, or depend on the batch.", steps=run.log_span(0))
+                  "are noisy, or depend on the batch.", steps=run.log_span(0))
 
 
 def after_the_record(run: Run, types: list[str]) -> Iterator[Finding]:
@@ -198,8 +188,7 @@ def after_the_record(run: Run, types: list[str]) -> Iterator[Finding]:
         makes = len(run.optimizers) > 1  # generators are used in train mode, too
         yield Finding("train mode", "note" if makes else "likely",
                       "After the record ended, the model was called in train mode, and not trained: the statistics of "
-                      "its "
-                      f"{', '.join(types)} have changed, and no parameter.", steps=run.log_span(0))
+                      f"its {', '.join(types)} have changed, and no parameter.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #6f51ffe9
 def is_trained_around(run: Run, layer: str) -> bool:
@@ -216,8 +205,7 @@ def is_trained_around(run: Run, layer: str) -> bool:
          symptom="The model overfits, as if it had no dropout.",
          look_first="`training` of each module: `[name for name, m in model.named_modules() if not m.training]`",
          advice="Call model.train() on the whole model before training: a part that comes from a file may be in eval "
-                "mode, and so is what eval() was called on before."),
-    needs="layers")
+                "mode, and so is what eval() was called on before."), needs="layers")
 def part_in_eval_mode(run: Run) -> Iterator[Finding]:
     "Do layers rest in eval mode whose neighbours are trained?"
     modes = run.facts.get("modes") or {}
@@ -230,8 +218,7 @@ def part_in_eval_mode(run: Run) -> Iterator[Finding]:
     which = drops or resting
     yield Finding("part in eval mode", "likely" if drops else "note",
                   f"{first_few(which, 4)} {'is' if len(which) == 1 else 'are'} in eval mode in all {modes['looks']} "
-                  "steps "
-                  "that were looked at, while the model is in train mode and the layers beside them are trained.",
+                  "steps that were looked at, while the model is in train mode and the layers beside them are trained.",
                   which, run.log_span(0),
                   advice="" if drops else "Right for batch norm that is frozen on purpose. If not: model.train().")
 
@@ -248,7 +235,7 @@ def copy_of(c: dict) -> str: # Older records have copies outside of the model, w
     part = f"`{c['part']}`" if c["part"] else "the model"
     return f"`{c['name']}`, a copy of {part}," if c.get("name") else f"A copy of {part}"
 
-
+# %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #1b4b711c
 def named_in(c: dict, names: list[str]) -> str:
     part = c.get("name", c["part"])
     return first_few([f"{part}.{name}" if part else name for name in names], 4)
@@ -258,8 +245,7 @@ def named_in(c: dict, names: list[str]) -> str:
     Kind("copy does not follow", page="beside", rank=73, lesson="09-update-ratio",
          symptom="Targets or averages stay those of a model that has learned nothing.",
          look_first="the update of the copy: which parameters does it go over, and from where do they come?",
-         advice=FOLLOWS),
-    needs="loop")
+         advice=FOLLOWS), needs="loop")
 def copy_left_behind(run: Run) -> Iterator[Finding]:
     "Does a copy of a part of the model stay as it was, or some of its parameters?"
     if len(run.log_steps) < SOON: return
@@ -271,14 +257,12 @@ def copy_left_behind(run: Run) -> Iterator[Finding]:
         if went:
             yield Finding("copy does not follow", "likely",
                           f"{copy_of(c)} follows it only in part: {len(went)} of its {len(own)} parameters have "
-                          "changed, "
-                          f"and {named_in(c, still)} have not, though those of the original have.",
+                          f"changed, and {named_in(c, still)} have not, though those of the original have.",
                           steps=run.log_span(0))
             continue
         yield Finding("copy does not follow", "note",
                       f"{copy_of(c)} is as it was before the first step. That is right for a fixed teacher, a "
-                      "reference "
-                      "or a backup; a target network or an average of weights has to be updated.",
+                      "reference or a backup; a target network or an average of weights has to be updated.",
                       steps=run.log_span(0))
 
 
@@ -287,9 +271,7 @@ def copy_left_behind(run: Run) -> Iterator[Finding]:
          symptom="A teacher, a target or an average of weights is far worse than the model itself.",
          look_first="`running_mean` of the copy, beside that of the model",
          advice="Copy the buffers too, as in `for a, b in zip(copy.buffers(), model.buffers()): a.copy_(b)`; or let "
-                "the "
-                "copy be in train mode for some batches."),
-    needs="loop")
+                "the copy be in train mode for some batches."), needs="loop")
 def statistics_behind(run: Run) -> Iterator[Finding]:
     "Does a copy get new parameters, and no new statistics of its batch norm?"
     for c in run.facts.get("copies", {}).values():
@@ -300,22 +282,20 @@ def statistics_behind(run: Run) -> Iterator[Finding]:
         if not went or not still or followed: continue
         yield Finding("statistics stay behind", "note" if c["averaged"] else "likely",
                       f"{copy_of(c)} gets new parameters, and its batch norm keeps the statistics that it had before "
-                      "the "
-                      f"first step: {named_in(c, still)} have not changed, though those of the original have.",
+                      f"the first step: {named_in(c, still)} have not changed, though those of the original have.",
                       steps=run.log_span(0),
                       advice="Call torch.optim.swa_utils.update_bn with it before it is used, or make it with "
                              "use_buffers=True."
                              if c["averaged"] else "")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #121a447e
-no_longer_looked_for("diagnose", Kind("kept without a copy", page="beside", rank=132, lesson="09-update-ratio",
-                                      symptom="The best weights turn out to be the last ones, or a difference to the "
-                                              "old ones is always zero.",
-                                      look_first="the line that keeps the weights, and whether it copies them",
-                                      advice="Keep a copy: copy.deepcopy(model.state_dict()), or a clone of each "
-                                             "tensor. A state dict, and a list of "
-                                             "parameters, hold the tensors of the model itself, which the next step "
-                                             "changes."))
+no_longer_looked_for("diagnose",
+    Kind("kept without a copy", page="beside", rank=132, lesson="09-update-ratio",
+         symptom="The best weights turn out to be the last ones, or a difference to the old ones is always zero.",
+         look_first="the line that keeps the weights, and whether it copies them",
+         advice="Keep a copy: copy.deepcopy(model.state_dict()), or a clone of each "
+                "tensor. A state dict, and a list of "
+                "parameters, hold the tensors of the model itself, which the next step changes."))
 
 
 STAYS = .5  # of the numbers: an average in float32 moves each of them
@@ -335,8 +315,7 @@ def average_in_16_bits(run: Run) -> Iterator[Finding]:
         yield Finding("lost in rounding", "likely",
                       f"{copy_of(c)} in {kind} was updated{often}, and of the numbers that have moved in the original, "
                       f"{stays:.0%} are exactly as they were in the copy: numbers in {kind} are {APART[kind]} apart, "
-                      "and "
-                      "smaller updates are rounded away.", steps=run.log_span(0),
+                      "and smaller updates are rounded away.", steps=run.log_span(0),
                       advice="Keep the average of the weights in float32, as in `copy.deepcopy(model).float()`.")
 
 
@@ -353,8 +332,7 @@ def counter_in_16_bits(run: Run) -> Iterator[Finding]:
                       f"{where} is a count in {kind}, and {how}: in {kind}, {last} + 1 is {last}.",
                       steps=run.log_span(0),
                       advice="Keep the count in float32 or as an integer, and look at what moves or casts it: "
-                             "model.half() and "
-                             "load_state_dict cast such numbers, too.")
+                             "model.half() and load_state_dict cast such numbers, too.")
 
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #59d0f9cf

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from hooklab.findings.found import Finding
-from hooklab.stats.diagnosing.evidence import LASTS, in_digits, lasting
 from hooklab.findings.rules import Kind, rule
+from hooklab.stats.diagnosing.evidence import LASTS, in_digits, lasting
 
 # %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #9badcf48
 def compared(run, least: int = 1): # None if fewer steps were measured
@@ -36,10 +36,8 @@ def varies(values: Tensor) -> bool:
          symptom="A part of the loss does not fall, whatever its weight is.",
          look_first="how this part of the loss is computed, from the output of the model on",
          advice="Compute it with operations of torch that have a gradient, outside of no_grad, without detach(), "
-                "item(), "
-                "numpy, argmax or round; and see that the parameters that it should train require gradients.",
-         brings=("nothing moves",)),
-    needs="loop")
+                "item(), numpy, argmax or round; and see that the parameters that it should train require gradients.",
+         brings=("nothing moves",)), needs="loop")
 def unreached(run) -> Iterator[Finding]:
     history = compared(run)
     if history is None: return
@@ -57,7 +55,8 @@ def unreached(run) -> Iterator[Finding]:
         elif not norms[:, :, j].nan_to_num(1).any():
             sure = "likely" if varies(value) else "note"  # a hinge that is satisfied, or free bits, are meant
             yield Finding("loss without gradient", sure, f"The gradient of {name} is zero in all layers and all "
-                                f"{len(history)} measured steps" + (", although its value changes." if varies(value) else "."),
+                                f"{len(history)} measured steps" + (
+                                    ", although its value changes." if varies(value) else "."),
                           steps=span(history), losses=(name,))
 
 # %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #c0ffe105
@@ -90,8 +89,7 @@ def decays(history, j: int) -> bool:
          symptom="One part of the loss falls, another one does as if it were not there.",
          look_first="the weight of each loss, and whether it is a sum where the other one is a mean",
          advice="Weight the losses so that their gradients are of similar length in the layers that they share; see "
-                "that each is a mean over the same things, and that no weight was forgotten."),
-    needs="loop")
+                "that each is a mean over the same things, and that no weight was forgotten."), needs="loop")
 def outweighs(run) -> Iterator[Finding]:
     history = compared(run, LASTS)
     if history is None: return

@@ -13,8 +13,8 @@ from dataclasses import replace
 import torch
 
 from hooklab.findings.found import Finding
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SAME, Run, in_digits, lasting
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SAME, Run, in_digits, lasting
 from hooklab.stats.diagnosing.loss_over_time import column, falls_well, goes_down, mean_of, of_kind
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #d57c1dab
@@ -64,8 +64,7 @@ def constant_inputs(run: Run) -> Iterator[Finding]:
     else: what = "the samples of a batch are equal"
     yield Finding("constant inputs", "certain",
                   f"In {len(run.inputs)} of {len(run.inputs)} batches that were looked at, nothing in the input "
-                  "differs "
-                  f"from sample to sample: {what}.", steps=run.log_span(0))
+                  f"differs from sample to sample: {what}.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #de0a6765
 def median_of(rows: list[dict], what: str) -> float:
@@ -138,8 +137,7 @@ def learns_large_targets(run: Run) -> bool:
          symptom="A regression loss of thousands or millions that hardly falls.",
          look_first="mean and standard deviation of the targets, beside the first outputs",
          advice="Subtract the mean of the targets and divide by their standard deviation, and undo it for predictions; "
-                "or begin the last bias at their mean.", brings=(WILD, NOTHING_LEFT)),
-    needs="layers")
+                "or begin the last bias at their mean.", brings=(WILD, NOTHING_LEFT)), needs="layers")
 def targets_not_scaled(run: Run) -> Iterator[Finding]:
     looks, left = run.once(with_large_targets)
     if not looks or learns_large_targets(run): return
@@ -156,8 +154,7 @@ def targets_not_scaled(run: Run) -> Iterator[Finding]:
          look_first="the first layer whose outputs are alike",
          advice="Look at the layer where it begins: a mean over the batch instead of over the sequence, a wrong "
                 "dimension, weights that are much too small, units that are dead or saturated.",
-         follows=(NOTHING_LEFT, "gradients vanish", "input unused"), brings=(WEAK,), at_once=True),
-    needs="layers")
+         follows=(NOTHING_LEFT, "gradients vanish", "input unused"), brings=(WEAK,), at_once=True), needs="layers")
 def samples_alike(run: Run) -> list[Finding]:
     return run.once(output_alike).get("samples alike", [])
 
@@ -168,8 +165,7 @@ def samples_alike(run: Run) -> list[Finding]:
          look_first="`forward` of the layer where it begins",
          advice="Look at `forward` from that layer on: its input may be replaced by an attribute or a constant, or be "
                 "detached or overwritten.", follows=(NOTHING_LEFT, "gradients vanish", "samples alike"), brings=(WEAK,),
-         at_once=True),
-    needs="layers")
+         at_once=True), needs="layers")
 def input_unused(run: Run) -> list[Finding]:
     return run.once(output_alike).get("input unused", [])
 

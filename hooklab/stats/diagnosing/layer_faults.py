@@ -11,12 +11,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ...hooks.select import first_few
 from ...findings.found import Finding
+from ...findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
+from ...hooks.select import first_few
+from .data_faults import input_unused, samples_alike
 from .evidence import (
     CLEARLY, CONSTANT, LASTS, RATIO_LARGE, SAME, Run, Series, in_digits, last_known, lasting)
-from .data_faults import input_unused, samples_alike
-from ...findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from .loss_over_time import far_from_a_guess
 from ..measure.samples import SILENT_FOR
 
@@ -38,8 +38,7 @@ MANY = 16  # units: of fewer, three in four may be dead by chance
          advice="A lower learning rate or warm-up, a fresh start with Kaiming initialization and no negative bias, "
                 "normalization before the activation, or LeakyReLU as the activation.",
          follows=(WILD, "constant inputs", "activation before the loss", "weight decay too strong", "NaN or Inf"),
-         brings=(NOTHING_LEFT,), at_once=True),
-    needs="layers")
+         brings=(NOTHING_LEFT,), at_once=True), needs="layers")
 def dead_units(run: Run) -> Iterator[Finding]:
     o = run.outputs
     has_gradients = run.grads.names == o.names
@@ -217,10 +216,8 @@ def units_at_the_ends(run: Run) -> Iterator[Finding]:
     Kind("constant output", page="layers", rank=230, lesson="07-init",
          symptom="A layer returns one and the same number.", look_first="how its weights begin",
          advice="Look at how the weights begin: where all are zero, units get the same gradients and stay alike. "
-                "Weights "
-                "that are much too small, or weight decay that is much too strong, have the same effect.",
-         follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True),
-    needs="layers")
+                "Weights that are much too small, or weight decay that is much too strong, have the same effect.",
+         follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True), needs="layers")
 def constant_output(run: Run) -> Iterator[Finding]:
     o = run.outputs
     same = o.std <= CONSTANT*o.mean.abs()
@@ -249,8 +246,7 @@ ON_A_SINGLE_NUMBER = ("A softmax over a single number is always 1. For two class
          symptom="All units of a layer return the same number, as if it had one unit.",
          look_first="how its weights begin",
          advice="Begin with random weights: nn.init.kaiming_normal_ for ReLU, xavier_normal_ for tanh. Biases may be "
-                "zero.", follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True),
-    needs="layers")
+                "zero.", follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True), needs="layers")
 def units_alike(run: Run) -> Iterator[Finding]:
     o = run.outputs
     apart = o.numbers.get("var_units")
@@ -355,8 +351,7 @@ def on_exploding(run: Run) -> str:
          look_first="the standard deviation of the outputs, layer by layer",
          advice="Begin with larger weights: Kaiming for ReLU, Xavier for tanh; or add normalization or residual "
                 "connections.", follows=(NOTHING_LEFT, "samples alike", "input unused"), brings=(NOTHING_LEFT,),
-         at_once=True),
-    needs="layers")
+         at_once=True), needs="layers")
 def activations_vanish(run: Run) -> Iterator[Finding]:
     return through_depth("activations vanish", run.outputs, run.outputs.size[:-1], -1, backward=False)
 
@@ -365,8 +360,7 @@ def activations_vanish(run: Run) -> Iterator[Finding]:
     Kind("activations explode", page="layers", rank=180, lesson="07-init",
          symptom="Outputs become larger from layer to layer.",
          look_first="the standard deviation of the outputs, layer by layer", advice=on_exploding, follows=(WILD,),
-         brings=(WILD, NOTHING_LEFT), at_once=True),
-    needs="layers")
+         brings=(WILD, NOTHING_LEFT), at_once=True), needs="layers")
 def activations_explode(run: Run) -> Iterator[Finding]:
     found = [*large_from_the_start(run)]
     yield from found or through_depth("activations explode", run.outputs, run.outputs.size[:-1], 1, backward=False)
@@ -395,7 +389,6 @@ def gradients_vanish(run: Run) -> Iterator[Finding]:
     Kind("gradients explode", page="layers", rank=250, lesson="08-gradients",
          symptom="The first layers get gradients that are far too long.",
          look_first="the length of the gradients, layer by layer", advice=on_exploding,
-         follows=(WILD, "activation before the loss"), brings=(WILD,), at_once=True),
-    needs="layers")
+         follows=(WILD, "activation before the loss"), brings=(WILD,), at_once=True), needs="layers")
 def gradients_explode(run: Run) -> Iterator[Finding]:
     return through_depth("gradients explode", run.grads, run.grads.norm, -1, backward=True)

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.hooks.select import first_few
 from hooklab.stats.diagnosing.beside_faults import needs_none, one_never_steps, parameters_of
-from hooklab.findings.found import Finding
 from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, RATIO_SMALL, SOON, Run, lasting, without_nan
-from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.stats.diagnosing.loss_faults import loss_does_not_fall, squares_overflow
 from hooklab.stats.diagnosing.loss_over_time import falls_well
 from hooklab.stats.diagnosing.schedule_faults import (
@@ -43,8 +43,7 @@ def nothing_recorded(run: Run) -> Iterator[Finding]:
          symptom="Training goes on, but dropout and batch norm behave as in validation.",
          look_first="`model.training` at the start of each epoch",
          advice="Call model.train() at the beginning of each epoch: model.eval() of a validation stays until then. To "
-                "keep only some layers in eval mode, call eval() on those.", brings=(WEAK,)),
-    needs="loop")
+                "keep only some layers in eval mode, call eval() on those.", brings=(WEAK,)), needs="loop")
 def eval_mode(run: Run) -> Iterator[Finding]:
     trained = run.logged("trained").nan_to_num() > 0
     evaluated = run.logged("evaluated").nan_to_num() > 0
@@ -73,8 +72,7 @@ def eval_mode(run: Run) -> Iterator[Finding]:
          look_first="the order of the calls in the loop",
          advice="Call optimizer.zero_grad() once for each step, before backward(). To add up the gradients of several "
                 "batches on purpose, call step() and zero_grad() together after the last of them.",
-         brings=(WILD, NOTHING_LEFT), by_steps=True),
-    needs="layers")
+         brings=(WILD, NOTHING_LEFT), by_steps=True), needs="layers")
 def no_zero_grad(run: Run) -> Iterator[Finding]:
     kept = run.logged("kept")
     known = without_nan(kept)
@@ -99,8 +97,7 @@ BY_HAND = ("Call model.zero_grad() once for each update, before backward(); the 
          symptom="The loss does not move at all, and no parameter does.",
          look_first="the order of the calls in the loop",
          advice="The order is: zero_grad(), forward, backward(), step(). Look for a zero_grad() between backward() and "
-                "step(), and for a step() before backward().", brings=(WEAK,)),
-    needs="layers")
+                "step(), and for a step() before backward().", brings=(WEAK,)), needs="layers")
 def step_before_backward(run: Run) -> Iterator[Finding]:
     if never_backward(run):
         n = int((run.logged("no_gradients") == 1).sum())
@@ -176,8 +173,7 @@ def never_backward(run: Run) -> bool:
          symptom="The loss falls at first, and stands still long before the end.",
          look_first="`optimizer.param_groups[0]['lr']` over the steps",
          advice="Call scheduler.step() once for each epoch if its numbers mean epochs; or count its steps in batches.",
-         brings=(WEAK,), hides=("schedule does not fit",)),
-    needs="layers")
+         brings=(WEAK,), hides=("schedule does not fit",)), needs="layers")
 def scheduler_each_batch(run: Run) -> Iterator[Finding]:
     if counts_epochs(run): return
     yield from comes_back(run)
@@ -207,8 +203,7 @@ def comes_back(run: Run) -> Iterator[Finding]:
          look_first="the names in `model.named_parameters()`, beside what the optimizer was given",
          advice="Give the optimizer model.parameters() after the model is complete: a layer that is added or replaced "
                 "later needs add_param_group or a new optimizer. What should stay as it is: requires_grad_(False).",
-         follows=("other parameters in the optimizer",), brings=(WEAK,)),
-    needs="layers")
+         follows=("other parameters in the optimizer",), brings=(WEAK,)), needs="layers")
 def not_in_optimizer(run: Run) -> Iterator[Finding]:
     lacks, n_had, last_lacking, first_had = [], 0, -1, len(run.params)
     for i, (name, p) in enumerate(run.params.items()):
@@ -233,8 +228,7 @@ def not_in_optimizer(run: Run) -> Iterator[Finding]:
          symptom="The loss does not move, although the optimizer makes its steps.",
          look_first="the line that makes the optimizer, and what happens to the model after it",
          advice="Make the optimizer after the model is complete and on its device: a deep copy, a new head or a model "
-                "that is loaded again has other parameters.", brings=(WEAK,)),
-    needs="layers")
+                "that is loaded again has other parameters.", brings=(WEAK,)), needs="layers")
 def not_of_the_model(run: Run) -> Iterator[Finding]:
     for o in run.optimizers:
         n_steps = len(without_nan(run.logged("no_gradients")))
@@ -249,8 +243,7 @@ def not_of_the_model(run: Run) -> Iterator[Finding]:
          symptom="Nothing, if it is meant. If not, the model learns less than it should.",
          look_first="`requires_grad` of the parameters",
          advice="If not: requires_grad_(True) on these layers. Embedding.from_pretrained freezes by default: "
-                "freeze=False."),
-    needs="layers")
+                "freeze=False."), needs="layers")
 def frozen_part(run: Run) -> Iterator[Finding]:
     frozen, layers, n_frozen, n = [], {}, 0, 0
     for name, p in run.params.items():
@@ -270,8 +263,7 @@ def frozen_part(run: Run) -> Iterator[Finding]:
     Kind("never ran", page="loop", rank=370, lesson="04-capture", symptom="A layer of the model has no numbers.",
          look_first="`forward`: is the layer called?",
          advice="If the model is yours, look at `forward`: is the layer called there? Remove it, or call it.",
-         follows=("eval mode",)),
-    needs="layers")
+         follows=("eval mode",)), needs="layers")
 def never_ran(run: Run) -> Iterator[Finding]:
     ran = run.outputs.ran.any(1)
     if not ran.any(): return
@@ -297,8 +289,7 @@ def may_have_run(run: Run, layer: str) -> bool:
                 "`continue` "
                 "or `break`, or without its parentheses; and whether it is called on the optimizer that was given "
                 "here.",
-         brings=(WEAK,)),
-    needs="layers")
+         brings=(WEAK,)), needs="layers")
 def never_stepped(run: Run) -> Iterator[Finding]:
     "The optimizer is known, and was never called, and nothing else moves the parameters."
     yield from one_never_steps(run)
@@ -317,8 +308,7 @@ def never_stepped(run: Run) -> Iterator[Finding]:
          look_first="the last layer that has a gradient, and what stands behind it",
          advice="Look for `detach`, `no_grad`, `.data`, `.item()` or a result that the loss does not use; for "
                 "requires_grad=False; and for an optimizer that is not called.",
-         follows=(WEAK, NOTHING_LEFT, "learning rate too small", "no step")),
-    needs="layers")
+         follows=(WEAK, NOTHING_LEFT, "learning rate too small", "no step")), needs="layers")
 def not_trained(run: Run) -> Iterator[Finding]:
     yield from no_gradient_at_all(run)
     reported = set()

@@ -12,8 +12,8 @@ from operator import itemgetter
 from torch import Tensor
 
 from hooklab.findings.found import Finding
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits, still_rises, without_nan
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits, still_rises, without_nan
 from hooklab.stats.diagnosing.loss_over_time import AS_A_GUESS, BLOWN_UP, LossCourse, column, loss_course, of_kind
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #5c576808
@@ -30,8 +30,7 @@ GROWS = 2  # times the first outputs: from a quarter, it will soon be too much
          symptom="The loss falls below zero or rises without end, and accuracy drops below that of a guess.",
          look_first="the line that computes the loss",
          advice="Look for a minus in front of the loss, for maximize=True, or for a gradient that is added by hand.",
-         brings=(WILD, NOTHING_LEFT), by_steps=True),
-    needs="layers")
+         brings=(WILD, NOTHING_LEFT), by_steps=True), needs="layers")
 def wrong_sign(run: Run) -> Iterator[Finding]:
     maximized = any(o.get("maximize") for o in run.optimizers)
     looks, n_wrong = [], 0
@@ -94,8 +93,7 @@ def mostly(looks: list[dict], holds: Callable[[dict], bool]) -> bool:
          symptom="The loss falls slowly and stays far above zero, however long you train.",
          look_first="the last layer, and what the documentation of the loss expects",
          advice="Return the logits: remove the activation behind the last layer, or take the loss that belongs to it.",
-         brings=(NOTHING_LEFT,)),
-    needs="layers")
+         brings=(NOTHING_LEFT,)), needs="layers")
 def activation_before_loss(run: Run) -> Iterator[Finding]:
     for kinds, fact, what, advice in ACTIVATIONS:
         looks = of_kind(run, *kinds)
@@ -157,12 +155,10 @@ def sure_of(looks: list[dict], fact: str) -> str:
          symptom="The loss is still that of an answer that ignores the input.",
          look_first="whether inputs and labels belong together",
          advice="Look at whether labels and inputs belong together after shuffling and splitting, at the learning "
-                "rate, "
-                "and whether the loss gets the output of this model; try to learn 16 samples by heart with "
+                "rate, and whether the loss gets the output of this model; try to learn 16 samples by heart with "
                 "`preflight`.",
          follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "dead attention", "not trained", "learning rate too small"),
-         only_that=True),
-    needs="layers")
+         only_that=True), needs="layers")
 def loss_does_not_fall(run: Run) -> Iterator[Finding]:
     loss = run.logged("loss")
     loss = loss[loss.isfinite()]
@@ -210,8 +206,7 @@ def begins_slowly(run: Run) -> bool:
          look_first="the learning rate, then the sign of the loss",
          advice="A lower learning rate; look at the sign of the loss, and at gradients that are not cleared.",
          follows=(WILD, "constant inputs", "activation before the loss", "weight decay too strong", "NaN or Inf"),
-         only_that=True),
-    needs="layers")
+         only_that=True), needs="layers")
 def loss_rises(run: Run) -> Iterator[Finding]:
     course = run.once(loss_course)
     if course is None or course.is_short or len(run.log_steps) < SOON:
@@ -222,8 +217,7 @@ def loss_rises(run: Run) -> Iterator[Finding]:
     if not worse and not blown_up: return
     yield Finding("loss rises", "likely",
                   f"The {course.kind} is {in_digits(early)} in the first steps and {in_digits(late)} in the last "
-                  "third. "
-                  f"The best answer that ignores the input has {in_digits(guess)}.", steps=run.log_span(0))
+                  f"third. The best answer that ignores the input has {in_digits(guess)}.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #6bbae078
 @rule(
@@ -232,8 +226,7 @@ def loss_rises(run: Run) -> Iterator[Finding]:
          advice="Put `find_nan(model)` around the loop: it names the layer that makes the first one, and from what. "
                 "Often"
                 " a division, logarithm or root, or a step that was too long.",
-         follows=(WILD, "float16 limit", "epsilon is lost"), brings=(NOTHING_LEFT,)),
-    needs="layers")
+         follows=(WILD, "float16 limit", "epsilon is lost"), brings=(NOTHING_LEFT,)), needs="layers")
 def not_finite(run: Run) -> Iterator[Finding]:
     yield from bad_inputs(run)
     yield from loss_not_finite(run)
@@ -263,11 +256,9 @@ def loss_not_finite(run: Run) -> Iterator[Finding]:
     first = bad.int().argmax().item()
     yield Finding("NaN or Inf", "certain",
                   f"The loss is not finite in {int(bad.sum())} steps, the first is step {run.log_steps[first]}, and "
-                  "the "
-                  "outputs of the layers are: it arises in the loss.", steps=run.log_span(first),
+                  "the outputs of the layers are: it arises in the loss.", steps=run.log_span(first),
                   advice="A logarithm of 0, a division by the number of chosen elements, a target outside of the "
-                         "range: write "
-                         "the loss with torch's own functions of logits.")
+                         "range: write the loss with torch's own functions of logits.")
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #d6d204ae
 def layers_not_finite(run: Run) -> Iterator[Finding]:
@@ -321,8 +312,7 @@ def gradients_not_finite(run: Run, rows: Tensor) -> Finding:
     return Finding("NaN or Inf", "certain",
                    f"The gradients of all layers are not finite in step {step}, {again}; outputs of that step are "
                    "finite. No layer made it: it comes from the loss, or from what is computed between the last layer "
-                   "and "
-                   f"the loss.{loss_in(run, step)}", steps=span_of(run, rows), advice=BEHIND_THE_MODEL)
+                   f"and the loss.{loss_in(run, step)}", steps=span_of(run, rows), advice=BEHIND_THE_MODEL)
 
 
 def gradients_lost(run: Run, before: int) -> Finding | None:
@@ -334,8 +324,7 @@ def gradients_lost(run: Run, before: int) -> Finding | None:
     if step >= before or step in run.steps: return None
     return Finding("NaN or Inf", "certain",
                    f"In step {step} the gradients are not finite, and in step {before} the outputs are not either. "
-                   "Layers "
-                   f"were not measured in step {step}, so where it began is not known.{loss_in(run, step)}",
+                   f"Layers were not measured in step {step}, so where it began is not known.{loss_in(run, step)}",
                    steps=(step, run.log_steps[-1]))
 
 
@@ -370,8 +359,7 @@ def steps_skipped(run: Run) -> Iterator[Finding]:
     Kind("float16 limit", page="loss", rank=270, lesson="10-nan-hunt",
          symptom="In mixed precision, outputs come close to 65,504.",
          look_first="the size of the outputs of that layer",
-         advice="Use bfloat16, normalize before this layer, or run it in float32.", follows=(WILD,)),
-    needs="layers")
+         advice="Use bfloat16, normalize before this layer, or run it in float32.", follows=(WILD,)), needs="layers")
 def float16_limit(run: Run) -> Iterator[Finding]:
     yield from run.once(squares_overflow)
     if not run.scaled: return
@@ -400,7 +388,6 @@ def squares_overflow(run: Run) -> list[Finding]:
     return [Finding("float16 limit", "certain",
                     f"In {int(gone.sum())} of {len(gone)} steps, all gradients became zeros before the step. "
                     f"Their length was up to {in_digits(before[gone].max())}: in float16, its square is Inf, and a "
-                    "limit "
-                    "divided by that is 0.", steps=run.log_span(int(gone.int().argmax())),
+                    "limit divided by that is 0.", steps=run.log_span(int(gone.int().argmax())),
                     advice="Where gradients are clipped, compute the norm in float32: cast before squares are taken "
                            "and added.")]

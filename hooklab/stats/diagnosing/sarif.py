@@ -11,11 +11,11 @@ from typing import Any
 from urllib.parse import quote
 
 from hooklab import __version__
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import kind_of, page_of, usual_advice
 from hooklab.hooks.names import printable
 from hooklab.stats.diagnosing.diagnosis import diagnose
-from hooklab.findings.rules import kind_of, page_of, usual_advice
 from hooklab.stats.diagnosing.fault_table import FAULTS
-from hooklab.findings.found import Finding
 from hooklab.stats.diagnosing.findings import Diagnosis
 from hooklab.stats.records.reading import read_records
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from hooklab.findings.found import Finding
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits, still_rises
 from hooklab.findings.rules import Kind, WEAK, rule
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits, still_rises
 from hooklab.stats.diagnosing.loss_over_time import error_of_middle, middle_of
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #9696ecca
@@ -100,9 +100,7 @@ LONG_WARM_UP = 50  # calls: more epochs than that are no warm-up
          symptom="The learning rate stays where the schedule began, so the loss falls too slowly.",
          look_first="how often `scheduler.step()` is called, beside the number that the schedule was made for",
          advice="Call scheduler.step() after each optimizer.step() if the schedule was made for a number of batches; "
-                "or "
-                "make it for epochs.", brings=(WEAK,)),
-    needs="layers")
+                "or make it for epochs.", brings=(WEAK,)), needs="layers")
 def never_moves(run: Run) -> Iterator[Finding]:
     n, rates = steps_made(run), run.rates
     if n < SOON: return
@@ -121,7 +119,7 @@ def never_moves(run: Run) -> Iterator[Finding]:
         else: continue
         yield Finding("schedule never moves", sure,
                       f"The {s['type']} is made for {made_for} calls and {of_calls(s, n)}, as "
-f"for epochs. {course}", steps=run.log_span(0))
+                      f"for epochs. {course}", steps=run.log_span(0))
 
 
 def stays_after_warm_up(run: Run) -> Iterator[Finding]:
@@ -136,8 +134,7 @@ def stays_after_warm_up(run: Run) -> Iterator[Finding]:
                   f"The learning rate rises to {in_digits(rates[n])} in the first {n} steps, and stays there in all "
                   f"{len(rates) - n} steps that follow.", steps=run.log_span(n),
                   advice="Right for a warm-up alone. If the rate should fall afterwards, the schedule does not see "
-                         "that its "
-                         "warm-up is over: print its rate for all steps before the training.")
+                         "that its warm-up is over: print its rate for all steps before the training.")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #d4a5bbc3
 PARTS = 3  # of a record: with one for each epoch, a schedule for epochs is called between them
@@ -151,8 +148,7 @@ def not_called(run: Run, s: dict[str, Any], n: int) -> Iterator[Finding]:
                   f"The {s['type']} was not called in {n} optimizer steps{', nor before' if parts > 1 else ''}.",
                   steps=run.log_span(0),
                   advice="Call its step(): after each optimizer.step(), or behind each epoch if it is made for epochs. "
-                         "If that "
-                         "comes after the end of the record, nothing is wrong.")
+                         "If that comes after the end of the record, nothing is wrong.")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #25d07550
 TIMES = 2  # down and up again: one may be a second cycle that is meant
@@ -166,9 +162,7 @@ WITHIN = .02  # of a number: the same but for a decay that has begun
          symptom="The loss stands still because the learning rate is next to nothing.",
          look_first="`optimizer.param_groups[0]['lr']` over the steps",
          advice="Let the rate end where the run ends: look at the numbers that the schedule is made with, such as "
-                "gamma, "
-                "step_size or milestones, and at how often it is called.", brings=(WEAK,)),
-    needs="layers")
+                "gamma, step_size or milestones, and at how often it is called.", brings=(WEAK,)), needs="layers")
 def does_not_fit(run: Run) -> Iterator[Finding]:
     if not (run.logged("updates") > 0).any(): return
     found = [*warms_up_slowly(run), *waits_in_vain(run), *not_a_factor(run), *begins_too_low(run), *rate_swings(run)]
@@ -187,8 +181,7 @@ def ends_too_soon(run: Run) -> Iterator[Finding]:
                       f"The learning rate is 0 {since}: {n_zero} of {len(rates)} steps change nothing.{who}",
                       steps=run.log_span(first),
                       advice="Look at the factor of the schedule: 1 keeps the rate, and 0 ends the training. A "
-                             "whole-number "
-                             "division of steps, or a number of steps that is too small, also gives 0.")
+                             "whole-number division of steps, or a number of steps that is too small, also gives 0.")
         return
     gone = rate_gone(run)
     if gone is None or not counts_epochs(run): return
@@ -215,12 +208,10 @@ def rises_to_harm(run: Run) -> Iterator[Finding]:
     if not bad and not middles[2] > GETS_WORSE*min(middles): return
     yield Finding("schedule does not fit", "likely",
                   f"The learning rate rises to {in_digits(last)} at the end, and was {in_digits(before)} at most in "
-                  "the "
-                  f"first half of the run. The loss gets worse: {in_digits(min(middles[:2]))} before, and "
+                  f"the first half of the run. The loss gets worse: {in_digits(min(middles[:2]))} before, and "
                   f"{in_digits(middles[2])} in the last third.", steps=run.log_span(rise),
                   advice="Let the rate fall: look at the sign of an exponent, at a gamma above 1, and at what is "
-                         "divided by "
-                         "what.")
+                         "divided by what.")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #8eae16a0
 WINDOW = 2*LASTS  # losses of which medians are compared
@@ -250,8 +241,7 @@ def waits_in_vain(run: Run) -> Iterator[Finding]:
                       advice="A loss needs mode='min', and an accuracy mode='max'. Give it a value of the whole "
                              "validation, "
                              "once an epoch: that of one batch is too noisy. If all that is so, validation is no "
-                             "better than at "
-                             "the start.")
+                             "better than at the start.")
 
 
 def not_a_factor(run: Run) -> Iterator[Finding]:
@@ -271,8 +261,7 @@ def not_a_factor(run: Run) -> Iterator[Finding]:
                       f"{in_digits(rates.max())}{twice}: the function of the LambdaLR was never above "
                       f"{in_digits(factor)}.", steps=run.log_span(0),
                       advice="LambdaLR multiplies the rate of the optimizer by what the function returns. Return a "
-                             "factor that "
-                             "reaches 1, and no rate; or give the optimizer a rate of 1.")
+                             "factor that reaches 1, and no rate; or give the optimizer a rate of 1.")
         return
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #e911e5c2
@@ -313,8 +302,7 @@ def rate_swings(run: Run) -> Iterator[Finding]:
     yield Finding("schedule does not fit", "likely",
                   f"The learning rate goes down to {in_digits(run.rates[lows[0][1]])} and as slowly up again "
                   f"{len(lows)} times, first in steps {run.log_steps[lows[0][0]]} to {run.log_steps[lows[0][2]]}: "
-                  f"{who} "
-                  "goes on behind its end.", steps=run.log_span(lows[0][0]),
+                  f"{who} goes on behind its end.", steps=run.log_span(lows[0][0]),
                   advice="Give the schedule the number of all its calls: a cosine that has come to its end goes up "
                          "again.")
 
@@ -344,8 +332,7 @@ def warms_up_slowly(run: Run) -> Iterator[Finding]:
         needs = base/((rates[-1] - rates[0]).item()/times)
         yield Finding("schedule does not fit", "likely" if needs >= LONG_WARM_UP else "note",
                       f"The {s['type']} {of_calls(s, n)}. The rate still rises, and has come to {in_digits(rates[-1])} "
-                      "of "
-                      f"{in_digits(base)}: at this pace, the warm-up takes {in_digits(needs)} calls.",
+                      f"of {in_digits(base)}: at this pace, the warm-up takes {in_digits(needs)} calls.",
                       steps=run.log_span(0),
                       advice="If the warm-up is meant in steps, call scheduler.step() after each optimizer.step().")
 
@@ -358,8 +345,7 @@ SEVERAL = 4  # optimizers: parts that are thawed one after the other may have tw
          symptom="The loss is uneven, and worse than it could be: the optimizer begins again and again.",
          look_first="where the optimizer is made: inside of the loop?",
          advice="Make the optimizer once, before the loop, and hand it to the function that trains an epoch. To change "
-                "the rate, change `lr` in its param_groups."),
-    needs="layers")
+                "the rate, change `lr` in its param_groups."), needs="layers")
 def made_anew(run: Run) -> Iterator[Finding]:
     other, begun = run.facts.get("other_steps") or {}, run.facts.get("begun") or {}
     if other.get("n", 0) >= SEVERAL and not other["again"]:
@@ -387,8 +373,7 @@ HALF_OF_LEAST = 2**-25  # of float16: what is smaller becomes zero
          look_first="the `dtype` of what the small number is added to",
          advice="Keep parameters in float32, and compute in half precision with torch.autocast; or take a small number "
                 "that the dtype has: 1e-4 for the eps of an optimizer whose parameters are float16, 1e-7 as a guard.",
-         at_once=True),
-    needs="layers")
+         at_once=True), needs="layers")
 def epsilon_lost(run: Run) -> Iterator[Finding]:
     "Is the eps of an optimizer zero in the dtype of its parameters?"
     for o in run.optimizers:

@@ -12,10 +12,10 @@ from os.path import commonprefix
 import torch
 from torch import Tensor
 
-from ...hooks.select import first_few
 from ...findings.found import Finding
-from .evidence import LASTS, MOSTLY, SOON, Run, in_digits, lasting
 from ...findings.rules import Kind, NOTHING_LEFT, WILD, rule
+from ...hooks.select import first_few
+from .evidence import LASTS, MOSTLY, SOON, Run, in_digits, lasting
 from ..records.attention_history import AttentionHistory
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #8f53454e
@@ -30,8 +30,7 @@ TAKEN_UP = .05  # of the running statistics, at least, should be theirs
          symptom="The loss is noisy and hardly falls; validation is better than training.",
          look_first="`p` of the dropout",
          advice="p is the share that is set to zero, and not the share that is kept: 0.1 to 0.5 is usual.",
-         brings=(WILD, NOTHING_LEFT)),
-    needs="layers")
+         brings=(WILD, NOTHING_LEFT)), needs="layers")
 def dropout_too_strong(run: Run) -> Iterator[Finding]:
     strong, names = {}, run.outputs.names
     for name, layer in run.facts.get("layers", {}).items():
@@ -52,8 +51,7 @@ def dropout_too_strong(run: Run) -> Iterator[Finding]:
          symptom="The loss is noisy, and validation is much worse than training.",
          look_first="the size of the batches, and the momentum of the batch norm",
          advice="Batches of more samples, or GroupNorm or LayerNorm; momentum is the share of the new batch, 0.1 by "
-                "default.", follows=("constant inputs", "eval mode"), brings=(WILD, NOTHING_LEFT)),
-    needs="layers")
+                "default.", follows=("constant inputs", "eval mode"), brings=(WILD, NOTHING_LEFT)), needs="layers")
 def batch_norm(run: Run) -> Iterator[Finding]:
     few, odd, slow = {}, {}, {}
     yield from woken(run)
@@ -80,8 +78,7 @@ def batch_norm(run: Run) -> Iterator[Finding]:
                       f"Mean and standard deviation are computed of {in_digits(least)} values for each feature: the "
                       "output says more about the batch than about the sample.", [*few], run.outputs.span(0),
                       advice="Larger batches; or GroupNorm or LayerNorm, which do not look at the batch. Drop the "
-                             "last, "
-                             "smaller batch of an epoch.")
+                             "last, smaller batch of an epoch.")
     if odd:
         momentum = next(iter(odd.values()))
         what = "never change" if momentum <= 0 else "are those of the last batch"
@@ -113,11 +110,9 @@ def woken(run: Run) -> Iterator[Finding]:
     yield Finding("batch norm", "likely",
                   f"{first_few([*rested], 4)}, whose parameters are frozen, rested in eval mode in the first {n} of "
                   f"{modes['looks']} steps that were looked at, and later not: their running statistics change from "
-                  "there "
-                  "on, and each batch is normalized by its own.", [*rested], run.log_span(0),
+                  "there on, and each batch is normalized by its own.", [*rested], run.log_span(0),
                   advice="Call eval() on these layers again behind each model.train(), as that of a validation; or "
-                         "give each "
-                         "part the mode that it had before.")
+                         "give each part the mode that it had before.")
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #2a9003bb
 @rule(
@@ -125,8 +120,7 @@ def woken(run: Run) -> Iterator[Finding]:
          symptom="A part that is frozen returns something else at the end than at the beginning.",
          look_first="`training` of the norms in the frozen part, and which parameters the optimizer has",
          advice="Call eval() on the frozen part behind each model.train(), and leave its parameters out of the "
-                "optimizer."),
-    needs="layers")
+                "optimizer."), needs="layers")
 def frozen_part_moves(run: Run) -> Iterator[Finding]:
     "Do statistics or weights of a part without gradients change, though the program itself writes nothing there?"
     yield from statistics_move(run)
@@ -138,8 +132,7 @@ def frozen_part_moves(run: Run) -> Iterator[Finding]:
                   "gradient, which is zero or that of an earlier step, and the optimizer moves them with it"
                   f"{', by weight decay or momentum' if decays else ''}.", [*driven], run.log_span(0),
                   advice="Set their gradients to None where you freeze them, as zero_grad() does unless "
-                         "set_to_none=False; or "
-                         "leave them out of the optimizer.")
+                         "set_to_none=False; or leave them out of the optimizer.")
 
 
 def statistics_move(run: Run) -> Iterator[Finding]:
@@ -154,11 +147,9 @@ def statistics_move(run: Run) -> Iterator[Finding]:
                   f"{first_few(found, 4)} {'is' if len(found) == 1 else 'are'} frozen, as what lies before, and in "
                   "train "
                   "mode: each batch is normalized by its own statistics, and the running ones, which eval mode uses, "
-                  "have "
-                  "changed.", found, run.log_span(0),
+                  "have changed.", found, run.log_span(0),
                   advice=f"Call eval() on {part or 'these layers'} behind each model.train(): requires_grad=False "
-                         "stops "
-                         "gradients only.")
+                         "stops gradients only.")
 
 
 def rests(run: Run, layer: str) -> bool:
@@ -184,8 +175,7 @@ GREW = 10.  # times the first one
          look_first="the attention pattern, and the size of the scores",
          advice="Divide the scores by the root of the number of features of a head; normalize queries and keys; begin "
                 "with smaller weights; look at the mask, which may hide all places but one.",
-         follows=(WILD, "frozen part", "saturated"), at_once=True),
-    needs="layers")
+         follows=(WILD, "frozen part", "saturated"), at_once=True), needs="layers")
 def dead_attention(run: Run) -> Iterator[Finding]:
     "Attention that cannot learn where to look, as outputs of a softmax and as numbers of heads show it."
     yield from dead_softmax(run)
@@ -241,8 +231,7 @@ def dead_heads(history: AttentionHistory) -> Iterator[Finding]:
     if found.any():
         yield Finding("dead attention", "likely",
                       f"{_heads(heads, found)}: in every step all keys have the same weight, so nothing is learned "
-                      "about "
-                      "where to look.", _layers(heads, found), span)
+                      "about where to look.", _layers(heads, found), span)
     first = logits[:, :1].clamp(min=1.)
     explodes = (logits > LOGITS) & (logits > GREW*first)
     since = lasting(explodes, logits.isfinite(), least=LASTS)
@@ -252,8 +241,7 @@ def dead_heads(history: AttentionHistory) -> Iterator[Finding]:
         at_first, most = logits[found, 0].max(), logits[found].nan_to_num(0.).max()
         yield Finding("dead attention", "likely",
                       f"{_heads(heads, found)}: the largest logit grew from {in_digits(at_first)} to "
-                      f"{in_digits(most)}, "
-                      "and one key gets all the weight.", _layers(heads, found), (begins, span[1]))
+                      f"{in_digits(most)}, and one key gets all the weight.", _layers(heads, found), (begins, span[1]))
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #98bd26f5
 def _by_head(history: AttentionHistory, what: str) -> Tensor: # A row for each head of each call

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from ...findings.found import Finding
+from ...findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from .beside_faults import (
     APART, average_in_16_bits, counter_in_16_bits, scale_at_the_step)
 from .data_faults import learns_large_targets
-from ...findings.found import Finding
 from .evidence import (
     CLEARLY, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, in_digits, last_known, still_rises, without_nan)
-from ...findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from .layer_faults import dead_units
 from .loss_faults import ENDS, loss_does_not_fall
 from .loss_over_time import FALLS_BY_HALF, falls_well, goes_down
@@ -46,10 +46,8 @@ def grown(run: Run) -> tuple[Tensor, Tensor]: # How many times larger outputs ar
          advice="Divide the rate by 10 until this is not found any more; with Adam, or at the start only, warm up. If "
                 "it "
                 "is the usual rate for this model: look at the scale of inputs and targets, at the sign of the loss, "
-                "and "
-                "at a loss that is a sum over the batch.", follows=(WILD, "weight decay too strong", "NaN or Inf"),
-         brings=(WILD, NOTHING_LEFT), by_steps=True),
-    needs="layers")
+                "and at a loss that is a sum over the batch.", follows=(WILD, "weight decay too strong", "NaN or Inf"),
+         brings=(WILD, NOTHING_LEFT), by_steps=True), needs="layers")
 def rate_too_large(run: Run) -> Iterable[Finding]:
     found = [*(growth_at_once(run) if run.updates is None else long_steps(run))]
     return found or jump_of_rate(run)
@@ -111,8 +109,7 @@ def jump_of_rate(run: Run) -> Iterator[Finding]:
     step = run.log_steps[place + 1]
     yield Finding("learning rate too large", "likely",
                   f"In step {step} the rate is {in_digits(rates[place + 1])}, and {in_digits(beside[place])} at most "
-                  "in "
-                  "the steps beside it.", steps=(step, step))
+                  "in the steps beside it.", steps=(step, step))
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #ae9af84e
 RATIO_SMALL_AND_STILL = 6e-4  # as RATIO_SMALL, where the loss does not move either
@@ -163,8 +160,7 @@ def little_change(run: Run) -> Iterator[Finding]:
     if not (change <= little).all(): return
     yield Finding("learning rate too small", "possible",
                   f"Between the first and the last third of {len(run.steps)} recorded steps, outputs have changed by "
-                  "no "
-                  "more than batches differ: it hardly trains, or has learned what it can.", steps=o.span(0),
+                  "no more than batches differ: it hardly trains, or has learned what it can.", steps=o.span(0),
                   only_that=True)
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #1d824c95
@@ -173,8 +169,7 @@ def little_change(run: Run) -> Iterator[Finding]:
          symptom="The loss jumps; outputs are a hundred times as large as at the start.",
          look_first="the size of the outputs over the steps, and the batch with which it begins",
          advice="A lower learning rate, warm-up, `gradient_clipper`; look at the batch with which it begins.",
-         follows=(WILD,), brings=(WILD, NOTHING_LEFT), by_steps=True),
-    needs="layers")
+         follows=(WILD,), brings=(WILD, NOTHING_LEFT), by_steps=True), needs="layers")
 def blows_up(run: Run) -> Iterator[Finding]:
     outputs = run.outputs
     times, bad = grown(run)
@@ -246,8 +241,7 @@ def spikes_of(run: Run) -> list[Spike]:
     Kind("spike", page="steps", rank=355, lesson="09-update-ratio",
          symptom="The loss jumps in one step. It may come back.",
          look_first="the batch of this step, and the learning rate in the step before", advice=on_spike,
-         follows=("learning rate too large", "scheduler each batch", "NaN or Inf"), only_that=True),
-    needs="loop")
+         follows=("learning rate too large", "scheduler each batch", "NaN or Inf"), only_that=True), needs="loop")
 def spike(run: Run) -> Iterator[Finding]:
     """The loss and the norm jumped. If it was only one of them, or not far, it may be chance; and what a single batch
     did and the next ones undid may be a hard batch."""
@@ -271,8 +265,7 @@ LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were a
          symptom="The loss falls steadily, and far too slowly.",
          look_first="the length of the gradients before clipping, beside the limit",
          advice="Clip at what is usual for the length of the gradients of this model, so that only the largest are "
-                "shortened: 1 is a common limit for the whole model.", brings=(WEAK,)),
-    needs="layers")
+                "shortened: 1 is a common limit for the whole model.", brings=(WEAK,)), needs="layers")
 def clipping_too_tight(run: Run) -> Iterator[Finding]:
     if run.once(scaled_length_of_clipped) is not None: return
     length = without_nan(run.logged("grad_norm"))
@@ -341,8 +334,7 @@ def lost_in_rounding(run: Run) -> list[str]:
          symptom="Some or all parameters stay exactly as they are, although they get gradients.",
          look_first="the `dtype` of the parameters, beside the learning rate",
          advice="Keep the parameters in float32, and compute in 16 bits with torch.autocast; or use an optimizer that "
-                "keeps a copy of them in float32.", brings=(WEAK,)),
-    needs="layers")
+                "keeps a copy of them in float32.", brings=(WEAK,)), needs="layers")
 def rounding_takes_steps(run: Run) -> Iterator[Finding]:
     yield from average_in_16_bits(run)
     yield from counter_in_16_bits(run)
@@ -352,8 +344,7 @@ def rounding_takes_steps(run: Run) -> Iterator[Finding]:
     apart = ", ".join(f"numbers in {kind} are {APART[kind]} apart" for kind in kinds)
     yield Finding("lost in rounding", "likely",
                   f"These parameters get gradients, the optimizer writes to them, and all {run.update.shape[1]} "
-                  "updates "
-                  f"are exactly zero: {apart}, and smaller steps are rounded away.", lost, run.outputs.span(0))
+                  f"updates are exactly zero: {apart}, and smaller steps are rounded away.", lost, run.outputs.span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #9a3d43aa
 DECAYED = 1.  # sum of rate times decay over a run: weights without a gradient would shrink to a third
@@ -366,8 +357,7 @@ FAST_DECAY = 500  # steps in which they would: usual settings need 10,000 and mo
          symptom="The loss falls, then stands still or rises; the parameters shrink.",
          look_first="the length of the parameters over the steps",
          advice="Use a smaller weight_decay: 1e-4 to 1e-1 with AdamW, 1e-5 to 1e-3 with SGD and Adam.",
-         follows=("wrong sign",), brings=(NOTHING_LEFT,), by_steps=True),
-    needs="layers")
+         follows=("wrong sign",), brings=(NOTHING_LEFT,), by_steps=True), needs="layers")
 def decay_too_strong(run: Run) -> Iterator[Finding]:
     "Does weight decay shrink the parameters within the run?"
     if run.updates is None: return

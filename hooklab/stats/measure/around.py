@@ -8,7 +8,6 @@ __all__ = []
 # %% ../../../nbs/lib/stats/measure/around.ipynb #6d2e4245
 import gc
 import weakref
-from contextlib import suppress
 from functools import partial
 from typing import Any
 

@@ -7,9 +7,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
+from hooklab.findings.rules import rules_that_need
 from hooklab.stats.checking import time_limit
-from hooklab.stats.checking.checklist import checks_of
-
 from hooklab.stats.checking.time_limit import TimeIsUp, TimeLimit
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,7 +73,7 @@ def test_cheap_checks_come_first_and_learning_last(clock):
     "What can be read from the first pass is always looked at, and more is with more time."
     known = [{c.claim for c in looked(Slow(clock), seconds=seconds).checks if c.state != "not looked at"}
              for seconds in (0., 20., 60., 1000.)]
-    first = {check.claim for check in checks_of(ONE_PASS)}
+    first = {check.claim for check in rules_that_need("batch")}
     assert len(first & known[0]) > len(first)/2 and len(first & known[1]) >= len(first) - 1
     assert len(known[0]) < len(known[1]) < len(known[2]) < len(known[3])
     assert BY_HEART not in known[1] and BY_HEART in known[3]

@@ -628,7 +628,8 @@ def test_copies_of_older_records_are_judged_as_before():
     stats.facts["copies"] = {"0": before}
     stats.facts["schedules"] = {"0": {"type": "StepLR", "mine": False, "calls": 9, "before": 0, "planned": None,
                                       "base": .1}}
-    stats.facts.update({"kept": {"best": {"kind": "a state dict", "n": 2}}, "rates_beside": {"copy": [.2], "places": {}},
+    stats.facts.update({"kept": {"best": {"kind": "a state dict", "n": 2}},
+                        "rates_beside": {"copy": [.2], "places": {}},
                     "own_schedules": {"0": {"type": "Noam", "steps": True, "rests": True}}})
     assert "A copy of the model follows it only in part" in found(stats)["copy does not follow"].evidence
     assert found(stats).keys() == {"copy does not follow"} and "kept without a copy" not in hl.diagnose(stats)

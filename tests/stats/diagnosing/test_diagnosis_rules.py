@@ -5,9 +5,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
+from hooklab.findings.order import explains
 from hooklab.stats.diagnosing.evidence import Run
 from hooklab.stats.diagnosing.layer_faults import trend
-from hooklab.findings.order import explains
 from hooklab.stats.measure.loop_watch import CLOSELY, Looks
 from hooklab.stats.measure.loss_kind import cross_entropy
 from hooklab.stats.measure.step_watch import of_several

@@ -1,8 +1,8 @@
 """`diagnose` on the runs of the bench: a part here, all with the slow tests; and each sentence, on a real run."""
 import ast
 import inspect
-from copy import deepcopy
 import sys
+from copy import deepcopy
 from functools import cache
 
 import pytest
@@ -279,7 +279,8 @@ def unsaid(texts: list[str]) -> list[str]:
 
 
 BESIDE = "schedule_faults", "beside_faults"  # their runs are those of test_beside_the_model.py
-SAID = sorted({each.look.__module__ for each in RULES if each.tool == "diagnose" and not each.look.__module__.endswith(BESIDE)})
+ROOMS = {each.look.__module__ for each in RULES if each.tool == "diagnose"}
+SAID = sorted(room for room in ROOMS if not room.endswith(BESIDE))
 
 
 @pytest.mark.slow

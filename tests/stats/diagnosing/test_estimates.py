@@ -7,9 +7,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
+from hooklab.findings.levels import SURE
 from hooklab.stats.diagnosing.diagnosis import UNSURE
 from hooklab.stats.diagnosing.evidence import Run
-from hooklab.findings.levels import SURE
 from hooklab.stats.records.doubts import read
 
 pytestmark = pytest.mark.usefixtures("one_thread")

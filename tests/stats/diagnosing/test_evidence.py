@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.findings.rules import RULES
-from hooklab.stats.diagnosing import data_faults, diagnosis, fault_table, loop_faults, loss_faults, step_faults
+from hooklab.stats.diagnosing import data_faults, diagnosis, loop_faults, loss_faults, step_faults
 from hooklab.stats.diagnosing.evidence import Run
 from hooklab.stats.diagnosing.loss_over_time import falls_well, loss_course
 from hooklab.stats.measure.loop_watch import Looks
