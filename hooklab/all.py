@@ -142,6 +142,7 @@ from .profiling.table import *
 from .profiling.cost_table import *
 from .stats.records.history import *
 from .stats.records.attention_history import *
+from .findings.found import *
 from .stats.diagnosing.findings import *
 from .stats.checking.result import *
 from .stats.runs.run_verdict import *

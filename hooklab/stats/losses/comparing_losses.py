@@ -54,7 +54,7 @@ class ComparedRun:
 def findings_in(history: LossHistory) -> list[Finding]: # Causes first
     "What is wrong with losses, from how they pull."
     run = ComparedRun(history)
-    rules = [rule for rule in rules_that_need("layers") if rule.kinds[0].page == "losses"]
+    rules = [rule for rule in rules_that_need("loop", "layers") if rule.kinds[0].page == "losses"]
     found = [replace(seen, advice=seen.advice or usual_advice(seen.what)) for rule in rules for seen in rule.look(run)]
     return in_order([with_its_word(finding, "diagnose") for finding in found])
 
