@@ -43,7 +43,8 @@ class Finding:
         if last < first: return ""  # no step was recorded
         layers = f"in {first_few(self.layers, 4)}" if self.layers else ""
         if first == last == 0: return layers  # before the first step, or in it
-        return f"{layers} (steps {first} to {last})" if first < last else f"{layers} (step {first})"
+        steps = f"(steps {first} to {last})" if first < last else f"(step {first})"
+        return f"{layers} {steps}".lstrip()
 
     @property
     def page(self) -> str:
@@ -75,7 +76,7 @@ class Finding:
     @property
     def head(self) -> str:
         "How sure it is, what it is, and where, in one line."
-        return f"{self.sure}: {' '.join(f'{self.what} {self._seen_in}'.split())}{self.seen}"
+        return f"{self.sure}: {self.what} {self._seen_in}".rstrip() + self.seen
 
     def __str__(self):
         if self.follows:

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 # %% ../../nbs/lib/findings/levels.ipynb #5e36e5ae
 SURE = ("certain", "likely", "possible", "note")  # from the most certain to notes, which may be meant
-LEAST = {"certain": .9, "likely": .6, "possible": 1/3}  # what has this word is right at least as often
+LEAST = {"certain": .9, "likely": .6, "possible": 1/3}  # how often a kind is right, at least, that has this word
 STRENGTH = 2  # findings: what is usual for a tool and a level counts as much as so many findings of one kind
 
 

@@ -360,7 +360,7 @@ def says_it_first(what, seed):
         p.parts = parts
         p.train()
     first = parts.findings()[0]
-    assert (first.what, first.sure) == (what, "likely") and list(first.layers) == of(what)._layers, parts
+    assert (first.what, first.claimed) == (what, "likely") and list(first.layers) == of(what)._layers, parts
 
 
 @pytest.mark.parametrize("what", TWO)

@@ -558,7 +558,7 @@ def test_diagnose_exits_1_on_a_finding_and_0_on_a_note(diagnosed):
     code, out, err = diagnosed("healthy.safetensors")
     assert (code, err) == (0, "") and out.startswith("Nothing unusual in 16 steps") and "Read first" not in out
     code, out, err = diagnosed("frozen.safetensors")
-    assert (code, err) == (0, "") and "note: frozen part" in out and "Read first" not in out
+    assert (code, err) == (0, "") and "Notes: frozen part" in out and "Read first" not in out
 
 
 @pytest.mark.parametrize("file, said", [

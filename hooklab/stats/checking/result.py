@@ -65,7 +65,7 @@ class Preflight(Answer):
     @property
     def left_out_in_short(self) -> str:
         n = len(self.not_looked_at)
-        return f"Not looked at: {counted(n, 'claim')} (`.all` says which, and why)" if n else ""
+        return f"Not looked at: {counted(n, 'claim')} (see .all)" if n else ""
 
 # %% ../../../nbs/lib/stats/checking/result.ipynb #e840c87e
 FAILED = "this check fails here"

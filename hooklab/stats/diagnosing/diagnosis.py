@@ -46,7 +46,7 @@ def not_judged(run: Run) -> list[str]:
     if stats.process is not None and not stats.combined:
         cut = any(history.cut for history in stats.histories.values())
         what = "and parts of layers or parameters are not judged" if cut else "with its part of each batch"
-        missing.append(f"the whole run: this is {stats.whence}, {what}. What all have is judged after "
+        missing.append(f"the whole run, this is {stats.whence}; {what}. What all have is judged after "
                        "stats.combine(), which all call")
     if "inputs" in run.facts: missing += not_recorded(run).values()
     else:

@@ -41,7 +41,7 @@ class Diagnosis(Answer):
     @property
     def left_out_in_short(self) -> str:
         names = [re.split("[;:]", text)[0] for text in self.unknown]
-        return f"Not judged: {', '.join(names)} (`.all` says why)" if names else ""
+        return f"Not judged: {', '.join(names)} (see .all)" if names else ""
 
     def __repr__(self):
         if "nothing recorded" not in self: return super().__repr__()

@@ -18,9 +18,7 @@
     step_watch       the gradients at the time of an optimizer step
     passes           the backward passes that are in the gradients of a step
     other_steps      optimizers that nobody gave, and those of a record that is begun again
-    rates_beside     rates that no optimizer reads, and own schedules that rest
     around           the schedules and the copies of the model that a loop holds
-    kept             kept weights that are the model's own
     run_facts        layers and their settings, the optimizer's parameters, the inputs of the model
     loss_kind        which loss is used, recognized from an output and its gradient
     attention_meter  computes the numbers of heads alongside each call

@@ -954,13 +954,13 @@ def test_the_result_reads_like_a_diagnosis():
     found = looked(*planted["softmax before cross-entropy"][1])
     assert found and len(found) == len(list(found))
     assert "activation before the loss" in found and "samples leak" not in found
-    text, page = repr(found), found._repr_html_()
+    text, page = repr(found.all), found._repr_html_()
     for part in ("certain: activation before the loss", "cross-entropy wants logits",
             "What helps: Return what the last linear layer",
                  "Fine:\n  Inputs are finite",
                  "Not looked at:\n  What a mask hides", "(no input looks like a mask of positions)"):
         assert part in text
-    assert "<b>certain: activation before the loss</b>" in page and "<script" not in page
+    assert "certain: <b>activation before the loss</b>" in page and "<script" not in page
     assert [f.sure for f in found] == sorted((f.sure for f in found), key=SURE.index)
     assert found.title.startswith("Preflight: 1 finding in ")
 

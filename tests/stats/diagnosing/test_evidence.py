@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
+from hooklab.findings import rules
 from hooklab.findings.rules import RULES
 from hooklab.stats.diagnosing import data_faults, diagnosis, loop_faults, loss_faults, step_faults
 from hooklab.stats.diagnosing.evidence import Run
@@ -48,7 +49,8 @@ def test_each_question_is_asked_once(monkeypatch):
         yield from loss_faults.loss_does_not_fall(run)
     for room in step_faults, loop_faults: monkeypatch.setattr(room, "loss_does_not_fall", counted)
     i = next(i for i, rule in enumerate(RULES) if rule.kinds[0].what == "loss does not fall")
-    monkeypatch.setitem(RULES, i, replace(RULES[i], look=counted))
+    changed = [*RULES[:i], replace(RULES[i], look=counted), *RULES[i + 1:]]
+    monkeypatch.setattr(rules, "RULES", changed)
     run = recorded(linear, lr=1e-9)
     assert diagnosis.found_in(run) and len(asked) == 1
     assert run.once(counted) == [*loss_faults.loss_does_not_fall(run)]
