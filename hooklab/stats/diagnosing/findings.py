@@ -40,8 +40,11 @@ class Diagnosis(Answer):
 
     @property
     def left_out_in_short(self) -> str:
-        names = [re.split("[;:]", text)[0] for text in self.unknown]
-        return f"Not judged: {', '.join(names)} (see .all)" if names else ""
+        "The names alone, and in full what a record would see that is made for a diagnosis."
+        full = [text for text in self.unknown if "for_diagnosis" in text]
+        names = [re.split("[;:]", text)[0] for text in self.unknown if text not in full]
+        others = [f"{', '.join(names)} (see .all)"] if names else []
+        return f"Not judged: {'. Nor are judged: '.join([*full, *others])}" if self.unknown else ""
 
     def __repr__(self):
         if "nothing recorded" not in self: return super().__repr__()

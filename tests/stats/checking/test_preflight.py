@@ -957,7 +957,7 @@ def test_the_result_reads_like_a_diagnosis():
     text, page = repr(found.all), found._repr_html_()
     for part in ("certain: activation before the loss", "cross-entropy wants logits",
             "What helps: Return what the last linear layer",
-                 "Fine:\n  Inputs are finite",
+                 "Fine:\n", "\n  Inputs are finite",
                  "Not looked at:\n  What a mask hides", "(no input looks like a mask of positions)"):
         assert part in text
     assert "certain: <b>activation before the loss</b>" in page and "<script" not in page

@@ -315,10 +315,10 @@ def test_text_of_a_healthy_run():
     d = diagnose(usual("MLP, ReLU, SGD", 0))
     lacks = "the loop, the inputs, the loss, gradients, saturation, samples and units"
     record = "record all of it with ActivationStats.for_diagnosis()"
-    assert not d and str(d).startswith(f"Nothing unusual in 40 steps of 4 layers\n\nNot judged: {lacks}; {record}")
+    assert not d and str(d).startswith(f"Nothing unusual in 40 steps of 4 layers. Not judged: {lacks}; {record}. ")
     d = diagnose(full("MLP, ReLU, SGD", 0))
     lacks = "the loop, the inputs, the loss, samples and units"
-    assert str(d) == f"Nothing unusual in 40 steps of 8 layers\n\nNot judged: {lacks}; {record}"
+    assert str(d) == f"Nothing unusual in 40 steps of 8 layers. Not judged: {lacks}; {record}"
     model = mlp(*shallow)
     d = diagnose(train(model, sgd(model.parameters(), .02), loop=True, grads=True, samples=True))
     assert str(d) == "Nothing unusual in 40 steps of 4 layers" and d._repr_html_() == f"<p><b>{d}</b></p>"
@@ -326,7 +326,7 @@ def test_text_of_a_healthy_run():
 
 def test_text_of_a_finding():
     d = diagnose(full("bias of -10", 0))
-    text, page = str(d), d._repr_html_()
+    text, page = str(d.all), d.all._repr_html_()
     assert d and len(d) == len(list(d)) and text.startswith(f"{len(d)} findings in 40 steps of 8 layers")
     for f in d:
         for said in (f.what, f.evidence, "" if f.follows else f.advice, f.where): assert said in text
