@@ -6,7 +6,7 @@ It needs the extra `wild`; a program whose packages are missing is left out and 
 of its own, as libraries keep global state. preflight is given what the program has: its loader or batch as it is, and
 `call` where the loss is not `loss(output, target)`. An alarm is a finding beyond a note; refused is a batch or a model
 that preflight does not take; changed are losses that are not bit for bit those of the run without a record.
-The first look was taken with the code before anything was changed because of it, and is kept in first_looks.json."""
+The first look was taken with the code before anything was changed because of it; its figures stay in the results."""
 import argparse
 import contextlib
 import io
@@ -17,10 +17,11 @@ import sys
 import time
 import warnings
 
+from tests.bench.bars import RESULTS
 from tests.bench.libraries import is_installed, library, names, packages_of
 from tests.bench.measure import share
 
-SEED = 0
+SEED, FIRST = 0, "first look, "
 
 
 class Recorded:
@@ -31,7 +32,9 @@ class Recorded:
 
     @contextlib.contextmanager
     def on(self, model, optimizer=None, **options):
-        with self.stats.on(model, optimizer=optimizer, **options): yield self
+        try: recording = self.stats.on(model, optimizer=optimizer, **options)
+        except TypeError: recording = self.stats.on(model, **options)  # a library's own kind of optimizer
+        with recording: yield self
 
     def step(self, loss=None):
         self.losses.append(None if loss is None else float(loss))
@@ -46,7 +49,8 @@ def look_at(name: str) -> dict:
     import torch
 
     import hooklab as hl
-    from tests.bench.libraries import Plain, seeded
+    from tests.bench.bars import RESULTS
+from tests.bench.libraries import Plain, seeded
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     program, row = library(name), {"program": name}
@@ -97,7 +101,9 @@ def measure(*arguments: str) -> dict | None:
             continue
         rows.append(look_apart(name))
         if options.show: print(json.dumps(rows[-1]), flush=True)
-    return None if options.only else figures_of(rows, missing)
+    if options.only: return None
+    known = json.loads((RESULTS/"libraries.json").read_text())["figures"]
+    return {title: known[title] for title in known if title.startswith(FIRST)} | figures_of(rows, missing)
 
 
 def figures_of(rows: list[dict], missing: int) -> dict:

@@ -146,7 +146,7 @@ no_longer_looked_for("preflight",
 def optimizer_has_all(flight: TestFlight) -> Check:
     "Does the optimizer have every trainable parameter, once, and no others?"
     if not flight.optimizers:
-        raise NotLookedAt("no optimizer was given")
+        raise NotLookedAt("no optimizer of torch's was given")
     held = [p for o in flight.optimizers for group in o.param_groups for p in group["params"]]
     ids = in_optimizers(flight)
     own = {id(p): name for name, p in flight.parameters.items()}

@@ -344,10 +344,15 @@ def roused(flight: TestFlight) -> Iterator[None]:
 
 # %% ../../../nbs/lib/stats/checking/trial.ipynb #fbc14b9e
 def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
-    "The optimizers that were given: none, one or several, maybe inside wrappers."
+    "The optimizers of torch's kind that were given: none, one or several, maybe inside wrappers."
     if given is None: return []
-    several = given if isinstance(given, list | tuple) else [given]
-    return [innermost(one) for one in several]
+    found = []
+    for one in given if isinstance(given, list | tuple) else [given]:
+        try: found.append(innermost(one))
+        except TypeError:
+            own_kind = callable(getattr(one, "step", one)) and not isinstance(one, nn.Module)
+            if not own_kind: raise  # what a library has in the place of torch's optimizers cannot be looked at
+    return found
 
 
 def fresh_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -423,3 +423,18 @@ def test_loaders_of_fastai():
             optimizer = torch.optim.Adam(one.model.parameters(), 1e-3)
             found = hl.preflight(one.model, one.loss_func, given, optimizer, train=given)
             assert not found and loaders.train.rng.getstate() == rng, f"{found!r}"
+
+
+class OwnOptimizer:
+    "A kind that a library has instead of torch's."
+    def __init__(self, parameters): self.parameters = [*parameters]
+    def step(self): ...
+
+
+def test_an_optimizer_of_a_library_is_left_out():
+    model = torch.nn.Linear(4, 2)
+    data = [(torch.randn(16, 4), torch.arange(16) % 2)]*2
+    found = hl.preflight(model, torch.nn.CrossEntropyLoss(), data, OwnOptimizer(model.parameters()))
+    assert "no optimizer of torch's was given" in found.not_looked_at.values()
+    with pytest.raises(TypeError, match="expected a torch optimizer"):
+        hl.preflight(model, torch.nn.CrossEntropyLoss(), data, "adam")
