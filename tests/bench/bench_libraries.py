@@ -49,8 +49,7 @@ def look_at(name: str) -> dict:
     import torch
 
     import hooklab as hl
-    from tests.bench.bars import RESULTS
-from tests.bench.libraries import Plain, seeded
+    from tests.bench.libraries import Plain, seeded
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     program, row = library(name), {"program": name}
