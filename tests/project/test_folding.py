@@ -212,8 +212,7 @@ def test_the_page_of_the_diagnosis_begins_with_its_figures(site):
     results = REPO/"tests/bench/results"
     def figures(name): return json.loads((results/f"{name}.json").read_text(encoding="utf-8"))["figures"]
     measured = figures("diagnose")
-    last, look = [*json.loads((results/"first_looks.json").read_text(encoding="utf-8")).items()][-1]
-    real = look["figures"]
+    looks = json.loads((results/"first_looks.json").read_text(encoding="utf-8"))
     sets = [what.removesuffix("cases") for what in measured if what.endswith("cases")]
     def rate(percent): return f"{percent:.{0 if percent >= 9.95 else 1}f} %"
     def of_all(key, n_of):
@@ -223,14 +222,20 @@ def test_the_page_of_the_diagnosis_begins_with_its_figures(site):
     planted, n_planted = of_all("harmed: cause", lambda n: n["faults"] - n["harmless"])
     alarms, n_healthy = of_all("false alarms, any", lambda n: n["healthy"])
     text = page.find("header").find_next("p").get_text()
-    assert re.findall(r"\d[\d.]* %", text) == [rate(real[f"{last}: all three, percent"]["cause"][0]), planted, alarms]
+    ledger = figures("ledger")
+    sure = ledger["without the set: certain or likely, percent"]
+    assert re.findall(r"\d[\d.]* %", text) == [
+        rate(ledger["cause at any level, percent"]["all looks"][0]), rate(sure["cause"][0]), rate(sure["misled"][0]),
+        rate(sure["unusual healthy programs"][0]), planted, alarms]
+    def programs(healthy): return sum(look["figures"][f"{name}: programs"][0]["programs"] for name, look in looks.items()
+                                      if ("healthy" in name) == healthy)
     assert [int(n) for n in re.findall(r"\b\d+\b(?!\.?\d* %|\.)", text)] == [
-        real[f"{last}: programs"][0]["programs"], n_planted, n_healthy]
+        programs(False), programs(True), n_planted, n_healthy]
     typed = [cell for cell in cells("explain/how-right-is-the-diagnosis.ipynb")[:5] if cell["cell_type"] == "markdown"]
     assert not re.search(r"\d+ ?%", "".join("".join(cell["source"]) for cell in typed))
     assert page.find("svg").sourceline <= page.find("h2").sourceline
-    faults, healthy, spikes = page.select(".cell-output details")
-    assert all("open" not in part.attrs for part in (faults, healthy, spikes))
+    ledger_of_kinds, faults, healthy, spikes = page.select(".cell-output details")
+    assert all("open" not in part.attrs for part in (ledger_of_kinds, faults, healthy, spikes))
     rows = [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in faults.select("tbody tr")]
     kinds = {row["kind"] for name in sets for row in measured[f"{name}faults by kind"]}
     assert {row[0] for row in rows if "out of reach" not in row[0]} == kinds and len(rows[0]) == len(sets) + 2
