@@ -227,8 +227,9 @@ def test_the_page_of_the_diagnosis_begins_with_its_figures(site):
     assert re.findall(r"\d[\d.]* %", text) == [
         rate(ledger["cause at any level, percent"]["all looks"][0]), rate(sure["cause"][0]), rate(sure["misled"][0]),
         rate(sure["unusual healthy programs"][0]), planted, alarms]
-    def programs(healthy): return sum(look["figures"][f"{name}: programs"][0]["programs"] for name, look in looks.items()
-                                      if ("healthy" in name) == healthy)
+    def programs(healthy):
+        return sum(look["figures"][f"{name}: programs"][0]["programs"] for name, look in looks.items()
+                   if ("healthy" in name) == healthy)
     assert [int(n) for n in re.findall(r"\b\d+\b(?!\.?\d* %|\.)", text)] == [
         programs(False), programs(True), n_planted, n_healthy]
     typed = [cell for cell in cells("explain/how-right-is-the-diagnosis.ipynb")[:5] if cell["cell_type"] == "markdown"]
