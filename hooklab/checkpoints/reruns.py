@@ -112,7 +112,7 @@ class Loop:
         "Call one of the four. An error keeps its traceback, and a note says which of them it came from."
         try: return getattr(self, name)(*given)
         except Exception as error:
-            said = f"check_resume: `{name}` failed {where}."
+            said = f"check_resume: `{name}` failed {where}".rstrip() + "."
             if any(words in str(error) for words in NO_GPU):
                 said += " It wants a GPU that this machine does not have: check the run where it trains, or make it on the CPU."
             if name == "load":
@@ -153,6 +153,7 @@ def _plain_loss(loss: Any) -> Any:
     if isinstance(loss, Tensor): return loss.detach()
     if isinstance(loss, bool | str) or not isinstance(loss, int | float | np.generic | np.ndarray | list | tuple | dict):
         raise NotPlain
+    if isinstance(loss, dict) and "loss" in loss: return _plain_loss(loss["loss"])
     if isinstance(loss, dict): return {k: _plain_loss(v) for k, v in loss.items()}
     if isinstance(loss, list | tuple):
         if not loss: raise NotPlain

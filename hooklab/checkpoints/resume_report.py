@@ -125,6 +125,7 @@ class Lost:
     kind: str
     leaves: list[str] # The paths of its values
     alone: bool = False # Nothing else changed by it, in the steps that were compared
+    healed: bool = False # The next step set it to the same value in both runs
 
 
 def sentence(
@@ -142,15 +143,20 @@ def sentence(
     if kind == "random state" and lost.path in SAVED_BY:
         text = f"The {lost.path} did not come back: save {SAVED_BY[lost.path]}, and set it in `load`"
     elif kind == "random state": text = f"The random state of {name} did not come back"
-    elif kind == "mode": text = f"The train or eval mode of {name} did not come back: {said}"
-    elif kind == "requires_grad": text = f"What {name} trains did not come back: {said}"
+    elif kind == "mode":
+        now = "eval" if "False" in became.values() else "train"
+        text = f"{name} is in {now} mode after the load, and was in {'train' if now == 'eval' else 'eval'} mode"
+    elif kind == "requires_grad": text = f"What is frozen in {name} did not come back: {said}"
     elif kind == "gradient":
         text = (f"The gradients of {name} did not come back, and a step used them: it was saved between `backward` and "
                 "the optimizer's step")
     elif kind == "buffer": text = f"{name} did not come back, as it is not in the state dict (persistent=False): {said}"
     elif kind == "drawn": text = f"{name} is drawn anew by `make`, and was not saved: {said}"
+    elif kind == "optimizer" and any(leaf.endswith(" trains") for leaf in was.keys() & became.keys()):
+        text = f"{name} trains other tensors than before: those of a model that `load` has replaced, or in another order"
     text += rates_in_words(before, after) if kind in ("schedule", "optimizer") else ""
     if lost.alone: text += f"; nothing else depended on it in {_steps(len(before.losses))}"
+    if lost.healed: text += "; the next step happened to give both runs the same value again"
     return LostState(lost.path, kind, _values(was), _values(became), text + ".")
 
 

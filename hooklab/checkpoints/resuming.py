@@ -7,7 +7,7 @@ __all__ = ['check_resume']
 
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #9294db4c
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hooklab.checkpoints.new_process import in_new_process
@@ -67,6 +67,14 @@ def _groups(values: dict[str, Differing]) -> list[list[str]]:
     return list(found.values())
 
 
+def _group_in_words(values: dict[str, Differing], group: list[str]) -> str:
+    "What the values of a group are, for a list."
+    one = values[group[0]]
+    names = {"gradient": "gradients of", "mode": "train or eval mode of", "requires_grad": "requires_grad in"}
+    path = _place(one, [leaf for path in group for leaf in values[path].leaves])
+    return f"{names[one.kind]} {path}" if one.kind in names else path
+
+
 def _place(one: Differing, leaves: list[str]) -> str:
     "What to call modes, gradients and buffers: the part of the model that all of them are in."
     ends = {"mode": ".training", "gradient": ".grad", "requires_grad": ".requires_grad"}
@@ -119,6 +127,7 @@ class Compared:
         self.values = {path: one for path, one in values.items() if not self._is_no_state(one)}
         self.lost: list[Lost] = []
         self.harmless: list[str] = []
+        self.settled: set[str] = set() # The paths of what is harmless
         self.explains_batches = False # Something was lost that other values depend on
 
     def leaf(self, path): return self.before.leaves.get(path) or self.after.leaves.get(path)
@@ -156,13 +165,15 @@ class Compared:
 
     def _tried(self):
         "Put what differs into a trial. If that changes anything, find out by single trials what it was."
-        groups = _groups(self.values)
+        owners = {lost.path for lost in self.lost}
+        groups = _groups({path: one for path, one in self.values.items() if path not in owners})
         if not groups: return
-        whole = self._trial([path for group in groups for path in group])
-        if not whole.changes: lost = []
+        whole = self._trial_of(*groups)
+        lost = []
+        if not whole.changes: pass
         elif len(groups) == 1: lost = [(groups[0], whole)]
         else:
-            single = [(group, self._trial(group)) for group in groups[:MOST_TRIALS]]
+            single = [(group, self._trial_of(group)) for group in groups[:MOST_TRIALS]]
             lost = [(group, trial) for group, trial in single if trial.changes]
             if not lost: lost = [(group, whole) for group in groups]
         for group, trial in lost:
@@ -173,16 +184,36 @@ class Compared:
             alone = not trial.changes - set(leaves)
             self.lost.append(Lost(path, kind, leaves, alone))
             self.explains_batches |= not alone
-        taken = {path for group, _ in lost for path in group}
-        self.harmless += [path for path in self.values if path not in taken]
+        rest = [group for group in groups if group not in [group for group, _ in lost]]
+        healed = self._healed(rest)
+        self.lost += [Lost(group[0], "attribute", self.values[group[0]].leaves, healed=True) for group in healed]
+        rest = [group for group in rest if group not in healed]
+        self.harmless += [_group_in_words(self.values, group) for group in rest]
+        self.settled = {leaf for group in rest + healed for path in group for leaf in self.values[path].leaves}
+
+    def _healed(self, groups: list[list[str]]) -> list[list[str]]:
+        """Numbers that the next step set anew, and would not have, had they been other ones: the best loss so far is read
+        before it is set, even if the next loss is a new best."""
+        before = self.before
+        groups = [[path] for group in groups for path in group if before.marks.get(path) != before.first.get(path)
+                  and type(self.values[path].value) in (int, float)]
+        def probed(groups, sign):
+            values = {path: replace(one, value=sign*10**9) for [path] in groups for one in [self.values[path]]}
+            return self._trial(values).changes
+        if not any(probed(groups, sign) for sign in (1, -1) if groups): return []
+        return [group for group in groups if any(probed([group], sign) for sign in (1, -1))]
 
     def _is_drawn(self, one, leaves) -> bool:
         "Did the run that goes on never change it, so that only `make` can have made it another one?"
         marks = [[marks.get(leaf) for leaf in leaves] for marks in (self.before.start, self.before.marks, self.before.end)]
         return one.kind == "attribute" and marks[0] == marks[1] == marks[2]
 
-    def _trial(self, paths: list[str]) -> "Trial":
-        try: run, _ = continued(self.loop, change={path: self.values[path] for path in paths})
+    def _trial_of(self, *groups: list[str]) -> "Trial":
+        return self._trial({path: self.values[path] for group in groups for path in group})
+
+    def _trial(self, values: dict[str, Differing]) -> "Trial":
+        "A run that goes on with these values."
+        try: run, _ = continued(self.loop, change=values)
         except Exception: return Trial({"losses"}) # the run cannot go on with these values
         trial = self._differences(run)
         for path in run.not_put: # then the resumed run itself has to say
@@ -219,7 +250,7 @@ class Compared:
         before, after = self.before, self.after
         findings = [sentence(lost, before, after) for lost in self.lost]
         losses = [mine == theirs for mine, theirs in zip(before.losses, after.losses)]
-        differs = self._differences(after).changes - set(self.harmless)
+        differs = self._differences(after).changes - self.settled
         loss = None if all(losses) or self.differs_by_itself else losses.index(False) + 1
         if after.error: findings.append(self._failed(after.error))
         elif not findings and not self.differs_by_itself and (differs or self.batch): findings.append(self._unknown(differs, loss))

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/checkpoints/walking.ipynb #32a16e90
+import builtins
 import collections
 import copy
 import functools
@@ -78,10 +79,14 @@ class Place:
 
 # %% ../../nbs/lib/checkpoints/walking.ipynb #7b2248ae
 SYSTEM = {"threading", "_thread", "logging", "_io", "io", "multiprocessing", "weakref", "_weakref", "concurrent",
-          "asyncio", "socket", "tqdm", "inspect", "ast"}
+          "asyncio", "socket", "tqdm", "inspect", "ast", "re", "operator", "_operator", "typing", "types"}
+BOOKKEEPING = { # what libraries note for themselves, by their names
+    "accelerate": {"accelerator_state", "gradient_state", "state", "project_configuration", "end_of_dataloader",
+                   "remainder", "iteration", "step_was_skipped", "flag_tensor", "rng_types"}}
 OF_ANY_MODULE = set(vars(nn.Module()))
 OF_ANY_OPTIMIZER = {"defaults", "state", "param_groups", "step", "zero_grad"}
 NOT_COMPARED = {"_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial", "verbose"} # in a schedule
+SCRIPTABLE = types.FunctionType, types.MethodType, types.GeneratorType, types.SimpleNamespace, types.ModuleType
 COPIED = type(iter([])), type(iter(())), type(iter(range(0))), itertools.count # iterators that can be put
 MOST_LEVELS = 24
 
@@ -174,7 +179,12 @@ class Walk:
             self.seen[id(o)] = path
             self.kept.append(o)
         self.places[path] = place
-        if type(o).__module__.partition(".")[0] in SYSTEM: return
+        if type(o).__module__.partition(".")[0] in SYSTEM and not isinstance(o, SCRIPTABLE): return
+        try: self._visit(o, path, place, depth, test)
+        except Exception as error: # an object that answers no question, such as a proxy
+            self.not_walked[path] = f"{class_name(o)}: {class_name(error)}"
+
+    def _visit(self, o, path, place, depth, test):
         if depth > MOST_LEVELS: self.not_walked[path] = "too deep"
         elif hasattr(type(o), "walked_parts"): self._items(o.walked_parts(), path, depth, o, "")
         elif isinstance(o, nn.Module): self._module(o, path, depth)
@@ -213,19 +223,24 @@ class Walk:
         "What Python cannot take apart may have a state dict, and else is named."
         if hasattr(o, "state_dict"): return self._by_state_dict(o, path)
         if not is_library(type(o).__module__) and not hasattr(type(o), "__reduce_cython__"): return # it holds nothing
-        self.not_walked[path] = class_name(o)
+        self._name_once(path, class_name(o))
+
+    def _name_once(self, path: str, what: str):
+        "Name an object that cannot be looked into, but not others of its kind."
+        if what not in self.not_walked.values(): self.not_walked[path] = what
 
     def _items(self, held, path, depth, o, how):
+        known = BOOKKEEPING.get(type(o).__module__.partition(".")[0], ()) if how == "attribute" else ()
         names = sorted(held) if how == "attribute" else held
         for i, name in enumerate(names):
-            if isinstance(name, str) and name.startswith("__") and how != "": continue
+            if name in known or isinstance(name, str) and name.startswith("__") and how != "": continue
             if how in ("attribute", ""): at = f"{path}.{name}"
             else: at = f"{path}[{name!r}]" if isinstance(name, CONSTANTS) else f"{path}[key {i}]"
             self.visit(held[name], printable(at), Place(path, o, name, how), depth + 1, "tried" if how else "state")
 
     def _tensor(self, t, path, place):
         is_parameter = isinstance(t, nn.Parameter)
-        if has_no_numbers(t): self.not_walked[path] = "a tensor without numbers"
+        if has_no_numbers(t): self._name_once(path, NO_NUMBERS)
         test, kind = ("state", "weights") if is_parameter else ("tried", "attribute")
         self.add(path, t, test, kind, place.parent)
 
@@ -270,7 +285,7 @@ class Walk:
         for key, p in m._parameters.items():
             if p is None or id(p) in self.seen: continue
             self.seen[id(p)] = path = f"{at}.{key}"
-            if has_no_numbers(p): self.not_walked[path] = "a tensor without numbers"
+            if has_no_numbers(p): self._name_once(path, NO_NUMBERS)
             self.add(path, p, "state", "weights", whole)
             self.places[f"{path}.requires_grad"] = Place(at, p, None, "requires_grad")
             self.add(f"{path}.requires_grad", p.requires_grad, "tried", "requires_grad", whole)
@@ -292,7 +307,7 @@ class Walk:
                 at = f"{path}.param_groups[{i}]['params'][{j}]"
                 if id(p) not in self.seen: # parameters of no module that the run holds
                     self.seen[id(p)] = at
-                    self.add(at, p, "state", "weights", path)
+                    self.add(at, p, "state", "optimizer", path)
                 names.append(self.seen[id(p)])
                 self._state_of(o.state.get(p, {}), f"{path}.state[{i}][{j}]", path)
             self.add(f"{path}.param_groups[{i}] trains", names, "state", "optimizer", path)
@@ -306,6 +321,7 @@ class Walk:
             with suppress(NotPlain): self.add(f"{at}.{key}", value, "state", "optimizer", path)
 
 # %% ../../nbs/lib/checkpoints/walking.ipynb #e37ae2ec
+NO_NUMBERS = "tensors without numbers, such as this one"
 MOST_ITEMS = 256 # a larger dict or list of plain data is one value
 
 
@@ -335,7 +351,9 @@ def variables_of(functions: list[Callable]) -> dict[str, Place]: # By name
         places += [(name, Place("", cell, "cell_contents", "attribute")) for name, cell in cells]
         for name, place in places:
             try: value = place.held()
-            except (KeyError, ValueError): continue # a builtin, or a variable without a value yet
+            except (KeyError, ValueError):
+                if hasattr(builtins, name): continue
+                value = None # a variable without a value yet
             if isinstance(value, types.ModuleType): continue
             if isinstance(value, type | types.FunctionType | types.MethodType | functools.partial): ahead.append(value)
             if isinstance(value, type | types.FunctionType): continue
@@ -363,13 +381,17 @@ def _globals_in(code: types.CodeType) -> set[str]:
     return found.union(*(_globals_in(part) for part in code.co_consts if isinstance(part, types.CodeType)))
 
 # %% ../../nbs/lib/checkpoints/walking.ipynb #97a8ee2a
+NOTHING = object() # a variable without a value
+
+
 class Variables:
     "The globals and closed-over variables of some functions, which can be put back."
     def __init__(self, functions: list[Callable]):
         self.places = variables_of(functions)
         self.before = {}
         for name, place in self.places.items():
-            held = place.held()
+            try: held = place.held()
+            except (KeyError, ValueError): held = NOTHING
             self.before[name] = held, _content(held)
 
     def put_back(self):
@@ -377,7 +399,8 @@ class Variables:
         for name, (held, content) in self.before.items():
             place = self.places[name]
             with suppress(ValueError, KeyError):
-                if place.held() is not held: place.put(held)
+                if held is NOTHING: place.take_out()
+                elif place.held() is not held: place.put(held)
             if content is None: continue
             content = copy.deepcopy(content)
             if isinstance(held, dict | set):
