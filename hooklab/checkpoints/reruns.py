@@ -78,6 +78,7 @@ class Recorded:
     end: dict = field(default_factory=dict) # Marks in the end
     rates: list[dict] = field(default_factory=list) # Learning rates of each optimizer: there, and in the end
     ahead: dict = field(default_factory=dict) # Loaders whose workers have fetched batches in advance
+    loaders: list = field(default_factory=list) # The paths of data loaders
     not_walked: dict = field(default_factory=dict) # What could not be walked
     error: Exception | None = None # Of a step of the resumed run
     not_put: list[str] = field(default_factory=list) # Values of a trial that could not be put into the run
@@ -88,7 +89,8 @@ class Recorded:
 
     def take(self, walk: Walk):
         "Keep the leaves of the run at the save, or after the load."
-        self.leaves, self.ahead, self.not_walked = walk.leaves, walk.ahead, walk.not_walked
+        self.leaves, self.ahead, self.loaders = walk.leaves, walk.ahead, walk.loaders
+        self.not_walked = walk.not_walked
         self.parents = {path: place.parent for path, place in walk.places.items()}
         self.rates.append(walk.rates)
 
@@ -258,8 +260,7 @@ def resumed(
     if given is not None and _mark_if_plain(checkpoint) not in (given, None):
         kept.notes.append("`load` changes the checkpoint that it is given: a second resume from the same object in "
                           "memory gets another one")
-    is_run = returned is not None and (run is None or isinstance(returned, type(run)))
-    if is_run: run = returned
+    if isinstance(returned, type(run)): run = returned
     del returned
     walk = loop.walk(run, words=True)
     kept.take(walk)

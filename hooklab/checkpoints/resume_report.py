@@ -132,6 +132,7 @@ def sentence(
     lost: Lost,
     before: Any, # The continued run, a `Recorded`
     after: Any, # The resumed run
+    batch: int | None = None, # The first step with another batch
 ) -> LostState:
     "A finding with its sentence."
     was, became = ({leaf: run.leaves[leaf].words for leaf in lost.leaves if leaf in run.leaves} for run in (before, after))
@@ -146,6 +147,13 @@ def sentence(
     elif kind == "mode":
         now = "eval" if "False" in became.values() else "train"
         text = f"{name} is in {now} mode after the load, and was in {'train' if now == 'eval' else 'eval'} mode"
+    elif kind == "order" and batch:
+        text = f"Batches differ from {'the first' if batch == 1 else f'step {batch}'} on: the order of {name} was not saved"
+        if lost.path == "batches": text = text.replace("`batches`", "the data")
+    elif kind == "prefetched":
+        text = (f"Batches differ from {'the first' if batch == 1 else f'step {batch}'} on: the workers of {name} had "
+                f"fetched {before.ahead[lost.path]} batches in advance, so the sampler was ahead of the run when it was "
+                "saved. Save how many batches the run was given, and skip as many in `load`")
     elif kind == "requires_grad": text = f"What is frozen in {name} did not come back: {said}"
     elif kind == "gradient":
         text = (f"The gradients of {name} did not come back, and a step used them: it was saved between `backward` and "

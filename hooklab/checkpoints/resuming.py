@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch import Tensor
+
 from hooklab.checkpoints.new_process import in_new_process
 from hooklab.checkpoints.reruns import Differing, Loop, Recorded, continued, first_line, process_kept, resumed
 from hooklab.checkpoints.resume_report import Lost, LostState, ResumeCheck, common_path, sentence
@@ -62,7 +64,8 @@ def _groups(values: dict[str, Differing]) -> list[list[str]]:
     for path, one in values.items():
         key = path
         if one.kind in ("gradient", "mode", "requires_grad", "buffer"): key = one.kind, one.owner
-        elif one.kind != "random state" and n_of[one.parent] > 4: key = "in", one.parent
+        elif one.kind != "random state" and n_of[one.parent] > (1 if isinstance(one.value, Tensor) else 4):
+            key = "in", one.parent
         found.setdefault(key, []).append(path)
     return list(found.values())
 
@@ -240,15 +243,16 @@ class Compared:
         moved = [path for path in unlike(self.before.marks, self.after.marks) if self.leaf(path).test == "read"]
         moved = [path for path in moved if path not in self.noise]
         if self.batch is None or self.explains_batches: return
-        if self.before.ahead:
-            self.lost += [Lost(path, "prefetched", [path]) for path in self.before.ahead]
-        else: self.lost += [Lost(path, "order", [path]) for path in moved]
+        if self.before.ahead: paths, kind = list(self.before.ahead), "prefetched"
+        elif moved or not self.lost: paths, kind = moved or self.before.loaders[:1] or ["batches"], "order"
+        else: return
+        self.lost += [Lost(path, kind, [path]) for path in paths]
 
     def result(self, notes: list[str]) -> ResumeCheck:
         "All of it, in sentences."
         self.find()
         before, after = self.before, self.after
-        findings = [sentence(lost, before, after) for lost in self.lost]
+        findings = [sentence(lost, before, after, self.batch) for lost in self.lost]
         losses = [mine == theirs for mine, theirs in zip(before.losses, after.losses)]
         differs = self._differences(after).changes - self.settled
         loss = None if all(losses) or self.differs_by_itself else losses.index(False) + 1
@@ -271,9 +275,8 @@ class Compared:
 
     def _unknown(self, differs: set, loss: int | None) -> LostState:
         "The steps differ, although all that can be compared came back."
-        what = f"the batch of step {self.batch} after the resume differs" if self.batch else (
-            f"the loss of step {loss} after the resume differs" if loss else f"{min(differs)} differs after the steps")
+        what = f"the loss of step {loss} after the resume" if loss else min(differs)
         hidden = ", ".join({**self.before.not_walked, **self.after.not_walked})
-        text = (f"All that could be compared came back, and {what}: the run has a state that was not looked into, such "
-                f"as {hidden or 'a file, a C++ object or another process'}.")
+        text = (f"All that could be compared came back, and {what} differs: the run has a state that was not looked "
+                f"into, such as {hidden or 'a file, a C++ object or another process'}.")
         return LostState("", "unknown", "", "", printable(text))

@@ -17,7 +17,7 @@ import sysconfig
 import types
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hooklab.checkpoints.marks import (
@@ -81,12 +82,13 @@ class Place:
 SYSTEM = {"threading", "_thread", "logging", "_io", "io", "multiprocessing", "weakref", "_weakref", "concurrent",
           "asyncio", "socket", "tqdm", "inspect", "ast", "re", "operator", "_operator", "typing", "types"}
 BOOKKEEPING = { # what libraries note for themselves, by their names
-    "accelerate": {"accelerator_state", "gradient_state", "state", "project_configuration", "end_of_dataloader",
-                   "remainder", "iteration", "step_was_skipped", "flag_tensor", "rng_types"}}
+    "accelerate": {"project_configuration", "end_of_dataloader", "remainder", "iteration", "step_was_skipped",
+                   "flag_tensor", "rng_types", "_models", "_optimizers", "_schedulers", "_dataloaders"}}
+SINGLETONS = {"accelerate.state"} # one object for all runs of the process
 OF_ANY_MODULE = set(vars(nn.Module()))
 OF_ANY_OPTIMIZER = {"defaults", "state", "param_groups", "step", "zero_grad"}
 NOT_COMPARED = {"_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial", "verbose"} # in a schedule
-SCRIPTABLE = types.FunctionType, types.MethodType, types.GeneratorType, types.SimpleNamespace, types.ModuleType
+WALKED_ANYWAY = types.FunctionType, types.MethodType, types.GeneratorType, types.SimpleNamespace, types.ModuleType
 COPIED = type(iter([])), type(iter(())), type(iter(range(0))), itertools.count # iterators that can be put
 MOST_LEVELS = 24
 
@@ -103,6 +105,26 @@ def is_library(module: str | None) -> bool:
 @functools.cache
 def _installed() -> tuple[str, ...]:
     return tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+@functools.cache
+def names_of_library(kind: type, *libraries: str) -> frozenset[str]:
+    "The attributes that classes of a library set (of any, or of these), on which a class of the user is built."
+    found = set()
+    for base in kind.__mro__:
+        if not is_library(base.__module__) or libraries and base.__module__.partition(".")[0] not in libraries: continue
+        for f in vars(base).values():
+            f = getattr(f, "__func__", getattr(f, "fget", None) or f)
+            code = getattr(getattr(f, "__wrapped__", f), "__code__", None)
+            if isinstance(code, types.CodeType): found |= names_in(code, "STORE_ATTR")
+    return frozenset(found)
+
+
+def names_in(code: types.CodeType, *instructions: str) -> set[str]:
+    "The names that these instructions have in a function, and in functions inside it."
+    import dis # slow to import
+    found = {at.argval for at in dis.get_instructions(code) if at.opname in instructions}
+    return found.union(*(names_in(part, *instructions) for part in code.co_consts if isinstance(part, types.CodeType)))
 
 
 def slots_of(o: Any) -> dict[str, Any]:
@@ -151,16 +173,19 @@ class Walk:
         self.ahead: dict[str, int] = {} # Iterators whose workers have fetched batches in advance
         self.rates: dict[str, list] = {} # The learning rates of each optimizer
         self.seen: dict[int, str] = {}
-        self.kept, self.words, self.last = [], words, []
+        self.loaders: list[str] = [] # The paths of data loaders
+        self.kept, self.words, self.last, self.to_visit = [], words, [], collections.deque()
         for name, generator in global_generators().items():
             self._random(name, generator, "")
         self.visit(root, "run", Place("", None, None, ""))
+        self._look()
         for name, place in (beside or {}).items():
-            with suppress(KeyError, AttributeError, ValueError):
-                self.visit(place.held(), name, place)
-        for optimizer, path in self.last: self._optimizer(optimizer, path)
+            with suppress(KeyError, AttributeError, ValueError): self.visit(place.held(), name, place)
+        self._look()
+        while self.last: # an optimizer may hold another one
+            self._optimizer(*self.last.pop(0))
+            self._look()
         self.marks = {path: leaf.mark for path, leaf in self.leaves.items()}
-        self.last = []
 
     def objects(self) -> Iterator[tuple[str, Any]]:
         "What was visited that can be changed, with its path."
@@ -173,13 +198,21 @@ class Walk:
         self.leaves[path] = Leaf(mark_of(value), said, test, kind, owner)
 
     def visit(self, o: Any, path: str, place: Place, depth: int = 0, test: str = "tried"):
+        "Have an object looked at, when those nearer to the root have been."
+        self.to_visit.append((o, path, place, depth, test))
+
+    def _look(self):
+        while self.to_visit: self._enter(*self.to_visit.popleft())
+
+    def _enter(self, o, path, place, depth, test):
         "Take an object apart, or note it as a leaf."
         if not isinstance(o, (*CONSTANTS, tuple, frozenset)): # those may be one object in many places
             if id(o) in self.seen: return
             self.seen[id(o)] = path
             self.kept.append(o)
         self.places[path] = place
-        if type(o).__module__.partition(".")[0] in SYSTEM and not isinstance(o, SCRIPTABLE): return
+        module = type(o).__module__
+        if module in SINGLETONS or module.partition(".")[0] in SYSTEM and not isinstance(o, WALKED_ANYWAY): return
         try: self._visit(o, path, place, depth, test)
         except Exception as error: # an object that answers no question, such as a proxy
             self.not_walked[path] = f"{class_name(o)}: {class_name(error)}"
@@ -202,6 +235,7 @@ class Walk:
         if not _is_taken_apart(o):
             with suppress(NotPlain):
                 return self.add(path, o, "tried", "attribute", place.parent)
+        if isinstance(o, DataLoader): self.loaders.append(path)
         if isinstance(o, dict): self._items(o, path, depth, o, "item")
         elif isinstance(o, CONTAINERS): self._items(dict(enumerate(o)), path, depth, o, "item")
         elif isinstance(o, types.MethodType): self.visit(o.__self__, path, Place(path, None, None, ""), depth + 1)
@@ -236,7 +270,9 @@ class Walk:
             if name in known or isinstance(name, str) and name.startswith("__") and how != "": continue
             if how in ("attribute", ""): at = f"{path}.{name}"
             else: at = f"{path}[{name!r}]" if isinstance(name, CONSTANTS) else f"{path}[key {i}]"
-            self.visit(held[name], printable(at), Place(path, o, name, how), depth + 1, "tried" if how else "state")
+            place, value = Place(path, o, name, how), held[name]
+            if isinstance(value, Place): place, value = replace(value, parent=path), value.held()
+            self.visit(value, printable(at), place, depth + 1, "tried" if place.how else "state")
 
     def _tensor(self, t, path, place):
         is_parameter = isinstance(t, nn.Parameter)
@@ -257,7 +293,8 @@ class Walk:
         if self.words: self.leaves[path].words = "its position"
         variables = o.gi_frame.f_locals if isinstance(o, types.GeneratorType) and o.gi_frame else {}
         for name, value in sorted(variables.items()):
-            if not isinstance(value, CONSTANTS): self.visit(value, f"{path}.{name}", Place(path, None, None, ""), 2)
+            if path == "run" or isinstance(value, RANDOM) or not is_plain(value): # the rest says where it is
+                self.visit(value, f"{path}.{name}", Place(path, None, None, ""), 2)
 
     def _by_state_dict(self, o, path):
         kind = {LRScheduler: "schedule", torch.amp.GradScaler: "scaler"}
@@ -276,8 +313,9 @@ class Walk:
             self.places[f"{at}.training"] = Place(at, part, "training", "attribute")
             self.add(f"{at}.training", part.training, "tried", "mode", path)
             if type(part).__module__.startswith(("torch._dynamo", "torch.nn.parallel", "torch.distributed")): continue
+            known = OF_ANY_MODULE | names_of_library(type(part), "lightning", "pytorch_lightning")
             for key, value in sorted(vars(part).items()):
-                if key in OF_ANY_MODULE or isinstance(value, nn.Module): continue
+                if key in known or isinstance(value, nn.Module): continue
                 self.visit(value, f"{at}.{key}", Place(at, part, key, "attribute"), depth + 2)
 
     def _tensors_of(self, m, at, whole):
@@ -325,6 +363,13 @@ NO_NUMBERS = "tensors without numbers, such as this one"
 MOST_ITEMS = 256 # a larger dict or list of plain data is one value
 
 
+def is_plain(x: Any) -> bool:
+    "Is it data, of which a mark can be made?"
+    try: mark_of(x)
+    except NotPlain: return False
+    return True
+
+
 def _is_taken_apart(o: Any) -> bool:
     "Does each part of a container have a path of its own, even if the whole is plain data?"
     if isinstance(o, dict): return 0 < len(o) <= MOST_ITEMS
@@ -346,7 +391,7 @@ def variables_of(functions: list[Callable]) -> dict[str, Place]: # By name
             found |= {f"{f.__name__}.{name}": Place("", f, name, "attribute") for name in _data_of(f)}
         if not isinstance(f, types.FunctionType): continue
         if hasattr(f, "__wrapped__"): ahead.append(f.__wrapped__)
-        places = [(name, Place("", f.__globals__, name, "item")) for name in _globals_in(f.__code__)]
+        places = [(name, Place("", f.__globals__, name, "item")) for name in names_in(f.__code__, "LOAD_GLOBAL", "STORE_GLOBAL")]
         cells = zip(f.__code__.co_freevars, f.__closure__ or ())
         places += [(name, Place("", cell, "cell_contents", "attribute")) for name, cell in cells]
         for name, place in places:
@@ -372,13 +417,6 @@ def _function_in(value) -> Callable | None:
     "The function behind an entry of a class."
     value = getattr(value, "__func__", getattr(value, "fget", value))
     return value if isinstance(value, types.FunctionType) else None
-
-
-def _globals_in(code: types.CodeType) -> set[str]:
-    "The globals that a function, or one inside it, reads or sets."
-    import dis # slow to import
-    found = {at.argval for at in dis.get_instructions(code) if at.opname in ("LOAD_GLOBAL", "STORE_GLOBAL")}
-    return found.union(*(_globals_in(part) for part in code.co_consts if isinstance(part, types.CodeType)))
 
 # %% ../../nbs/lib/checkpoints/walking.ipynb #97a8ee2a
 NOTHING = object() # a variable without a value
@@ -415,6 +453,4 @@ class Variables:
 def _content(held: Any) -> Any: # None if it is not kept
     "A copy of a container of plain values."
     if not isinstance(held, list | dict | set | collections.deque): return None
-    try: mark_of(held)
-    except NotPlain: return None
-    return copy.deepcopy(held)
+    return copy.deepcopy(held) if is_plain(held) else None
