@@ -35,8 +35,9 @@ def in_new_process(
     try: kept, values, error = pickle.loads(ours.recv_bytes())
     except EOFError:
         process.join()
-        raise RuntimeError(f"the new process ended with {process.exitcode} before the run was resumed. In a script, call "
-                           'check_resume below `if __name__ == "__main__":`, since the new process imports the script') from None
+        raise RuntimeError(f"the new process ended with {process.exitcode} before the run was resumed. In a script, "
+                           'call check_resume below `if __name__ == "__main__":`, since the new process imports the '
+                           "script") from None
     finally:
         process.join()
         ours.close()
@@ -77,8 +78,9 @@ def check_importable(name: str, f: Callable):
     main = sys.modules.get("__main__")
     what_to_do = (". Put the four functions into a file, such as my_run.py, import them from it, and give them to "
                   "check_resume; or leave out fresh=True.")
-    if "<locals>" in getattr(f, "__qualname__", "") or "<lambda>" in getattr(f, "__qualname__", ""):
-        raise ValueError(printable(said + f"{f.__qualname__} is a function inside another one, or a lambda" + what_to_do))
+    known_as = getattr(f, "__qualname__", "")
+    if "<locals>" in known_as or "<lambda>" in known_as:
+        raise ValueError(printable(said + f"{known_as} is a function inside another one, or a lambda" + what_to_do))
     if getattr(f, "__module__", None) == "__main__" and not hasattr(main, "__file__"):
         raise ValueError(said + "it was written in a notebook or at a prompt" + what_to_do)
     try: pickle.dumps(f)

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from hooklab.checkpoints.marks import NotPlain, global_generators, mark_of, random_state, seed_all, set_random_state
-from hooklab.checkpoints.walking import Leaf, Place, Variables, Walk
+from hooklab.checkpoints.variables import Variables
+from hooklab.checkpoints.walking import Leaf, Place, Walk
 from hooklab.hooks.names import class_name, printable
 from hooklab.hooks.occasions import global_hook
 from hooklab.hooks.putting_back import putting_back
@@ -116,7 +117,7 @@ class Loop:
         except Exception as error:
             said = f"check_resume: `{name}` failed {where}".rstrip() + "."
             if any(words in str(error) for words in NO_GPU):
-                said += " It wants a GPU that this machine does not have: check the run where it trains, or make it on the CPU."
+                said += " It wants a GPU that is absent here: check the run where it trains, or make it on the CPU."
             if name == "load":
                 said += " It was given a new run, and what `save` returned as it comes back from a file."
                 if given[1] is None: said += " `save` returned None."
@@ -149,20 +150,17 @@ class Loop:
         kept.end = walk.marks
         kept.rates.append(walk.rates)
 
-
+# %% ../../nbs/lib/checkpoints/reruns.ipynb #68af2ec0
 def _plain_loss(loss: Any) -> Any:
     "A loss as data, without its graph; NotPlain if it has no number."
     if isinstance(loss, Tensor): return loss.detach()
-    if isinstance(loss, bool | str) or not isinstance(loss, int | float | np.generic | np.ndarray | list | tuple | dict):
-        raise NotPlain
-    if isinstance(loss, dict) and "loss" in loss: return _plain_loss(loss["loss"])
-    if isinstance(loss, dict): return {k: _plain_loss(v) for k, v in loss.items()}
-    if isinstance(loss, list | tuple):
-        if not loss: raise NotPlain
-        return [_plain_loss(v) for v in loss]
+    if isinstance(loss, dict):
+        return _plain_loss(loss["loss"] if "loss" in loss else list(loss.values()))
+    if isinstance(loss, list | tuple) and loss: return [_plain_loss(v) for v in loss]
+    if isinstance(loss, bool) or not isinstance(loss, int | float | np.generic | np.ndarray): raise NotPlain
     return loss
 
-
+# %% ../../nbs/lib/checkpoints/reruns.ipynb #dc847021
 @contextmanager
 def first_inputs() -> Iterator[list[bytes]]:
     "A list, which gets a mark of the first tensors that a layer is given."
@@ -172,7 +170,7 @@ def first_inputs() -> Iterator[list[bytes]]:
         if found: seen.append(mark_of(found))
     with global_hook(look, kind="forward_pre"): yield seen
 
-# %% ../../nbs/lib/checkpoints/reruns.ipynb #1f81a347
+# %% ../../nbs/lib/checkpoints/reruns.ipynb #67cb6b73
 @dataclass
 class Differing:
     "A place where the resumed run has another value that may be a cache, and what it has there."
@@ -222,7 +220,7 @@ def top_place(path: str, before: Recorded, walk: Walk) -> str:
         if in_both and parent not in before.leaves and parent not in walk.leaves: return path
         path = parent
 
-# %% ../../nbs/lib/checkpoints/reruns.ipynb #dc847021
+# %% ../../nbs/lib/checkpoints/reruns.ipynb #b2d8abb2
 def continued(
     loop: Loop,
     again: bool = False, # The second time, where what `save` changes is looked at
@@ -275,7 +273,7 @@ def _mark_if_plain(x: Any) -> bytes | None:
     try: return mark_of(x)
     except NotPlain: return None
 
-# %% ../../nbs/lib/checkpoints/reruns.ipynb #67cb6b73
+# %% ../../nbs/lib/checkpoints/reruns.ipynb #6936fcb3
 @contextmanager
 def process_kept(loop: Loop) -> Iterator[None]:
     "Afterwards the random states, the settings of torch and the variables of the user are as they were."

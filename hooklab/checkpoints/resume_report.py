@@ -19,18 +19,26 @@ from hooklab.hooks.names import in_lines, printable
 class LostState:
     "A state that a resumed run did not get back."
     path: str # Where the run has it, as in `run.optimizer`
-    kind: str # `weights`, `buffer`, `optimizer`, `schedule`, `scaler`, `random state`, `order`, `prefetched`, `attribute`, `mode`, `requires_grad`, `gradient`, `error` or `unknown`
+    kind: str # As in the table below
     was: str # When it was saved, in words
     became: str # After the load, in words
     text: str # A sentence
 
     def __str__(self): return printable(self.text)
 
+# %% ../../nbs/lib/checkpoints/resume-report.ipynb #8ec051ce
+def in_steps(n: int) -> str: return "1 step" if n == 1 else f"{n} steps"
 
+
+def some_of(items: list[str], most: int = 6) -> str:
+    more = len(items) - most
+    return ", ".join(items[:most]) + (f", and {more} more" if more > 0 else "")
+
+# %% ../../nbs/lib/checkpoints/resume-report.ipynb #09d1292f
 @dataclass(repr=False)
 class ResumeCheck:
-    """What `check_resume` found. It is true if a state did not come back. `same` is true only if all losses, batches and
-    values are equal bit by bit, so a loop that differs by itself has neither. Iterating gives the findings."""
+    """What `check_resume` found. It is true if a state did not come back. `same` is true only if all losses, batches
+    and values are equal bit by bit, so a loop that differs by itself has neither. Iterating gives the findings."""
     findings: list[LostState] = field(default_factory=list) # What did not come back
     same: bool = False # Whether the resumed run is the run: all losses, batches and values are bit-equal
     differs_by_itself: bool = False # Whether two runs that were never interrupted differ, too
@@ -58,7 +66,7 @@ class ResumeCheck:
         if n: return f"The resumed run is not the run: {n} states did not come back."
         if self.differs_by_itself:
             return f"All {self.values} values came back; the steps cannot be compared, as the loop differs by itself."
-        return f"The resumed run is the run: {_steps(self.steps)} bit-equal, {self.values} values."
+        return f"The resumed run is the run: {in_steps(self.steps)} bit-equal, {self.values} values."
 
     def __bool__(self): return bool(self.findings)
     def __len__(self): return len(self.findings)
@@ -70,7 +78,7 @@ class ResumeCheck:
         also = list(self.notes)
         if self.differs_by_itself:
             also.insert(0, "Two runs that were never interrupted differ too, so this loop differs by itself: "
-                        + _some(self.noise))
+                        + some_of(self.noise))
         if self.loss: also.append(f"The loss differs from step {self.loss} after the resume on.")
         return [
             ("", [f.text for f in self.findings]), ("Also", also),
@@ -84,7 +92,7 @@ class ResumeCheck:
             if not items: continue
             if not heading: lines += [f"  {item}" for item in items]
             elif heading == "Also": lines += items
-            else: lines.append(f"{heading}: {_some(items)}")
+            else: lines.append(f"{heading}: {some_of(items)}")
         return in_lines(lines)
 
     def _repr_html_(self):
@@ -95,15 +103,7 @@ class ResumeCheck:
             text += "<ul>" + "".join(f"<li>{escape(printable(item))}</li>" for item in items) + "</ul>"
         return for_xml(text)
 
-
-def _steps(n: int) -> str: return "1 step" if n == 1 else f"{n} steps"
-
-
-def _some(items: list[str], most: int = 6) -> str:
-    more = len(items) - most
-    return ", ".join(items[:most]) + (f", and {more} more" if more > 0 else "")
-
-# %% ../../nbs/lib/checkpoints/resume-report.ipynb #8ec051ce
+# %% ../../nbs/lib/checkpoints/resume-report.ipynb #99f6343f
 SAVED_BY = {
     "random state of torch": "torch.get_rng_state()", "random state of Python": "random.getstate()",
     "random state of numpy": "numpy.random.get_state()"}
@@ -127,7 +127,7 @@ class Lost:
     alone: bool = False # Nothing else changed by it, in the steps that were compared
     healed: bool = False # The next step set it to the same value in both runs
 
-
+# %% ../../nbs/lib/checkpoints/resume-report.ipynb #9ff158b2
 def sentence(
     lost: Lost,
     before: Any, # The continued run, a `Recorded`
@@ -135,39 +135,51 @@ def sentence(
     batch: int | None = None, # The first step with another batch
 ) -> LostState:
     "A finding with its sentence."
-    was, became = ({leaf: run.leaves[leaf].words for leaf in lost.leaves if leaf in run.leaves} for run in (before, after))
+    was, became = ({leaf: run.leaves[leaf].words for leaf in lost.leaves if leaf in run.leaves}
+                   for run in (before, after))
     changes = [_change(leaf, lost.path, was.get(leaf), became.get(leaf)) for leaf in _first(lost.leaves)]
     more = len(lost.leaves) - len(changes)
-    said = ", ".join(changes) + (f", and {more} more values" if more > 0 else "")
-    name, kind = f"`{lost.path}`", lost.kind
-    text = f"{name} did not come back: {said}"
-    if kind == "random state" and lost.path in SAVED_BY:
-        text = f"The {lost.path} did not come back: save {SAVED_BY[lost.path]}, and set it in `load`"
-    elif kind == "random state": text = f"The random state of {name} did not come back"
-    elif kind == "mode":
-        now = "eval" if "False" in became.values() else "train"
-        text = f"{name} is in {now} mode after the load, and was in {'train' if now == 'eval' else 'eval'} mode"
-    elif kind == "order" and batch:
-        text = f"Batches differ from {'the first' if batch == 1 else f'step {batch}'} on: the order of {name} was not saved"
-        if lost.path == "batches": text = text.replace("`batches`", "the data")
-    elif kind == "prefetched":
-        text = (f"Batches differ from {'the first' if batch == 1 else f'step {batch}'} on: the workers of {name} had "
-                f"fetched {before.ahead[lost.path]} batches in advance, so the sampler was ahead of the run when it was "
-                "saved. Save how many batches the run was given, and skip as many in `load`")
-    elif kind == "requires_grad": text = f"What is frozen in {name} did not come back: {said}"
-    elif kind == "gradient":
-        text = (f"The gradients of {name} did not come back, and a step used them: it was saved between `backward` and "
-                "the optimizer's step")
-    elif kind == "buffer": text = f"{name} did not come back, as it is not in the state dict (persistent=False): {said}"
-    elif kind == "drawn": text = f"{name} is drawn anew by `make`, and was not saved: {said}"
-    elif kind == "optimizer" and any(leaf.endswith(" trains") for leaf in was.keys() & became.keys()):
-        text = f"{name} trains other tensors than before: those of a model that `load` has replaced, or in another order"
-    text += rates_in_words(before, after) if kind in ("schedule", "optimizer") else ""
-    if lost.alone: text += f"; nothing else depended on it in {_steps(len(before.losses))}"
+    changes = ", ".join(changes) + (f", and {more} more values" if more > 0 else "")
+    text = of_model(lost, changes, became) or of_data(lost, before, batch) or (
+        f"`{lost.path}` did not come back: {changes}")
+    if lost.kind == "optimizer" and any(leaf.endswith(" trains") for leaf in was.keys() & became.keys()):
+        text = (f"`{lost.path}` trains other tensors than before: those of a model that `load` has replaced, or in "
+                "another order")
+    text += rates_in_words(before, after) if lost.kind in ("schedule", "optimizer") else ""
+    if lost.alone: text += f"; nothing else depended on it in {in_steps(len(before.losses))}"
     if lost.healed: text += "; the next step happened to give both runs the same value again"
-    return LostState(lost.path, kind, _values(was), _values(became), text + ".")
+    return LostState(lost.path, lost.kind, _values(was), _values(became), printable(text) + ".")
 
 
+def of_model(lost: Lost, changes: str, became: dict[str, str]) -> str: # Empty for other kinds
+    "What to say about modes, gradients and buffers of a model."
+    name = f"`{lost.path}`"
+    if lost.kind == "mode":
+        now, then = ("eval", "train") if "False" in became.values() else ("train", "eval")
+        return f"{name} is in {now} mode after the load, and was in {then} mode"
+    if lost.kind == "requires_grad": return f"What is frozen in {name} did not come back: {changes}"
+    if lost.kind == "gradient":
+        return (f"The gradients of {name} did not come back, and a step used them: the run was saved between "
+                "`backward` and the optimizer's step")
+    if lost.kind == "buffer":
+        return f"{name} did not come back, as it is not in the state dict (persistent=False): {changes}"
+    if lost.kind == "drawn": return f"{name} is drawn anew by `make`, and was not saved: {changes}"
+    return ""
+
+
+def of_data(lost: Lost, before: Any, batch: int | None) -> str: # Empty for other kinds
+    "What to say about random states and about the order of the data."
+    name = f"`{lost.path}`" if lost.path != "batches" else "the data"
+    if lost.path in SAVED_BY:
+        return f"The {lost.path} did not come back: save {SAVED_BY[lost.path]}, and set it in `load`"
+    if lost.kind == "random state": return f"The random state of {name} did not come back"
+    if lost.kind not in ("order", "prefetched") or not batch: return ""
+    text = f"Batches differ from {'the first' if batch == 1 else f'step {batch}'} on: "
+    if lost.kind == "order": return f"{text}the order of {name} was not saved"
+    return (f"{text}the workers of {name} had fetched {before.ahead[lost.path]} batches in advance, so the sampler was "
+            "ahead of the run when it was saved. Save how many batches the run was given, and skip as many in `load`")
+
+# %% ../../nbs/lib/checkpoints/resume-report.ipynb #57be4c73
 def _first(leaves: list[str]) -> list[str]: return leaves if len(leaves) <= 3 else leaves[:2]
 
 
@@ -185,7 +197,7 @@ def _values(words: dict[str, str]) -> str:
 
 def rates_in_words(before: Any, after: Any) -> str:
     "How the learning rate differs: after the load, or in the end."
-    for mine, theirs, when in zip(before.rates, after.rates, ("", f" after {_steps(len(before.losses))}")):
+    for mine, theirs, when in zip(before.rates, after.rates, ("", f" after {in_steps(len(before.losses))}")):
         for path, rates in mine.items():
             others = theirs.get(path, rates)
             for rate, other in zip(rates, others):

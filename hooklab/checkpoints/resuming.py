@@ -31,7 +31,8 @@ def check_resume(
     "Continue a run and resume another from its checkpoint: which state did not come back?"
     for name, f in {"make": make, "step": step, "save": save, "load": load}.items():
         if not callable(f): raise TypeError(printable(f"{name} is a function, not a {class_name(f)}"))
-    if warm < 0 or steps < 1: raise ValueError(f"warm={warm}, steps={steps}: at least 0 steps before the save and 1 after")
+    if warm < 0 or steps < 1:
+        raise ValueError(f"warm={warm}, steps={steps}: at least 0 steps before the save and 1 after")
     loop = Loop(make, step, save, load, warm, steps)
     with process_kept(loop): return _checked(loop, fresh)
 
@@ -113,10 +114,11 @@ def check_fresh(loop: Loop, before: Recorded, again: Recorded):
         walk = loop.walk(run)
         places.extend((path, id(o)) for path, o in walk.objects())
     shared = [path for path, _ in {*walks[0]} & {*walks[1]}]
-    held = [path for path in sorted(changed) if any(path == one or path.startswith((f"{one}.", f"{one}[")) for one in shared)]
+    held = [path for path in sorted(changed)
+            if any(path == one or path.startswith((f"{one}.", f"{one}[")) for one in shared)]
     if held:
-        raise ValueError(printable(f"make is not fresh: `{common_path(held)}` is the same object in two runs, and the first run "
-                                   "has changed it. Build all of a run inside `make`."))
+        raise ValueError(printable(f"make is not fresh: `{common_path(held)}` is the same object in two runs, and the "
+                                   "first run has changed it. Build all of a run inside `make`."))
 
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #33eb6b4e
 class Compared:
@@ -156,8 +158,7 @@ class Compared:
             leaf = self.leaf(path)
             if leaf.test == "state": groups.setdefault((leaf.owner, leaf.kind), []).append(path)
         for (owner, kind), paths in groups.items():
-            path = common_path(paths) if kind == "weights" and len(paths) > 1 else paths[0] if kind == "weights" else owner
-            self.lost.append(Lost(path, kind, paths))
+            self.lost.append(Lost(common_path(paths) if kind == "weights" else owner, kind, paths))
 
     def _untried(self):
         "A loop that differs by itself shows by its steps only which random state it set anew."
@@ -195,8 +196,8 @@ class Compared:
         self.settled = {leaf for group in rest + healed for path in group for leaf in self.values[path].leaves}
 
     def _healed(self, groups: list[list[str]]) -> list[list[str]]:
-        """Numbers that the next step set anew, and would not have, had they been other ones: the best loss so far is read
-        before it is set, even if the next loss is a new best."""
+        """Numbers that the next step set anew, and would not have, had they been other ones: the best loss so far is
+        read before it is set, even if the next loss is a new best."""
         before = self.before
         groups = [[path] for group in groups for path in group if before.marks.get(path) != before.first.get(path)
                   and type(self.values[path].value) in (int, float)]
@@ -208,8 +209,9 @@ class Compared:
 
     def _is_drawn(self, one, leaves) -> bool:
         "Did the run that goes on never change it, so that only `make` can have made it another one?"
-        marks = [[marks.get(leaf) for leaf in leaves] for marks in (self.before.start, self.before.marks, self.before.end)]
-        return one.kind == "attribute" and marks[0] == marks[1] == marks[2]
+        before = self.before
+        return one.kind == "attribute" and all(
+            before.start.get(leaf) == before.marks.get(leaf) == before.end.get(leaf) for leaf in leaves)
 
     def _trial_of(self, *groups: list[str]) -> "Trial":
         return self._trial({path: self.values[path] for group in groups for path in group})
@@ -242,6 +244,7 @@ class Compared:
         self.batch = None if all(batches) or self.differs_by_itself else batches.index(False) + 1
         moved = [path for path in unlike(self.before.marks, self.after.marks) if self.leaf(path).test == "read"]
         moved = [path for path in moved if path not in self.noise]
+        moved = [path for path in moved if not any(path.startswith(f"{other}.") for other in moved)] # the outer ones
         if self.batch is None or self.explains_batches: return
         if self.before.ahead: paths, kind = list(self.before.ahead), "prefetched"
         elif moved or not self.lost: paths, kind = moved or self.before.loaders[:1] or ["batches"], "order"
@@ -257,12 +260,11 @@ class Compared:
         differs = self._differences(after).changes - self.settled
         loss = None if all(losses) or self.differs_by_itself else losses.index(False) + 1
         if after.error: findings.append(self._failed(after.error))
-        elif not findings and not self.differs_by_itself and (differs or self.batch): findings.append(self._unknown(differs, loss))
-        found = ResumeCheck(
+        elif differs and not findings and not self.differs_by_itself: findings.append(self._unknown(differs, loss))
+        return ResumeCheck(
             findings, not findings and not self.differs_by_itself, self.differs_by_itself, len(before.losses),
             len(before.leaves), loss, self.batch, not_tested(before), self.harmless, sorted(self.noise),
             {**before.not_walked, **after.not_walked}, [*notes, *after.notes, *self._save_changes()], after.error)
-        return found
 
     def _save_changes(self) -> list[str]:
         paths = [path for path in unlike(self.again.unsaved, self.again.marks) if path not in self.noise]
@@ -270,8 +272,9 @@ class Compared:
 
     def _failed(self, error: Exception) -> LostState:
         n = len(self.after.losses) + 1
-        said = printable(f"`step` failed in step {n} of the resumed run ({class_name(error)}: {first_line(error)}); .error has it.")
-        return LostState("step", "error", "a loss", class_name(error), said)
+        said = (f"`step` failed in step {n} of the resumed run ({class_name(error)}: {first_line(error)}); .error has "
+                "it.")
+        return LostState("step", "error", "a loss", class_name(error), printable(said))
 
     def _unknown(self, differs: set, loss: int | None) -> LostState:
         "The steps differ, although all that can be compared came back."

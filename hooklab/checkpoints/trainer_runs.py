@@ -127,7 +127,8 @@ def own_attributes(o: Any, *others: str) -> dict[str, Place]:
     "Where an object keeps what its user's class has added."
     if is_library(type(o).__module__): return {}
     names = {*names_of_library(type(o)), *others}
-    return {name: Place("", o, name, "attribute") for name in vars(o) if name not in names and not name.startswith("__")}
+    return {name: Place("", o, name, "attribute") for name in vars(o)
+            if name not in names and not name.startswith("__")}
 
 
 def own_of(objects: list[Any]) -> dict[str, Place]:
@@ -176,8 +177,8 @@ class TransformersRun(TrainerRun):
 def transformers_run(
     factory: Callable[[], Any], # Makes a new `transformers.Trainer`
 ) -> Four: # make, step, save and load
-    """The four functions for a Hugging Face `Trainer`, as in `check_resume(*transformers_run(make_trainer))`. The trainer
-    writes its own checkpoints, into a temporary folder."""
+    """The four functions for a Hugging Face `Trainer`, as in `check_resume(*transformers_run(make_trainer))`. The
+    trainer writes its own checkpoints, into a temporary folder."""
     return four_of(TransformersRun, factory)
 
 # %% ../../nbs/lib/checkpoints/trainer-runs.ipynb #78a1e1bd
@@ -218,8 +219,8 @@ class LightningRun(TrainerRun):
 def lightning_run(
     factory: Callable[[], tuple], # Makes a trainer, a module, and the data that `fit` gets after it
 ) -> Four: # make, step, save and load
-    """The four functions for a Lightning `Trainer`, as in `check_resume(*lightning_run(make))`, where `make` returns what
-    `trainer.fit` needs: `trainer, module, loader`. The trainer writes its own checkpoints, into a temporary folder."""
+    """The four functions for a Lightning `Trainer`, as in `check_resume(*lightning_run(make))`, where `make` returns
+    what `fit` needs: `trainer, module, loader`. The trainer writes its own checkpoints, into a temporary folder."""
     return four_of(LightningRun, factory)
 
 # %% ../../nbs/lib/checkpoints/trainer-runs.ipynb #9480ac3b
@@ -250,6 +251,6 @@ def accelerate_run(
     make: Callable[[], Any], # Makes a new run that holds an `Accelerator`
     step: Callable[[Any], Any], # Trains one step of it and returns the loss
 ) -> Four: # make, step, save and load
-    """The four functions for a loop with accelerate, as in `check_resume(*accelerate_run(make, step))`: the checkpoint is
-    the folder of `accelerator.save_state()`."""
+    """The four functions for a loop with accelerate, as in `check_resume(*accelerate_run(make, step))`: the checkpoint
+    is the folder of `accelerator.save_state()`."""
     return make, step, save_accelerated, load_accelerated

@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/lib/checkpoints/walking.ipynb #32a16e90
-import builtins
 import collections
 import copy
 import functools
@@ -15,7 +14,7 @@ import itertools
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -142,13 +141,14 @@ def how_far(o: Any, depth: int = 0) -> tuple:
     if depth > 6: return ()
     if isinstance(o, _BaseDataLoaderIter):
         # Loader workers ask the sampler in advance, so only the batches that were given count
-        n_given = o._num_yielded
-        return (class_name(o), n_given) if ahead_of(o) is not None else (class_name(o), n_given, how_far(o._sampler_iter))
+        sampler = how_far(o._sampler_iter, depth + 1) if ahead_of(o) is None else ()
+        return class_name(o), o._num_yielded, sampler
     found = [class_name(o)]
     if isinstance(o, types.GeneratorType):
         variables = o.gi_frame.f_locals if o.gi_frame else {}
         found.append(sorted((k, repr(v)) for k, v in variables.items() if isinstance(v, CONSTANTS)))
-    elif type(o) in COPIED: found.append(repr(copy.copy(o).__reduce__()[1:]) if type(o) is not itertools.count else repr(o))
+    elif type(o) is itertools.count: found.append(repr(o))
+    elif type(o) in COPIED: found.append(repr(o.__reduce__()[1:]))
     inner = [x for x in gc.get_referents(o) if isinstance(x, Iterator)]
     return (*found, *(how_far(x, depth + 1) for x in inner))
 
@@ -375,82 +375,3 @@ def _is_taken_apart(o: Any) -> bool:
     if isinstance(o, dict): return 0 < len(o) <= MOST_ITEMS
     if not isinstance(o, CONTAINERS): return False
     return any(isinstance(part, Tensor) for part in itertools.islice(o, MOST_ITEMS)) and len(o) <= MOST_ITEMS
-
-# %% ../../nbs/lib/checkpoints/walking.ipynb #da65bc19
-def variables_of(functions: list[Callable]) -> dict[str, Place]: # By name
-    "The globals and closed-over variables that functions of the user read or set."
-    found, seen, ahead = {}, set(), list(functions)
-    while ahead:
-        f = ahead.pop()
-        if isinstance(f, types.MethodType): f = f.__func__
-        if isinstance(f, functools.partial): ahead += [f.func]
-        if id(f) in seen or is_library(getattr(f, "__module__", None)): continue
-        seen.add(id(f))
-        if isinstance(f, type):
-            ahead += [*f.__bases__, *(x for x in map(_function_in, vars(f).values()) if x is not None)]
-            found |= {f"{f.__name__}.{name}": Place("", f, name, "attribute") for name in _data_of(f)}
-        if not isinstance(f, types.FunctionType): continue
-        if hasattr(f, "__wrapped__"): ahead.append(f.__wrapped__)
-        places = [(name, Place("", f.__globals__, name, "item")) for name in names_in(f.__code__, "LOAD_GLOBAL", "STORE_GLOBAL")]
-        cells = zip(f.__code__.co_freevars, f.__closure__ or ())
-        places += [(name, Place("", cell, "cell_contents", "attribute")) for name, cell in cells]
-        for name, place in places:
-            try: value = place.held()
-            except (KeyError, ValueError):
-                if hasattr(builtins, name): continue
-                value = None # a variable without a value yet
-            if isinstance(value, types.ModuleType): continue
-            if isinstance(value, type | types.FunctionType | types.MethodType | functools.partial): ahead.append(value)
-            if isinstance(value, type | types.FunctionType): continue
-            name = name if name != "run" else "the variable run"
-            found.setdefault(name, place)
-    return dict(sorted(found.items()))
-
-
-def _data_of(kind: type) -> list[str]:
-    "The attributes of a class that are data."
-    return [name for name, value in vars(kind).items() if not name.startswith("__") and not callable(value)
-            and not hasattr(type(value), "__get__") and not is_library(kind.__module__)]
-
-
-def _function_in(value) -> Callable | None:
-    "The function behind an entry of a class."
-    value = getattr(value, "__func__", getattr(value, "fget", value))
-    return value if isinstance(value, types.FunctionType) else None
-
-# %% ../../nbs/lib/checkpoints/walking.ipynb #97a8ee2a
-NOTHING = object() # a variable without a value
-
-
-class Variables:
-    "The globals and closed-over variables of some functions, which can be put back."
-    def __init__(self, functions: list[Callable]):
-        self.places = variables_of(functions)
-        self.before = {}
-        for name, place in self.places.items():
-            try: held = place.held()
-            except (KeyError, ValueError): held = NOTHING
-            self.before[name] = held, _content(held)
-
-    def put_back(self):
-        "Give each variable its first value, and lists and dicts their first content."
-        for name, (held, content) in self.before.items():
-            place = self.places[name]
-            with suppress(ValueError, KeyError):
-                if held is NOTHING: place.take_out()
-                elif place.held() is not held: place.put(held)
-            if content is None: continue
-            content = copy.deepcopy(content)
-            if isinstance(held, dict | set):
-                held.clear()
-                held.update(content)
-            elif isinstance(held, list): held[:] = content
-            else:
-                held.clear()
-                held.extend(content)
-
-
-def _content(held: Any) -> Any: # None if it is not kept
-    "A copy of a container of plain values."
-    if not isinstance(held, list | dict | set | collections.deque): return None
-    return copy.deepcopy(held) if is_plain(held) else None
