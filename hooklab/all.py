@@ -10,17 +10,17 @@ __all__ = ['layers', 'has_children', 'forward_source', 'Hook', 'Hooks', 'hook_ou
            'clipped_gradients', 'by_token', 'FeatureExtractor', 'extract', 'load_features', 'BatchExtractor',
            'map_features', 'write_features', 'attention', 'attention_weights', 'head_numbers', 'execution_order',
            'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'calls', 'find_nan',
-           'NonFiniteError', 'replicas', 'DriftError', 'compare', 'record', 'explain_errors', 'check_resume', 'summary',
-           'model_summary', 'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch',
-           'dummy_eval', 'model_sizes', 'num_features_model', 'cost', 'ActivationStats', 'AttentionStats', 'diagnose',
-           'preflight', 'compare_runs', 'compare_losses', 'Learner', 'synth_learner', 'Callback', 'HookCallback',
-           'TrainEvalCallback', 'Recorder', 'CancelFitException', 'DataLoaders', 'digits', 'sentence_model', 'check',
-           'solution', 'lesson_style', 'patient', 'report', 'CallHooks', 'FunctionCall', 'TensorHook', 'Attached',
-           'ByToken', 'StoredFeatures', 'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch',
-           'Replicas', 'Drift', 'Comparison', 'ComparedRow', 'ResumeCheck', 'LostState', 'Summary', 'Costs',
-           'LayerCost', 'History', 'WeightHistory', 'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight',
-           'RunComparison', 'RunRow', 'LossComparison', 'LossHistory', 'Patient', 'Case', 'CaseLook', 'ExplainErrors',
-           'Explanation']
+           'NonFiniteError', 'replicas', 'DriftError', 'compare', 'record', 'explain_errors', 'check_resume',
+           'transformers_run', 'lightning_run', 'accelerate_run', 'summary', 'model_summary', 'module_summary',
+           'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes',
+           'num_features_model', 'cost', 'ActivationStats', 'AttentionStats', 'diagnose', 'preflight', 'compare_runs',
+           'compare_losses', 'Learner', 'synth_learner', 'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder',
+           'CancelFitException', 'DataLoaders', 'digits', 'sentence_model', 'check', 'solution', 'lesson_style',
+           'patient', 'report', 'CallHooks', 'FunctionCall', 'TensorHook', 'Attached', 'ByToken', 'StoredFeatures',
+           'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch', 'Replicas', 'Drift', 'Comparison',
+           'ComparedRow', 'ResumeCheck', 'LostState', 'Summary', 'Costs', 'LayerCost', 'History', 'WeightHistory',
+           'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight', 'RunComparison', 'RunRow', 'LossComparison',
+           'LossHistory', 'Patient', 'Case', 'CaseLook', 'ExplainErrors', 'Explanation']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -93,9 +93,10 @@ _all_ = [
 
 # %% ../nbs/lib/all.ipynb #5c1e7a02
 from .checkpoints.resuming import *
+from .checkpoints.trainer_runs import *
 
 _all_ = [
-    "check_resume",
+    "check_resume", "transformers_run", "lightning_run", "accelerate_run",
 ]
 
 # %% ../nbs/lib/all.ipynb #5999af34

@@ -73,7 +73,7 @@ def _alone(x, inside) -> bytes:
 
 def _add_tensor(t: Tensor, digest):
     "The dtype, the shape and the numbers, of a sharded tensor those that are here, of one on `meta` none."
-    digest.update(f"{t.dtype}{None if is_lazy(t) else tuple(t.shape)}".encode())
+    digest.update(f"{t.dtype}{None if is_lazy(t) or t.is_nested else tuple(t.shape)}".encode())
     if has_no_numbers(t): return
     if is_dtensor(t): t = local_part(t)
     if t.is_nested: parts = t.detach().unbind()
@@ -138,9 +138,9 @@ def _parts(x) -> Iterator:
 
 def _tensor_in_words(t: Tensor) -> str:
     dtype = str(t.dtype).removeprefix("torch.")
-    if is_lazy(t): return f"{dtype} without a shape"
+    if is_lazy(t) or t.is_nested: return f"{dtype} without one shape"
     if t.is_meta: return f"{dtype} {list(t.shape)} on meta"
-    if t.numel() == 1 and not is_dtensor(t) and not t.is_nested:
+    if t.numel() == 1 and not is_dtensor(t):
         return f"{t.item():.6g}" if t.is_floating_point() else str(t.item())
     try: norm = f", norm {torch.linalg.vector_norm(local_part(t.detach()).double()).item():.6g}"
     except (RuntimeError, NotImplementedError, TypeError): norm = ""

@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../nbs/lib/checkpoints/reruns.ipynb #0e79c255
 import copy
+import gc
 import os
 import shutil
 import tempfile
@@ -31,10 +32,13 @@ from hooklab.hooks.putting_back import putting_back
 NO_GPU = ("not compiled with CUDA", "No CUDA GPUs", "Found no NVIDIA", "CUDA driver", "no NVIDIA", "MPS backend")
 
 
+LARGE = 2**26 # bytes
+
+
 class Checkpoint:
     "What `save` returned, as it would come back from a disk: bytes, or a copy of the file or folder that it names."
     def __init__(self, saved: Any):
-        self.note, self.file, self.folder, self.copy = "", None, None, None
+        self.note, self.file, self.folder, self.copy, self.is_large = "", None, None, None, False
         if isinstance(saved, str | os.PathLike) and os.path.exists(saved):
             self.folder, self.copy = tempfile.TemporaryDirectory(), saved
             target = Path(self.folder.name)/Path(saved).name
@@ -42,8 +46,10 @@ class Checkpoint:
             else: shutil.copy2(saved, target)
             self.copy = str(target) if isinstance(saved, str) else target
             return
-        self.file = tempfile.SpooledTemporaryFile(max_size=2**28) # noqa: SIM115  until `remove`
-        try: torch.save(saved, self.file)
+        self.file = tempfile.SpooledTemporaryFile(max_size=LARGE) # noqa: SIM115  until `remove`
+        try:
+            torch.save(saved, self.file)
+            self.is_large = self.file.tell() > LARGE
         except Exception as error: # pickle raises errors of many kinds
             self.file = None
             what = f"the checkpoint cannot be written by torch.save ({class_name(error)}: {first_line(error)})"
@@ -106,6 +112,7 @@ class Loop:
     warm: int
     steps: int
     seed: int = 0
+    is_large: bool = False # The checkpoint, so memory has to be freed between runs
 
     def __post_init__(self): self.variables = Variables([self.make, self.step, self.save, self.load])
 
@@ -127,6 +134,7 @@ class Loop:
     def made(self, where: str, seed: int) -> Any:
         "A new run, with variables beside it as they were at first."
         self.variables.put_back()
+        if self.is_large: gc.collect() # of the run before, what holds itself
         seed_all(seed)
         return self.called("make", where)
 
@@ -234,6 +242,7 @@ def continued(
     if again: kept.unsaved = loop.walk(run).marks
     saved = loop.called("save", f"after {loop.warm} steps", run)
     checkpoint = Checkpoint(saved) if is_first else None
+    if checkpoint: loop.is_large = checkpoint.is_large
     del saved
     walk = loop.walk(run, words=is_first)
     kept.take(walk)

@@ -55,9 +55,6 @@ def unlike(one: dict[str, Any], other: dict[str, Any]) -> list[str]: # Paths
     return [path for path in {**one, **other} if one.get(path) != other.get(path)]
 
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #31171497
-MOST_TRIALS = 24
-
-
 def _groups(values: dict[str, Differing]) -> list[list[str]]:
     "What is tried together: gradients, modes and buffers of a model; the entries of a large dict."
     found, n_of = {}, {}
@@ -65,10 +62,13 @@ def _groups(values: dict[str, Differing]) -> list[list[str]]:
     for path, one in values.items():
         key = path
         if one.kind in ("gradient", "mode", "requires_grad", "buffer"): key = one.kind, one.owner
-        elif one.kind != "random state" and n_of[one.parent] > (1 if isinstance(one.value, Tensor) else 4):
+        elif one.how == "item" and one.parent != "run" and n_of[one.parent] > _most_alone(one.value):
             key = "in", one.parent
         found.setdefault(key, []).append(path)
     return list(found.values())
+
+
+def _most_alone(value: Any) -> int: return 1 if isinstance(value, Tensor) else 4 # in a container, each with a trial
 
 
 def _group_in_words(values: dict[str, Differing], group: list[str]) -> str:
@@ -173,13 +173,8 @@ class Compared:
         groups = _groups({path: one for path, one in self.values.items() if path not in owners})
         if not groups: return
         whole = self._trial_of(*groups)
-        lost = []
-        if not whole.changes: pass
-        elif len(groups) == 1: lost = [(groups[0], whole)]
-        else:
-            single = [(group, self._trial_of(group)) for group in groups[:MOST_TRIALS]]
-            lost = [(group, trial) for group, trial in single if trial.changes]
-            if not lost: lost = [(group, whole) for group in groups]
+        lost = self._parts_of(groups, whole) if whole.changes else []
+        lost = [(group, trial) for group, trial in lost if not self._only_draws(group, trial)]
         for group, trial in lost:
             leaves = [leaf for path in group for leaf in self.values[path].leaves]
             one = self.values[group[0]]
@@ -194,6 +189,29 @@ class Compared:
         rest = [group for group in rest if group not in healed]
         self.harmless += [_group_in_words(self.values, group) for group in rest]
         self.settled = {leaf for group in rest + healed for path in group for leaf in self.values[path].leaves}
+
+    def _parts_of(self, groups: list[list[str]], whole: "Trial") -> list[tuple[list[str], "Trial"]]:
+        "Of groups that change something together, those that do so alone: each half is tried, and its halves."
+        if len(groups) == 1: return [(groups[0], whole)]
+        middle = len(groups)//2
+        halves = [(half, self._trial_of(*half)) for half in (groups[:middle], groups[middle:])]
+        found = [one for half, trial in halves if trial.changes for one in self._parts_of(half, trial)]
+        return found or [(group, whole) for group in groups]
+
+    def _only_draws(self, group: list[str], trial: "Trial") -> bool:
+        """Is it a random state from which numbers are drawn that nothing depends on, such as those of a `DataLoader` for
+        its workers? It has been used before the save, so as many steps again will use it."""
+        one, loop = self.values[group[0]], self.loop
+        if one.kind != "random state" or trial.changes - {*one.leaves}: return False
+        loop.steps += loop.warm
+        values = {path: self.values[path] for path in group}
+        try: runs = [continued(loop, again=True)[0], continued(loop, change=values)[0]]
+        except Exception: return False # the loop ends before
+        finally: loop.steps -= loop.warm
+        plain, changed = runs
+        is_used = all(plain.marks[leaf] != plain.end[leaf] for leaf in one.leaves)
+        return is_used and plain.losses == changed.losses and not (
+            {path for path in unlike(plain.end, changed.end) if self._counts(path)} - {*one.leaves})
 
     def _healed(self, groups: list[list[str]]) -> list[list[str]]:
         """Numbers that the next step set anew, and would not have, had they been other ones: the best loss so far is

@@ -126,6 +126,11 @@ def names_in(code: types.CodeType, *instructions: str) -> set[str]:
     return found.union(*(names_in(part, *instructions) for part in code.co_consts if isinstance(part, types.CodeType)))
 
 
+def is_part_of_the_system(o: Any) -> bool:
+    module = type(o).__module__
+    return module in SINGLETONS or module.partition(".")[0] in SYSTEM and not isinstance(o, WALKED_ANYWAY)
+
+
 def slots_of(o: Any) -> dict[str, Any]:
     "The values of the slots of an object."
     names = [name for kind in type(o).__mro__ for name in _as_tuple(vars(kind).get("__slots__", ()))]
@@ -205,15 +210,14 @@ class Walk:
         while self.to_visit: self._enter(*self.to_visit.popleft())
 
     def _enter(self, o, path, place, depth, test):
-        "Take an object apart, or note it as a leaf."
-        if not isinstance(o, (*CONSTANTS, tuple, frozenset)): # those may be one object in many places
-            if id(o) in self.seen: return
-            self.seen[id(o)] = path
-            self.kept.append(o)
-        self.places[path] = place
-        module = type(o).__module__
-        if module in SINGLETONS or module.partition(".")[0] in SYSTEM and not isinstance(o, WALKED_ANYWAY): return
-        try: self._visit(o, path, place, depth, test)
+        "Take an object apart, or note it as a leaf, once; a tuple or a number may be one object in many places."
+        try:
+            if not isinstance(o, (*CONSTANTS, tuple, frozenset)):
+                if id(o) in self.seen: return
+                self.seen[id(o)] = path
+                self.kept.append(o)
+            self.places[path] = place
+            if not is_part_of_the_system(o): self._visit(o, path, place, depth, test)
         except Exception as error: # an object that answers no question, such as a proxy
             self.not_walked[path] = f"{class_name(o)}: {class_name(error)}"
 
@@ -271,7 +275,7 @@ class Walk:
             if how in ("attribute", ""): at = f"{path}.{name}"
             else: at = f"{path}[{name!r}]" if isinstance(name, CONSTANTS) else f"{path}[key {i}]"
             place, value = Place(path, o, name, how), held[name]
-            if isinstance(value, Place): place, value = replace(value, parent=path), value.held()
+            if type(value) is Place: place, value = replace(value, parent=path), value.held()
             self.visit(value, printable(at), place, depth + 1, "tried" if place.how else "state")
 
     def _tensor(self, t, path, place):
