@@ -34,7 +34,10 @@ def check_resume(
     if warm < 0 or steps < 1:
         raise ValueError(f"warm={warm}, steps={steps}: at least 0 steps before the save and 1 after")
     loop = Loop(make, step, save, load, warm, steps)
-    with process_kept(loop): return _checked(loop, fresh)
+    with process_kept(loop):
+        found = _checked(loop, fresh)
+        if not found.differs_by_itself: return found
+        return _checked(loop, fresh) # what is imported or made once in a process is there now
 
 
 def _checked(loop: Loop, fresh: bool) -> ResumeCheck:

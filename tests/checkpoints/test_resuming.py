@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import hooklab as hl
@@ -299,6 +298,17 @@ def test_a_best_loss_is_named_although_the_next_step_is_a_new_best():
     assert found.lost == ["run.best"] and "happened to give both runs the same value again" in str(found)
 
 
+def test_what_happens_once_in_a_process_is_no_difference():
+    happened = weakref.WeakKeyDictionary() # no plain container, so it is not put back
+    class Once(Run):
+        def step(self):
+            if nn.Linear not in happened: happened[nn.Linear] = torch.rand(1)
+            return super().step() + 0*torch.rand(1)
+    found = hl.check_resume(Once, step, lambda run: {**save(run), "random": torch.get_rng_state()},
+                            lambda run, saved: (load(run, saved), torch.set_rng_state(saved["random"]))[1])
+    assert found.same and not found.differs_by_itself
+
+
 # ---- data
 
 class Loads(Run):
@@ -476,7 +486,8 @@ def test_names_cannot_write_on_the_terminal():
             self.held["a\x1b[31m<b>"] += 1
             return super().step()
     found = hl.check_resume(Nasty, step, save, load)
-    assert found and "\x1b" not in repr(found) and "\x1b" not in found._repr_html_() and "<b>]" not in found._repr_html_()
+    shown = found._repr_html_()
+    assert found and "\x1b" not in repr(found) + shown and "<b>\']" not in shown
 
 
 # ---- a new process

@@ -65,7 +65,8 @@ def test_a_hugging_face_trainer_does_not_bring_back_attributes(tmp_path):
 
 @pytest.fixture
 def quiet():
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero")]
+    names = "lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"
+    loggers = [*map(logging.getLogger, names)]
     levels = [logger.level for logger in loggers]
     for logger in loggers: logger.setLevel(logging.ERROR)
     yield
@@ -118,7 +119,8 @@ class Accelerated:
         optimizer = torch.optim.Adam(model.parameters(), .01)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
         loader = DataLoader(TensorDataset(X, Y), 8)
-        self.model, self.optimizer, self.loader, self.schedule = self.accelerator.prepare(model, optimizer, loader, schedule)
+        prepared = self.accelerator.prepare(model, optimizer, loader, schedule)
+        self.model, self.optimizer, self.loader, self.schedule = prepared
 
     def batch(self):
         self.n += 1
@@ -158,7 +160,8 @@ def test_accelerate(make, lost):
 
 
 def test_an_accelerated_run_without_an_accelerator():
-    with pytest.raises(TypeError, match="make returned a dict without an Accelerator"): accelerator_of({"model": nn.ReLU()})
+    with pytest.raises(TypeError, match="make returned a dict without an Accelerator"):
+        accelerator_of({"model": nn.ReLU()})
 
 
 def test_steps_of_a_thread_end_with_it():
