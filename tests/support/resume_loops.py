@@ -413,7 +413,8 @@ class Sampler(RandomSampler):
 
 
 @style({"model": part("model"), "optimizer": part("optimizer"), "schedules": part("schedules"),
-        "torch": RANDOM["torch"], "bias": (lambda run: run.bias.detach().clone(), lambda run, s: run.bias.data.copy_(s), "bias"),
+        "torch": RANDOM["torch"],
+        "bias": (lambda run: run.bias.detach().clone(), lambda run, s: run.bias.data.copy_(s), "bias"),
         "epoch": (lambda run: run.sampler.epoch, lambda run, s: setattr(run.sampler, "epoch", s), "epoch"),
         "skip": part("skip"), "ema_loss": part("ema_loss"), "lbfgs": part("lbfgs", "lbfgs")})
 class SampledEpochs:
