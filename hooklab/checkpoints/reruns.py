@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from hooklab.checkpoints.marks import NotPlain, global_generators, mark_of, random_state, seed_all, set_random_state
+from hooklab.checkpoints.resume_report import first_line
 from hooklab.checkpoints.variables import Variables
 from hooklab.checkpoints.walking import Leaf, Place, Walk
 from hooklab.hooks.names import class_name, printable
@@ -66,10 +67,6 @@ class Checkpoint:
     def remove(self):
         if self.folder: self.folder.cleanup()
         if self.file: self.file.close()
-
-
-def first_line(error: BaseException) -> str:
-    return printable((str(error).strip().splitlines() or [""])[0][:160])
 
 # %% ../../nbs/lib/checkpoints/reruns.ipynb #29f1a4e8
 @dataclass

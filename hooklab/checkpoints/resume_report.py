@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hooklab.drawing import escape, for_xml
-from hooklab.hooks.names import in_lines, printable
+from hooklab.hooks.names import class_name, in_lines, printable
 
 # %% ../../nbs/lib/checkpoints/resume-report.ipynb #974e923f
 @dataclass
@@ -203,3 +203,23 @@ def rates_in_words(before: Any, after: Any) -> str:
             for rate, other in zip(rates, others):
                 if rate != other: return f", so the rate is {other:.6g}{when} and was {rate:.6g}"
     return ""
+
+# %% ../../nbs/lib/checkpoints/resume-report.ipynb #bcccafeb
+def failed(error: Exception, step: int) -> LostState:
+    "A step of the resumed run has raised an error."
+    what = f"{class_name(error)}: {first_line(error)}"
+    said = f"`step` failed in step {step} of the resumed run ({what}); .error has it."
+    return LostState("step", "error", "a loss", class_name(error), printable(said))
+
+
+def first_line(error: BaseException) -> str:
+    return printable((str(error).strip().splitlines() or [""])[0][:160])
+
+
+def unknown(differs: set[str], loss: int | None, not_walked: dict[str, str]) -> LostState:
+    "The steps differ, although all that can be compared came back."
+    what = f"the loss of step {loss} after the resume" if loss else min(differs)
+    hidden = ", ".join(not_walked) or "a file, a C++ object or another process"
+    text = (f"All that could be compared came back, and {what} differs: the run has a state that was not looked into, "
+            f"such as {hidden}.")
+    return LostState("", "unknown", "", "", printable(text))

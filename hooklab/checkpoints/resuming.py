@@ -13,8 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from hooklab.checkpoints.new_process import in_new_process
-from hooklab.checkpoints.reruns import Differing, Loop, Recorded, continued, first_line, process_kept, resumed
-from hooklab.checkpoints.resume_report import Lost, LostState, ResumeCheck, common_path, sentence
+from hooklab.checkpoints.reruns import Differing, Loop, Recorded, continued, process_kept, resumed
+from hooklab.checkpoints.resume_report import Lost, ResumeCheck, common_path, failed, sentence, unknown
 from hooklab.hooks.names import class_name, printable
 
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #314e8e09
@@ -202,8 +202,8 @@ class Compared:
         return found or [(group, whole) for group in groups]
 
     def _only_draws(self, group: list[str], trial: "Trial") -> bool:
-        """Is it a random state from which numbers are drawn that nothing depends on, such as those of a `DataLoader` for
-        its workers? It has been used before the save, so as many steps again will use it."""
+        """Is it a random state from which numbers are drawn that nothing depends on, such as those of a `DataLoader`
+        for its workers? It has been used before the save, so as many steps again will use it."""
         one, loop = self.values[group[0]], self.loop
         if one.kind != "random state" or trial.changes - {*one.leaves}: return False
         loop.steps += loop.warm
@@ -278,29 +278,16 @@ class Compared:
         before, after = self.before, self.after
         findings = [sentence(lost, before, after, self.batch) for lost in self.lost]
         losses = [mine == theirs for mine, theirs in zip(before.losses, after.losses)]
-        differs = self._differences(after).changes - self.settled
+        differs, not_walked = self._differences(after).changes - self.settled, {**before.not_walked, **after.not_walked}
         loss = None if all(losses) or self.differs_by_itself else losses.index(False) + 1
-        if after.error: findings.append(self._failed(after.error))
-        elif differs and not findings and not self.differs_by_itself: findings.append(self._unknown(differs, loss))
+        if after.error: findings.append(failed(after.error, len(after.losses) + 1))
+        elif differs and not findings and not self.differs_by_itself:
+            findings.append(unknown(differs, loss, not_walked))
         return ResumeCheck(
             findings, not findings and not self.differs_by_itself, self.differs_by_itself, len(before.losses),
             len(before.leaves), loss, self.batch, not_tested(before), self.harmless, sorted(self.noise),
-            {**before.not_walked, **after.not_walked}, [*notes, *after.notes, *self._save_changes()], after.error)
+            not_walked, [*notes, *after.notes, *self._save_changes()], after.error)
 
     def _save_changes(self) -> list[str]:
         paths = [path for path in unlike(self.again.unsaved, self.again.marks) if path not in self.noise]
         return [f"`save` changes the run: {', '.join(paths[:4])}"] if paths else []
-
-    def _failed(self, error: Exception) -> LostState:
-        n = len(self.after.losses) + 1
-        said = (f"`step` failed in step {n} of the resumed run ({class_name(error)}: {first_line(error)}); .error has "
-                "it.")
-        return LostState("step", "error", "a loss", class_name(error), printable(said))
-
-    def _unknown(self, differs: set, loss: int | None) -> LostState:
-        "The steps differ, although all that can be compared came back."
-        what = f"the loss of step {loss} after the resume" if loss else min(differs)
-        hidden = ", ".join({**self.before.not_walked, **self.after.not_walked})
-        text = (f"All that could be compared came back, and {what} differs: the run has a state that was not looked "
-                f"into, such as {hidden or 'a file, a C++ object or another process'}.")
-        return LostState("", "unknown", "", "", printable(text))

@@ -125,7 +125,7 @@ def names_in(code: types.CodeType, *instructions: str) -> set[str]:
     found = {at.argval for at in dis.get_instructions(code) if at.opname in instructions}
     return found.union(*(names_in(part, *instructions) for part in code.co_consts if isinstance(part, types.CodeType)))
 
-
+# %% ../../nbs/lib/checkpoints/walking.ipynb #cc130302
 def is_part_of_the_system(o: Any) -> bool:
     module = type(o).__module__
     return module in SINGLETONS or module.partition(".")[0] in SYSTEM and not isinstance(o, WALKED_ANYWAY)
@@ -140,7 +140,7 @@ def slots_of(o: Any) -> dict[str, Any]:
 
 def _as_tuple(names): return (names,) if isinstance(names, str) else tuple(names)
 
-# %% ../../nbs/lib/checkpoints/walking.ipynb #98e70b14
+# %% ../../nbs/lib/checkpoints/walking.ipynb #51512d92
 def how_far(o: Any, depth: int = 0) -> tuple:
     "Where an iterator is: its hidden index, the local variables of a generator function, the iterators inside."
     if depth > 6: return ()
@@ -163,7 +163,7 @@ def ahead_of(loader_iterator: Any) -> int | None: # None without workers
     n_sent = getattr(loader_iterator, "_send_idx", None)
     return None if n_sent is None else n_sent - loader_iterator._num_yielded
 
-# %% ../../nbs/lib/checkpoints/walking.ipynb #6d791be4
+# %% ../../nbs/lib/checkpoints/walking.ipynb #e37ae2ec
 class Walk:
     "All leaves below an object, by path."
     def __init__(
@@ -362,7 +362,7 @@ class Walk:
         for key, value in values.items():
             with suppress(NotPlain): self.add(f"{at}.{key}", value, "state", "optimizer", path)
 
-# %% ../../nbs/lib/checkpoints/walking.ipynb #e37ae2ec
+# %% ../../nbs/lib/checkpoints/walking.ipynb #55bac52e
 NO_NUMBERS = "tensors without numbers, such as this one"
 MOST_ITEMS = 256 # a larger dict or list of plain data is one value
 
