@@ -141,12 +141,12 @@ def slots_of(o: Any) -> dict[str, Any]:
 def _as_tuple(names): return (names,) if isinstance(names, str) else tuple(names)
 
 # %% ../../nbs/lib/checkpoints/walking.ipynb #51512d92
-def how_far(o: Any, depth: int = 0) -> tuple:
+def position_of(o: Any, depth: int = 0) -> tuple:
     "Where an iterator is: its hidden index, the local variables of a generator function, the iterators inside."
     if depth > 6: return ()
     if isinstance(o, _BaseDataLoaderIter):
         # Loader workers ask the sampler in advance, so only the batches that were given count
-        sampler = how_far(o._sampler_iter, depth + 1) if ahead_of(o) is None else ()
+        sampler = position_of(o._sampler_iter, depth + 1) if ahead_of(o) is None else ()
         return class_name(o), o._num_yielded, sampler
     found = [class_name(o)]
     if isinstance(o, types.GeneratorType):
@@ -155,7 +155,7 @@ def how_far(o: Any, depth: int = 0) -> tuple:
     elif type(o) is itertools.count: found.append(repr(o))
     elif type(o) in COPIED: found.append(repr(o.__reduce__()[1:]))
     inner = [x for x in gc.get_referents(o) if isinstance(x, Iterator)]
-    return (*found, *(how_far(x, depth + 1) for x in inner))
+    return (*found, *(position_of(x, depth + 1) for x in inner))
 
 
 def ahead_of(loader_iterator: Any) -> int | None: # None without workers
@@ -293,7 +293,7 @@ class Walk:
     def _iterator(self, o, path, place):
         n_ahead = ahead_of(o)
         if n_ahead: self.ahead[path] = n_ahead
-        self.add(path, repr(how_far(o)), "tried" if type(o) in COPIED else "read", "order", place.parent)
+        self.add(path, repr(position_of(o)), "tried" if type(o) in COPIED else "read", "order", place.parent)
         if self.words: self.leaves[path].words = "its position"
         variables = o.gi_frame.f_locals if isinstance(o, types.GeneratorType) and o.gi_frame else {}
         for name, value in sorted(variables.items()):

@@ -473,6 +473,7 @@ def test_what_the_result_shows():
     assert len(found) == 1 and bool(found) and [*found] == found.findings and "run.optimizer" in found
     html = found._repr_html_()
     assert "<b>The resumed run is not the run: one state did not come back.</b>" in html and "momentum_buffer" in html
+    assert "<li><code>run.optimizer</code> did not come back" in html and "`" not in html
     assert isinstance(found, hl.ResumeCheck) and isinstance(found.findings[0], hl.LostState)
 
 
