@@ -11,6 +11,7 @@ The map, from the ground floor up; a wing imports only from lower floors:
     debug       follows a run call by call, and finds the layer that made a NaN
     profiling   what a model consists of and what it costs
     training    a small training loop with callbacks, and data
+    checkpoints what a checkpoint brings back
     stats       records a training run, draws it, and says what is wrong
     exercises   checks of the lessons' exercises
     cli         the command `hooklab`

@@ -10,16 +10,17 @@ __all__ = ['layers', 'has_children', 'forward_source', 'Hook', 'Hooks', 'hook_ou
            'clipped_gradients', 'by_token', 'FeatureExtractor', 'extract', 'load_features', 'BatchExtractor',
            'map_features', 'write_features', 'attention', 'attention_weights', 'head_numbers', 'execution_order',
            'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'calls', 'find_nan',
-           'NonFiniteError', 'replicas', 'DriftError', 'compare', 'record', 'explain_errors', 'summary',
-           'model_summary', 'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch',
-           'dummy_eval', 'model_sizes', 'num_features_model', 'cost', 'ActivationStats', 'AttentionStats', 'diagnose',
-           'preflight', 'compare_runs', 'compare_losses', 'Learner', 'synth_learner', 'Callback', 'HookCallback',
-           'TrainEvalCallback', 'Recorder', 'CancelFitException', 'DataLoaders', 'digits', 'sentence_model', 'check',
-           'solution', 'lesson_style', 'patient', 'report', 'CallHooks', 'FunctionCall', 'TensorHook', 'Attached',
-           'ByToken', 'StoredFeatures', 'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch',
-           'Replicas', 'Drift', 'Comparison', 'ComparedRow', 'Summary', 'Costs', 'LayerCost', 'History',
-           'WeightHistory', 'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight', 'RunComparison', 'RunRow',
-           'LossComparison', 'LossHistory', 'Patient', 'Case', 'CaseLook', 'ExplainErrors', 'Explanation']
+           'NonFiniteError', 'replicas', 'DriftError', 'compare', 'record', 'explain_errors', 'check_resume',
+           'transformers_run', 'lightning_run', 'accelerate_run', 'summary', 'model_summary', 'module_summary',
+           'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes',
+           'num_features_model', 'cost', 'ActivationStats', 'AttentionStats', 'diagnose', 'preflight', 'compare_runs',
+           'compare_losses', 'Learner', 'synth_learner', 'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder',
+           'CancelFitException', 'DataLoaders', 'digits', 'sentence_model', 'check', 'solution', 'lesson_style',
+           'patient', 'report', 'CallHooks', 'FunctionCall', 'TensorHook', 'Attached', 'ByToken', 'StoredFeatures',
+           'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch', 'Replicas', 'Drift', 'Comparison',
+           'ComparedRow', 'ResumeCheck', 'LostState', 'Summary', 'Costs', 'LayerCost', 'History', 'WeightHistory',
+           'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight', 'RunComparison', 'RunRow', 'LossComparison',
+           'LossHistory', 'Patient', 'Case', 'CaseLook', 'ExplainErrors', 'Explanation']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -90,6 +91,14 @@ _all_ = [
     "explain_errors",
 ]
 
+# %% ../nbs/lib/all.ipynb #5c1e7a02
+from .checkpoints.resuming import *
+from .checkpoints.trainer_runs import *
+
+_all_ = [
+    "check_resume", "transformers_run", "lightning_run", "accelerate_run",
+]
+
 # %% ../nbs/lib/all.ipynb #5999af34
 from .profiling.summaries import *
 from .profiling.shapes import *
@@ -137,6 +146,7 @@ _all_ = [
 
 # %% ../nbs/lib/all.ipynb #3f1c07a3
 from .hooks.function_mode import *
+from .checkpoints.resume_report import *
 from .debug.comparing.comparison import *
 from .profiling.table import *
 from .profiling.cost_table import *
@@ -154,6 +164,7 @@ _all_ = [
     "CallHooks", "FunctionCall", "TensorHook", "Attached",
     "ByToken", "StoredFeatures", "AttentionWeights", "HeadNumbers",
     "CallTimeline", "CallRow", "NanWatch", "Replicas", "Drift", "Comparison", "ComparedRow",
+    "ResumeCheck", "LostState",
     "Summary", "Costs", "LayerCost",
     "History", "WeightHistory", "AttentionHistory", "Diagnosis", "Finding", "Preflight", "RunComparison", "RunRow",
     "LossComparison", "LossHistory",

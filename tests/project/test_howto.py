@@ -69,9 +69,25 @@ def names_of_another_reader(page):
     if page == "what-does-my-transformer-attend-to":
         model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
         return {"model": model, "inputs": {"src": torch.randn(1, 5, 8)}}
+    if page == "is-my-resumed-run-the-same-run":
+        return functions_of_a_loop()
     if page == "my-losses-fight":
         return {"your_losses": lambda model, x, y: (F.cross_entropy(model(x), y), model(x).square().mean())}
     return {}
+
+
+def functions_of_a_loop():
+    def make():
+        model = Reader()
+        return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+    def step(run):
+        loss = run["model"](torch.randn(8, 4)).square().mean()
+        loss.backward()
+        run["optimizer"].step()
+        run["optimizer"].zero_grad()
+        return loss
+    def load(run, saved): run["model"].load_state_dict(saved)
+    return {"make": make, "step": step, "save": lambda run: run["model"].state_dict(), "load": load}
 
 
 @pytest.mark.parametrize("page", PAGES)
