@@ -10,16 +10,17 @@ __all__ = ['layers', 'has_children', 'forward_source', 'Hook', 'Hooks', 'hook_ou
            'clipped_gradients', 'by_token', 'FeatureExtractor', 'extract', 'load_features', 'BatchExtractor',
            'map_features', 'write_features', 'attention', 'attention_weights', 'head_numbers', 'execution_order',
            'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'calls', 'find_nan',
-           'NonFiniteError', 'replicas', 'DriftError', 'compare', 'record', 'explain_errors', 'summary',
-           'model_summary', 'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch',
-           'dummy_eval', 'model_sizes', 'num_features_model', 'cost', 'ActivationStats', 'AttentionStats', 'diagnose',
-           'preflight', 'compare_runs', 'compare_losses', 'Learner', 'synth_learner', 'Callback', 'HookCallback',
-           'TrainEvalCallback', 'Recorder', 'CancelFitException', 'DataLoaders', 'digits', 'sentence_model', 'check',
-           'solution', 'lesson_style', 'patient', 'report', 'CallHooks', 'FunctionCall', 'TensorHook', 'Attached',
-           'ByToken', 'StoredFeatures', 'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch',
-           'Replicas', 'Drift', 'Comparison', 'ComparedRow', 'Summary', 'Costs', 'LayerCost', 'History',
-           'WeightHistory', 'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight', 'RunComparison', 'RunRow',
-           'LossComparison', 'LossHistory', 'Patient', 'Case', 'CaseLook', 'ExplainErrors', 'Explanation']
+           'NonFiniteError', 'replicas', 'DriftError', 'compare', 'record', 'explain_errors', 'match_weights',
+           'summary', 'model_summary', 'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels',
+           'dummy_batch', 'dummy_eval', 'model_sizes', 'num_features_model', 'cost', 'ActivationStats',
+           'AttentionStats', 'diagnose', 'preflight', 'compare_runs', 'compare_losses', 'Learner', 'synth_learner',
+           'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder', 'CancelFitException', 'DataLoaders', 'digits',
+           'sentence_model', 'check', 'solution', 'lesson_style', 'patient', 'report', 'CallHooks', 'FunctionCall',
+           'TensorHook', 'Attached', 'ByToken', 'StoredFeatures', 'AttentionWeights', 'HeadNumbers', 'CallTimeline',
+           'CallRow', 'NanWatch', 'Replicas', 'Drift', 'Comparison', 'ComparedRow', 'Summary', 'Costs', 'LayerCost',
+           'History', 'WeightHistory', 'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight', 'RunComparison',
+           'RunRow', 'LossComparison', 'LossHistory', 'Patient', 'Case', 'CaseLook', 'ExplainErrors', 'Explanation',
+           'FoundWeights']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -83,11 +84,12 @@ from .debug.drift.checks import *
 from .debug.drift.watch import *
 from .debug.comparing.comparing import *
 from .debug.comparing.recording import *
+from .checkpoints.found_weights import *
 
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients", "calls",
     "find_nan", "NonFiniteError", "replicas", "DriftError", "compare", "record",
-    "explain_errors",
+    "explain_errors", "match_weights",
 ]
 
 # %% ../nbs/lib/all.ipynb #5999af34
@@ -156,5 +158,5 @@ _all_ = [
     "Summary", "Costs", "LayerCost",
     "History", "WeightHistory", "AttentionHistory", "Diagnosis", "Finding", "Preflight", "RunComparison", "RunRow",
     "LossComparison", "LossHistory",
-    "Patient", "Case", "CaseLook", "ExplainErrors", "Explanation",
+    "Patient", "Case", "CaseLook", "ExplainErrors", "Explanation", "FoundWeights",
 ]

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-FLOORS = [{"hooks", "drawing"}, {"errors"}, {"edit", "features", "debug", "profiling"}, {"training"}, {"stats"},
+FLOORS = [{"hooks", "drawing"}, {"errors"}, {"edit", "features", "debug", "profiling"}, {"training", "checkpoints"}, {"stats"},
           {"exercises"}, {"cli", "fastai"}, {"__main__"}, {"all"}]
 FLOOR = {wing: number for number, wings in enumerate(FLOORS) for wing in wings}
 MOST_LINES, MOST_CHARACTERS = 400, 120
