@@ -20,7 +20,7 @@ __all__ = ['layers', 'has_children', 'forward_source', 'Hook', 'Hooks', 'hook_ou
            'CallRow', 'NanWatch', 'Replicas', 'Drift', 'Comparison', 'ComparedRow', 'Summary', 'Costs', 'LayerCost',
            'History', 'WeightHistory', 'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight', 'RunComparison',
            'RunRow', 'LossComparison', 'LossHistory', 'Patient', 'Case', 'CaseLook', 'ExplainErrors', 'Explanation',
-           'FoundWeights']
+           'FoundWeights', 'WeightComparison']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -85,6 +85,7 @@ from .debug.drift.watch import *
 from .debug.comparing.comparing import *
 from .debug.comparing.recording import *
 from .checkpoints.found_weights import *
+from .checkpoints.comparing_weights import *
 
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients", "calls",
@@ -158,5 +159,5 @@ _all_ = [
     "Summary", "Costs", "LayerCost",
     "History", "WeightHistory", "AttentionHistory", "Diagnosis", "Finding", "Preflight", "RunComparison", "RunRow",
     "LossComparison", "LossHistory",
-    "Patient", "Case", "CaseLook", "ExplainErrors", "Explanation", "FoundWeights",
+    "Patient", "Case", "CaseLook", "ExplainErrors", "Explanation", "FoundWeights", "WeightComparison",
 ]

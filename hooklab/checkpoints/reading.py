@@ -60,7 +60,7 @@ def in_index(path: Path) -> dict[str, Stored]:
     if lost: raise ValueError(printable(f"{path} names tensors that its files do not have: {first_few(lost)}"))
     return {name: files[file][name] for name, file in index.items()}
 
-# %% ../../nbs/lib/checkpoints/reading.ipynb #195b270a
+# %% ../../nbs/lib/checkpoints/reading.ipynb #020edf36
 def in_pickle(path: Path, head: bytes) -> Any:
     "What torch.save has written, read without running code from the file."
     with warnings.catch_warnings():
@@ -69,7 +69,7 @@ def in_pickle(path: Path, head: bytes) -> Any:
         except pickle.UnpicklingError as error: raise ValueError(refused(path, str(error))) from None
         except (RuntimeError, EOFError, OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError,
                 MemoryError, OverflowError) as error:
-            why = f"it is damaged, cut off, or no checkpoint: {briefly(error)}"
+            why = f"it is damaged, cut off, or no checkpoint: {briefly(str(error).split('. ')[0])}"
             raise ValueError(printable(f"{path} cannot be read: {why}")) from None
 
 
@@ -98,6 +98,17 @@ def in_file(path: Path) -> Any:
 def is_safetensors(head: bytes, path: Path) -> bool:
     return head[8:9] == b"{" or path.suffix == ".safetensors"
 
+
+def is_checkpoint_file(path: Path) -> bool:
+    "May this file, or folder, be a checkpoint, as far as its first bytes show?"
+    if path.is_dir(): return any(re.fullmatch(pattern, name) for name in os.listdir(path) for pattern in WEIGHTS)
+    if not path.is_file(): return False
+    with open(path, "rb") as f: head = f.read(200)
+    if head[8:9] != b"{": return head.startswith((b"PK\x03\x04", b"\x80")) or b"weight_map" in path.read_bytes()[:1 << 20]
+    try: open_tensors(path)
+    except (ValueError, OSError): return False
+    return True
+
 # %% ../../nbs/lib/checkpoints/reading.ipynb #157226e0
 WEIGHTS = [r"model\.safetensors\.index\.json", r"model\.safetensors", r"pytorch_model\.bin\.index\.json",
            r"pytorch_model\.bin", r".*\.safetensors\.index\.json", r".*\.safetensors", r".*\.(ckpt|pt|pth|bin)"]
@@ -116,10 +127,9 @@ def weights_in(folder: Path) -> Path:
         if found: raise ValueError(printable(f"{folder} holds several checkpoints ({first_few(found)}): name one"))
     raise ValueError(printable(f"{folder} holds no checkpoint: {A_STATE_DICT}"))
 
-# %% ../../nbs/lib/checkpoints/reading.ipynb #bfc6f606
+# %% ../../nbs/lib/checkpoints/reading.ipynb #31f37115
 FIRST = ["state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params", "generator"]
 NOT_WEIGHTS = re.compile(r"(optim|lr_sched|sched|scaler|rng|loops|callbacks|hyper_param|amp)", re.I)
-Path_ = tuple[Any, ...]
 
 
 class Checkpoint(NamedTuple):
@@ -133,36 +143,47 @@ class Checkpoint(NamedTuple):
 def is_tensor(x: Any) -> bool: return isinstance(x, Tensor | Stored) or type(x).__name__ == "ndarray"
 
 
-def candidates_in(x: Any, path: tuple = ()) -> Iterator[tuple[tuple, dict[str, Any]]]:
-    "Dicts of tensors in a checkpoint, the outermost first, each with the keys that lead to it."
+class Candidate(NamedTuple):
+    "A dict of tensors in a checkpoint."
+    path: tuple  # The keys that lead to it
+    tensors: dict[str, Any]
+    is_joined: bool  # Is it made of several?
+
+
+def candidates_in(x: Any, path: tuple = ()) -> Iterator[Candidate]:
+    "Dicts of tensors in a checkpoint, the outermost first."
     if not isinstance(x, Mapping | list | tuple) or len(path) > 4: return
     items = list(x.items() if isinstance(x, Mapping) else enumerate(x))
     own = {str(key): value for key, value in items if is_tensor(value)}
     inner = [(key, value) for key, value in items
              if isinstance(value, Mapping | list | tuple) and not NOT_WEIGHTS.match(str(key))]
-    if own and isinstance(x, Mapping) and len(own) >= len(items)/2: yield path, own
+    if own and isinstance(x, Mapping) and len(own) >= len(items)/2: yield Candidate(path, own, False)
     below = [found for key, value in inner for found in candidates_in(value, (*path, key))]
-    parts = [(where, named) for where, named in below if len(where) == len(path) + 1]
-    if isinstance(x, Mapping) and parts and len(below) > 1 - bool(own):
-        yield path, own | {f"{where[-1]}.{name}": t for where, named in parts for name, t in named.items()}
+    parts = {one.path[-1]: one for one in reversed(below) if len(one.path) == len(path) + 1}
+    if isinstance(x, Mapping) and len(parts) + bool(own) > 1:
+        named = {f"{key}.{name}": t for key, one in reversed(parts.items()) for name, t in one.tensors.items()}
+        yield Candidate(path, own | named, True)
     yield from below
 
 
-def best_of(found: list[tuple[tuple, dict]], wanted: dict[str, tuple]) -> Checkpoint:
-    "The state dict whose shapes and names fit best."
+def best_of(found: list[Candidate], wanted: dict[str, tuple]) -> Checkpoint:
+    "The state dict whose shapes and names fit best; of those that fit equally, the one with a usual key."
     def tails(names): return Counter(".".join(name.split(".")[-2:]) for name in names)
     shapes, ends = Counter(tuple(sorted(shape)) for shape in wanted.values()), tails(wanted)
     def worth(one):
-        path, named = one
-        cover = (Counter(tuple(sorted(t.shape)) for t in named.values()) & shapes).total()
-        cover += (tails(named) & ends).total()
-        return round((2*cover - len(named))/max(1, len(wanted)), 1)
-    def rank(one): return FIRST.index(one[0][-1]) if one[0] and one[0][-1] in FIRST else len(FIRST)*bool(one[0])
-    order = sorted(found, key=lambda one: (-worth(one), rank(one), len(one[0])))
-    (path, named), *others = order
-    rivals = [other for other, names in others if worth((other, names)) == worth(order[0]) and names.keys() == named.keys()]
-    tensors = {name: t if isinstance(t, Stored) else stored(t) for name, t in named.items()}
-    return Checkpoint(tensors, path, [other for other, _ in others if other[:len(path)] != path or not path], rivals)
+        cover = (Counter(tuple(sorted(t.shape)) for t in one.tensors.values()) & shapes).total()
+        cover += (tails(one.tensors) & ends).total()
+        return round((2*cover - len(one.tensors))/len(wanted), 1) if wanted else 0.
+    def rank(one):
+        if one.is_joined: return len(FIRST)
+        if not one.path: return -1
+        return FIRST.index(one.path[-1]) if one.path[-1] in FIRST else len(FIRST) + 1
+    best, *others = sorted(found, key=lambda one: (-worth(one), rank(one), len(one.path)))
+    def is_apart(one): return not one.is_joined and not (best.is_joined and one.path[:len(best.path)] == best.path)
+    apart = [one for one in others if is_apart(one)]
+    rivals = [one.path for one in apart if wanted and worth(one) == worth(best) and rank(one) == rank(best)]
+    tensors = {name: t if isinstance(t, Stored) else stored(t) for name, t in best.tensors.items()}
+    return Checkpoint(tensors, best.path, [one.path for one in apart], rivals)
 
 
 def read_checkpoint(
