@@ -86,6 +86,7 @@ from .debug.comparing.comparing import *
 from .debug.comparing.recording import *
 from .checkpoints.found_weights import *
 from .checkpoints.comparing_weights import *
+from .checkpoints.loading import *
 
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients", "calls",

@@ -5,20 +5,20 @@
 # %% auto #0
 __all__ = ['FoundWeights', 'match_weights', 'tied_names']
 
-# %% ../../nbs/lib/checkpoints/found-weights.ipynb #93eea75b
+# %% ../../nbs/lib/checkpoints/found-weights.ipynb #323933da
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hooklab.checkpoints.matching import SURE, Matching, MatchStep, matched
-from hooklab.checkpoints.reading import Checkpoint, Stored, read_checkpoint
+from hooklab.checkpoints.matching import Matching, MatchStep, as_it_is, matched
+from hooklab.checkpoints.reading import Checkpoint, read_checkpoint
 from hooklab.checkpoints.tensor_names import plain_names
 from hooklab.drawing import escape, for_xml
 from hooklab.hooks.names import in_lines
 from hooklab.hooks.select import first_few, not_a_model
 
-# %% ../../nbs/lib/checkpoints/found-weights.ipynb #d227ff94
+# %% ../../nbs/lib/checkpoints/found-weights.ipynb #ed5c392f
 class FoundWeights:
     "Which tensors of a checkpoint are which of a model, as found by `match_weights`. It prints the steps."
     def __init__(self, checkpoint: Checkpoint, m: Matching, other_shape: dict, wanted: dict, given: dict, ties: dict):
@@ -34,6 +34,17 @@ class FoundWeights:
         self.missing: list[str] = [n for n in wanted.values() if n not in found and n not in self.other_shape] # Model only
         self.unused: list[str] = [given[n] for n in m.given if n not in m.used] # Only in the checkpoint
         self.notes: list[str] = [] # What else is to be known
+
+    @property
+    def path(self) -> tuple:
+        "The keys that lead to the state dict in the checkpoint; none if it is one."
+        return self._checkpoint.path
+
+    @property
+    def same_tensors(self) -> dict[str, str]:
+        "{name: name in the checkpoint} of the tensors that are taken as they are."
+        return {self._wanted[n]: self._given[source.names[0]] for n, source in self._matching.sources.items()
+                if source.make is as_it_is}
 
     def _how_sure(self, name):
         plain = next(p for p, n in self._wanted.items() if n == self._ties.get(name, name))
