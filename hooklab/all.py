@@ -10,17 +10,18 @@ __all__ = ['layers', 'has_children', 'forward_source', 'Hook', 'Hooks', 'hook_ou
            'clipped_gradients', 'by_token', 'FeatureExtractor', 'extract', 'load_features', 'BatchExtractor',
            'map_features', 'write_features', 'attention', 'attention_weights', 'head_numbers', 'execution_order',
            'VerboseExecution', 'Timeline', 'ForwardCheck', 'GradientCheck', 'checked_gradients', 'calls', 'find_nan',
-           'NonFiniteError', 'replicas', 'DriftError', 'compare', 'record', 'explain_errors', 'check_resume',
-           'transformers_run', 'lightning_run', 'accelerate_run', 'summary', 'model_summary', 'module_summary',
-           'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval', 'model_sizes',
-           'num_features_model', 'cost', 'ActivationStats', 'AttentionStats', 'diagnose', 'preflight', 'compare_runs',
-           'compare_losses', 'Learner', 'synth_learner', 'Callback', 'HookCallback', 'TrainEvalCallback', 'Recorder',
-           'CancelFitException', 'DataLoaders', 'digits', 'sentence_model', 'check', 'solution', 'lesson_style',
-           'patient', 'report', 'CallHooks', 'FunctionCall', 'TensorHook', 'Attached', 'ByToken', 'StoredFeatures',
-           'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch', 'Replicas', 'Drift', 'Comparison',
-           'ComparedRow', 'ResumeCheck', 'LostState', 'Summary', 'Costs', 'LayerCost', 'History', 'WeightHistory',
-           'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight', 'RunComparison', 'RunRow', 'LossComparison',
-           'LossHistory', 'Patient', 'Case', 'CaseLook', 'ExplainErrors', 'Explanation']
+           'NonFiniteError', 'replicas', 'DriftError', 'compare', 'record', 'explain_errors', 'match_weights',
+           'check_resume', 'transformers_run', 'lightning_run', 'accelerate_run', 'summary', 'model_summary',
+           'module_summary', 'layer_info', 'has_params', 'total_params', 'in_channels', 'dummy_batch', 'dummy_eval',
+           'model_sizes', 'num_features_model', 'cost', 'ActivationStats', 'AttentionStats', 'diagnose', 'preflight',
+           'compare_runs', 'compare_losses', 'Learner', 'synth_learner', 'Callback', 'HookCallback',
+           'TrainEvalCallback', 'Recorder', 'CancelFitException', 'DataLoaders', 'digits', 'sentence_model', 'check',
+           'solution', 'lesson_style', 'patient', 'report', 'CallHooks', 'FunctionCall', 'TensorHook', 'Attached',
+           'ByToken', 'StoredFeatures', 'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch',
+           'Replicas', 'Drift', 'Comparison', 'ComparedRow', 'ResumeCheck', 'LostState', 'Summary', 'Costs',
+           'LayerCost', 'History', 'WeightHistory', 'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight',
+           'RunComparison', 'RunRow', 'LossComparison', 'LossHistory', 'Patient', 'Case', 'CaseLook', 'ExplainErrors',
+           'Explanation', 'FoundWeights', 'WeightComparison']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -84,11 +85,14 @@ from .debug.drift.checks import *
 from .debug.drift.watch import *
 from .debug.comparing.comparing import *
 from .debug.comparing.recording import *
+from .checkpoints.found_weights import *
+from .checkpoints.comparing_weights import *
+from .checkpoints.loading import *
 
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients", "calls",
     "find_nan", "NonFiniteError", "replicas", "DriftError", "compare", "record",
-    "explain_errors",
+    "explain_errors", "match_weights",
 ]
 
 # %% ../nbs/lib/all.ipynb #5c1e7a02
@@ -168,5 +172,5 @@ _all_ = [
     "Summary", "Costs", "LayerCost",
     "History", "WeightHistory", "AttentionHistory", "Diagnosis", "Finding", "Preflight", "RunComparison", "RunRow",
     "LossComparison", "LossHistory",
-    "Patient", "Case", "CaseLook", "ExplainErrors", "Explanation",
+    "Patient", "Case", "CaseLook", "ExplainErrors", "Explanation", "FoundWeights", "WeightComparison",
 ]

@@ -7,9 +7,9 @@ __all__ = ['ExplainErrors', 'explain_errors']
 
 # %% ../../nbs/lib/errors/explaining.ipynb #d7ad9cbf
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Self
+from typing import Any, Self
 
 from torch import nn
 
@@ -21,6 +21,17 @@ from hooklab.errors.explanation import Explanation
 from hooklab.errors.scene import noted
 
 # %% ../../nbs/lib/errors/explaining.ipynb #f375e915
+EXPLAINERS: list[tuple[Callable, Callable]] = []
+
+
+def register_explainer(
+    explain: Callable[[Exception, nn.Module], Explanation | None], # Explains an error, or returns None
+    watch: Callable[[nn.Module], Any], # What else is watched in the `with`; it has a `remove()`
+):
+    "Register how to explain errors of another kind, which are not raised by a forward pass."
+    EXPLAINERS.append((explain, watch))
+
+
 def note_on(
     error: Exception, # Raised by the model, or by what follows it
     model: nn.Module, # The model
@@ -33,7 +44,8 @@ def note_on(
     if known is not None and any(str(known) in note for note in error.__notes__): return known
     with suppress(Exception):
         from hooklab.errors.investigating import explained  # slow to import: only once something has failed
-        found = explained(error, model, last, outputs)
+        found = next((text for explain, _ in EXPLAINERS if (text := explain(error, model)) is not None), None)
+        if found is None: found = explained(error, model, last, outputs)
         if found is None: return None
         error.explanation = found
         error.add_note(f"\n{found}{more}")
@@ -72,12 +84,14 @@ class ExplainErrors:
         self.group.last, self.group.outputs = None, deque(maxlen=8)  # a loss may be of several calls
         model = unwrap(self.model)
         if runs(model) and not is_scripted(model): listen(LastCall, {"the model": model}, self.group)
+        self.watches = [watch(self.model) for _, watch in EXPLAINERS]
         return self
 
     @safe_exit
     def __exit__(self, exc_type, error, traceback):
         last, outputs = self.group.last, self.group.outputs
         self.group.close(report=False)
+        for watch in self.watches: watch.remove()
         self.group.last = self.group.outputs = None
         if isinstance(error, Exception): self.explanation = note_on(error, self.model, last, outputs=outputs)
 

@@ -22,7 +22,7 @@ from .passes import (
 from .findings import Verdict, put_in_words, root_of, rounding, rows_and_proof, words
 from .losses import losses
 from .pairing import Pairs, paired
-from .records import is_record
+from .records import hooklabs, is_record
 from .records_compared import compare_records
 from .second_look import second_look
 from .spill import Shelf
@@ -87,6 +87,8 @@ def kind_of(x: Any) -> str | None:
 def refuse_two_kinds(reference: Any, candidate: Any):
     "Raise an error if both could be compared with an object of their own kind, but not with each other."
     one, other = kind_of(reference), kind_of(candidate)
+    for x, kind in ((reference, one), (candidate, other)):
+        if kind is None and isinstance(x, str | Path): hooklabs(x)  # raises the error that says what the file is
     if one is None or other is None or one == other: return
     if {one, other} == {A_MODEL, A_RECORD}: return
     found = f"{_called(reference, 'reference')} is {one}, and {_called(candidate, 'candidate')} is {other}"

@@ -170,19 +170,28 @@ ANY = RECORD._replace(facts={}, mark={}, lacks="facts of hooklab, so it is no re
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #44b589af
 def is_record(x: Any) -> bool:
-    "Is this a file that `record` has written? An error if it is none of hooklab's."
-    if not isinstance(x, str | Path): return False
-    try: now = os.stat(x)
+    "Is this a file that `record` has written?"
+    return isinstance(x, str | Path) and not misfit(facts_in_file(x), RECORD.mark)
+
+
+def facts_in_file(path: str | Path) -> Any:
+    "What hooklab has written into a file beside tensors; None for a file of others. An error if there is no file."
+    try: now = os.stat(path)
     except FileNotFoundError:
-        problem = f"there is no file {x}; hl.record(model, path, …) writes a record"
+        problem = f"there is no file {path}; hl.record(model, path, …) writes a record"
         raise FileNotFoundError(printable(problem)) from None
-    return _is_record(str(x), now.st_ino, now.st_size, now.st_mtime_ns)
+    return _facts_in_file(str(path), now.st_ino, now.st_size, now.st_mtime_ns)
 
 
 @lru_cache(8)
-def _is_record(path: str, *state: int) -> bool:
-    file = TensorFile(path, ANY)
-    return not misfit(file.facts, RECORD.mark)
+def _facts_in_file(path: str, *state: int) -> Any:
+    try: return hooklabs(path).facts
+    except (ValueError, OSError): return None
+
+
+def hooklabs(path: str | Path) -> TensorFile:
+    "A file that hooklab has written, or the error that says why it is none."
+    return TensorFile(path, ANY)
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #9d353f04
 def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...debug.comparing.comparing import register_comparison
-from ...debug.comparing.records import is_record
+from ...debug.comparing.records import facts_in_file, is_record
 from ...drawing import axes_for, escape, for_xml, ink, label_ends, line_colours
 from ...hooks.names import in_lines, printable
 from ...hooks.select import first_few
@@ -302,7 +302,7 @@ def compare_runs(
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #d40834e8
 def is_run(x: Any) -> bool:
     "True for a record of ActivationStats, or for a file with one."
-    if isinstance(x, str | Path): return not is_record(x)
+    if isinstance(x, str | Path): return facts_in_file(x) is not None and not is_record(x)
     return isinstance(x, Recorded)
 
 
