@@ -599,7 +599,7 @@ def test_an_average_of_torch_is_a_note():
         for x, y in batches(30):
             stats.step(step(model, optimizer, x, y))
             average.update_parameters(model)
-    assert not found(stats) and notes(stats) == {"statistics stay behind"}
+    assert not found(stats) and not notes(stats)  # it takes the statistics of the model with each update
 
 
 def in_one_model(rival, trained_too):

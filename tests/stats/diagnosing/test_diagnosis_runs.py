@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.findings.rules import RULES
+from hooklab.findings.rules import KINDS, RULES
 from hooklab.stats.diagnosing.fault_table import FAULTS
 from support.loss_histories import findings as findings_about_losses
 from support.portions import may_be_wrong, sample, sweep
@@ -74,14 +74,14 @@ def test_how_rarely_it_alarms():
 # Sentences
 
 def sentences(room) -> list[str]:
-    "The constant parts of what a room can say: strings with several words, but for docstrings and entries of faults."
+    "The constant parts of what a room can say: strings with several words, but for docstrings, kinds and their names."
     tree = ast.parse(inspect.getsource(room))
     documented = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module)]
     documents = {id(node.body[0].value) for node in documented if isinstance(node.body[0], ast.Expr)}
     for node in documented:
         for entry in getattr(node, "decorator_list", []): documents |= {id(part) for part in ast.walk(entry)}
     return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in documents
-            and isinstance(node.value, str) and node.value.count(" ") > 3]
+            and isinstance(node.value, str) and node.value.count(" ") > 3 and node.value not in KINDS["diagnose"]]
 
 
 def trained(end=(), loss_of=F.cross_entropy, lr=.05, training=True, scores=None, begin=None, record=None):
