@@ -395,6 +395,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                    'hooklab/checkpoints/resuming.py'),
                                               'hooklab.checkpoints.resuming.Compared._is_exact': ( 'lib/checkpoints/resuming.html#compared._is_exact',
                                                                                                    'hooklab/checkpoints/resuming.py'),
+                                              'hooklab.checkpoints.resuming.Compared._is_idle': ( 'lib/checkpoints/resuming.html#compared._is_idle',
+                                                                                                  'hooklab/checkpoints/resuming.py'),
                                               'hooklab.checkpoints.resuming.Compared._is_no_state': ( 'lib/checkpoints/resuming.html#compared._is_no_state',
                                                                                                       'hooklab/checkpoints/resuming.py'),
                                               'hooklab.checkpoints.resuming.Compared._only_draws': ( 'lib/checkpoints/resuming.html#compared._only_draws',

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from hooklab.checkpoints.marks import NotPlain, global_generators, mark_of, random_state, seed_all, set_random_state
 from hooklab.checkpoints.resume_report import first_line
-from hooklab.checkpoints.variables import Variables
+from hooklab.checkpoints.variables import Variables, variables_of
 from hooklab.checkpoints.walking import Leaf, Place, Walk
 from hooklab.hooks.names import class_name, printable
 from hooklab.hooks.occasions import global_hook
@@ -111,9 +111,11 @@ class Loop:
     seed: int = 0
     is_large: bool = False # The checkpoint, so memory has to be freed between runs
 
-    def __post_init__(self): self.variables = Variables([self.make, self.step, self.save, self.load])
+    def __post_init__(self):
+        self.variables = Variables([self.make, self.step, self.save, self.load])
+        self.beside = variables_of([self.make, self.step]) # Not what only `save` and `load` use, as to number files
 
-    def walk(self, run: Any, words: bool = False) -> Walk: return Walk(run, self.variables.places, words)
+    def walk(self, run: Any, words: bool = False) -> Walk: return Walk(run, self.beside, words)
 
     def called(self, name: str, where: str, *given: Any) -> Any:
         "Call one of the four. An error keeps its traceback, and a note says which of them it came from."

@@ -51,7 +51,7 @@ class ResumeCheck:
     loss: int | None = None # The first step with another loss; None if there is none, or if it cannot be told
     batch: int | None = None # The first step with other inputs of the first layer
     not_tested: list[str] = field(default_factory=list) # State that was still as new at the save
-    harmless: list[str] = field(default_factory=list) # Differed after the load, and was overwritten before it was read
+    harmless: list[str] = field(default_factory=list) # Differed after the load, and no step depended on it
     noise: list[str] = field(default_factory=list) # Differs between two runs that were never interrupted
     not_walked: dict[str, str] = field(default_factory=dict) # What could not be looked into, by path
     notes: list[str] = field(default_factory=list) # What else was seen
@@ -87,7 +87,7 @@ class ResumeCheck:
         return [
             ("", [f.text for f in self.findings]), ("Also", also),
             ("Not tested, since it was still as new at the save (a larger warm= may change that)", self.not_tested),
-            ("Differed after the load, and was overwritten before it was read", self.harmless),
+            ("Differed after the load, and no step depended on it", self.harmless),
             ("Not looked into", [f"{path} ({why})" for path, why in self.not_walked.items()])]
 
     def __repr__(self):

@@ -206,14 +206,14 @@ class Compared:
         for its workers? It has been used before the save, so as many steps again will use it."""
         one, loop = self.values[group[0]], self.loop
         if one.kind != "random state" or trial.changes - {*one.leaves}: return False
+        def is_used(run): return all(run.marks[leaf] != run.end[leaf] for leaf in one.leaves)
         loop.steps += loop.warm
         values = {path: self.values[path] for path in group}
         try: runs = [continued(loop, again=True)[0], continued(loop, change=values)[0]]
-        except Exception: return False # the loop ends before
+        except Exception: return is_used(self.before) # the loop ends before, so the steps of the trial have to do
         finally: loop.steps -= loop.warm
         plain, changed = runs
-        is_used = all(plain.marks[leaf] != plain.end[leaf] for leaf in one.leaves)
-        return is_used and plain.losses == changed.losses and not (
+        return is_used(plain) and plain.losses == changed.losses and not (
             {path for path in unlike(plain.end, changed.end) if self._counts(path)} - {*one.leaves})
 
     def _healed(self, groups: list[list[str]]) -> list[list[str]]:
@@ -249,9 +249,15 @@ class Compared:
     def _differences(self, run: Recorded) -> "Trial":
         "Where a run differs from the one that goes on: paths, and `losses`."
         pairs = (run.first, self.before.first), (run.end, self.before.end)
-        changes = {path for one, other in pairs for path in unlike(one, other) if self._counts(path)}
+        changes = {path for one, other in pairs for path in unlike(one, other)
+                   if self._counts(path) and not self._is_idle(path, other)}
         if run.losses != self.before.losses: changes.add("losses")
         return Trial(changes)
+
+    def _is_idle(self, path: str, marks: dict) -> bool:
+        "Is it a gradient that no step has used or cleared since the save?"
+        leaf = self.leaf(path)
+        return bool(leaf) and leaf.kind == "gradient" and marks.get(path) == self.before.marks.get(path)
 
     def _counts(self, path: str) -> bool:
         "Does a difference there say anything?"

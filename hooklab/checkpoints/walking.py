@@ -182,11 +182,12 @@ class Walk:
         self.kept, self.words, self.last, self.to_visit = [], words, [], collections.deque()
         for name, generator in global_generators().items():
             self._random(name, generator, "")
-        self.visit(root, "run", Place("", None, None, ""))
-        self._look()
-        for name, place in (beside or {}).items():
-            with suppress(KeyError, AttributeError, ValueError): self.visit(place.held(), name, place)
-        self._look()
+        roots = [{"run": Place("", [root], 0, "")}, beside or {}]
+        if isinstance(root, list | tuple): roots.reverse() # variables have better names than the parts of a tuple
+        for places in roots:
+            for name, place in places.items():
+                with suppress(KeyError, AttributeError, ValueError): self.visit(place.held(), name, place)
+            self._look()
         while self.last: # an optimizer may hold another one
             self._optimizer(*self.last.pop(0))
             self._look()

@@ -1,6 +1,7 @@
 "`check_resume`: states that were left out are named, and nothing else; what goes wrong is said in a sentence."
 import functools
 import gc
+import itertools
 import pickle
 import random
 import time
@@ -509,3 +510,119 @@ def test_a_new_process_has_neither_globals_nor_singletons():
     with pytest.raises(KeyError, match="absent") as caught:
         hl.check_resume(resume_file.make, resume_file.step, resume_file.save, resume_file.load_absent, fresh=True)
     assert "`load` failed" in caught.value.__notes__[0]
+
+
+# ---- what is no state of the run
+
+def test_what_only_save_and_load_use_is_no_state(tmp_path):
+    class Folder:
+        "Numbers the files of a process."
+        written = 0
+    folder, names = Folder(), iter("abcdefgh")
+    def numbered(run):
+        folder.written += 1
+        file = tmp_path/f"{folder.written}-{next(names)}.pt"
+        torch.save(save(run), file)
+        return file
+    assert hl.check_resume(Run, step, numbered, lambda run, path: load(run, torch.load(path))).same
+
+
+def test_an_iterator_that_all_runs_share_begins_anew_in_each():
+    numbers = itertools.count()
+    class Numbered(Run):
+        def inputs(self): return super().inputs() + next(numbers)
+    def skips(run, saved):
+        load(run, saved)
+        for _ in range(run.n): next(numbers)
+    assert hl.check_resume(Numbered, step, save, skips).same
+    found = hl.check_resume(Numbered, step, save, load)
+    assert found.lost == ["numbers"] and not found.differs_by_itself
+
+
+class TwoHeads(Run):
+    "The second head is trained in the first step, and seldom after that."
+    every = 50
+    def __init__(self):
+        super().__init__()
+        self.second = nn.Linear(4, 2)
+        self.other = torch.optim.SGD(self.second.parameters(), .1)
+
+    def step(self):
+        if self.n % self.every: return super().step()
+        self.n += 1
+        loss = self.second(self.inputs()).square().mean()
+        self.other.zero_grad()
+        loss.backward()
+        self.other.step()
+        return loss
+
+
+def save_both(run): return {**save(run), "second": run.second.state_dict()}
+
+
+def load_both(run, saved):
+    load(run, saved)
+    run.second.load_state_dict(saved["second"])
+
+
+def test_gradients_that_no_step_uses_are_no_loss():
+    found = hl.check_resume(TwoHeads, step, save_both, load_both)
+    assert found.same and "gradients of run.second" in found.harmless
+    class Seldom(TwoHeads): every = 7 # the other head's gradients are cleared in the last step
+    assert hl.check_resume(Seldom, step, save_both, load_both, warm=3, steps=5).same
+
+
+def test_gradients_that_a_late_step_uses_are_a_loss():
+    class Adds(TwoHeads):
+        every = 7
+        def step(self):
+            if self.n % 7: return super().step()
+            self.n += 1
+            loss = self.second(self.inputs()).square().mean()
+            loss.backward() # added to those of seven steps before
+            self.other.step()
+            return loss
+    found = hl.check_resume(Adds, step, save_both, load_both, warm=3, steps=6)
+    assert found.lost == ["run.second"] and found.findings[0].kind == "gradient"
+
+
+def test_random_numbers_that_nothing_depends_on_in_a_loop_that_ends():
+    class Ends(Loads):
+        def __init__(self):
+            super().__init__()
+            self.loader = DataLoader(self.loader.dataset, 12)
+        def inputs(self):
+            if self.n > 9: raise StopIteration
+            if self.n % 4 == 1: self.batches = iter(self.loader)
+            return super().inputs()
+    found = hl.check_resume(Ends, step, save, load, warm=4, steps=4)
+    assert found.same and "random state of torch" in found.harmless
+
+
+# ---- names
+
+model, optimizer = None, None
+
+
+def make_variables():
+    global model, optimizer
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), .1, momentum=.9)
+    return [model, optimizer]
+
+
+def step_variables(run):
+    loss = model(torch.ones(2, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def test_a_variable_has_its_name_rather_than_a_number_in_a_tuple():
+    def load_model(run, saved): run[0].load_state_dict(saved)
+    found = hl.check_resume(make_variables, step_variables, lambda run: run[0].state_dict(), load_model)
+    assert found.lost == ["optimizer"]
+    found = hl.check_resume(make_variables, step_variables, lambda run: None, lambda run, saved: None)
+    assert found.lost == ["model", "optimizer"]
