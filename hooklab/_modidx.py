@@ -399,6 +399,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                   'hooklab/checkpoints/resuming.py'),
                                               'hooklab.checkpoints.resuming.Compared._is_no_state': ( 'lib/checkpoints/resuming.html#compared._is_no_state',
                                                                                                       'hooklab/checkpoints/resuming.py'),
+                                              'hooklab.checkpoints.resuming.Compared._longer': ( 'lib/checkpoints/resuming.html#compared._longer',
+                                                                                                 'hooklab/checkpoints/resuming.py'),
                                               'hooklab.checkpoints.resuming.Compared._only_draws': ( 'lib/checkpoints/resuming.html#compared._only_draws',
                                                                                                      'hooklab/checkpoints/resuming.py'),
                                               'hooklab.checkpoints.resuming.Compared._order': ( 'lib/checkpoints/resuming.html#compared._order',

@@ -6,6 +6,7 @@
 __all__ = ['check_resume']
 
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #9294db4c
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -203,18 +204,24 @@ class Compared:
 
     def _only_draws(self, group: list[str], trial: "Trial") -> bool:
         """Is it a random state from which numbers are drawn that nothing depends on, such as those of a `DataLoader`
-        for its workers? It has been used before the save, so as many steps again will use it."""
+        for its workers? It has been used before the save, so as many steps again will use it. If the loop ends before,
+        it is changed after the first step instead."""
         one, loop = self.values[group[0]], self.loop
         if one.kind != "random state" or trial.changes - {*one.leaves}: return False
-        def is_used(run): return all(run.marks[leaf] != run.end[leaf] for leaf in one.leaves)
-        loop.steps += loop.warm
-        values = {path: self.values[path] for path in group}
-        try: runs = [continued(loop, again=True)[0], continued(loop, change=values)[0]]
-        except Exception: return is_used(self.before) # the loop ends before, so the steps of the trial have to do
-        finally: loop.steps -= loop.warm
-        plain, changed = runs
-        return is_used(plain) and plain.losses == changed.losses and not (
+        values, early = {path: self.values[path] for path in group}, min(loop.warm, 1)
+        try: plain, changed = self._longer(loop.warm, 2*loop.warm + loop.steps, values)
+        except Exception:
+            try: plain, changed = self._longer(early, loop.warm + loop.steps, values)
+            except Exception: return False
+        is_used = all(plain.marks[leaf] != plain.end[leaf] for leaf in one.leaves)
+        return is_used and plain.losses == changed.losses and not (
             {path for path in unlike(plain.end, changed.end) if self._counts(path)} - {*one.leaves})
+
+    def _longer(self, warm: int, end: int, values: dict[str, Differing]) -> list[Recorded]:
+        "Runs to another step, without these values and with them from another step on."
+        loop = copy.copy(self.loop) # with the variables as they were at first
+        loop.warm, loop.steps = warm, end - warm
+        return [continued(loop, again=True)[0], continued(loop, change=values)[0]]
 
     def _healed(self, groups: list[list[str]]) -> list[list[str]]:
         """Numbers that the next step set anew, and would not have, had they been other ones: the best loss so far is
