@@ -47,7 +47,7 @@ def _checked(loop: Loop, fresh: bool) -> ResumeCheck:
     try:
         run = in_new_process if fresh else resumed
         after, values = run(loop, checkpoint.back(), before)
-        again, _ = continued(loop, again=True)
+        again, _ = continued(loop, again=True, other=after.marks)
         check_fresh(loop, before, again)
         compared = Compared(loop, before, after, again, values)
         return compared.result([checkpoint.note] if checkpoint.note else [])
@@ -289,7 +289,7 @@ class Compared:
         "All of it, in sentences."
         self.find()
         before, after = self.before, self.after
-        findings = [sentence(lost, before, after, self.batch) for lost in self.lost]
+        findings = [sentence(lost, self.again, after, self.batch) for lost in self.lost]
         losses = [mine == theirs for mine, theirs in zip(before.losses, after.losses)]
         differs, not_walked = self._differences(after).changes - self.settled, {**before.not_walked, **after.not_walked}
         loss = None if all(losses) or self.differs_by_itself else losses.index(False) + 1

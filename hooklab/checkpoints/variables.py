@@ -15,7 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from hooklab.checkpoints.walking import COPIED, Place, is_library, is_plain, names_in
+from hooklab.checkpoints.marks import is_plain
+from hooklab.checkpoints.walking import COPIED, Place, is_library, names_in
 
 # %% ../../nbs/lib/checkpoints/variables.ipynb #eff98884
 def variables_of(functions: list[Callable]) -> dict[str, Place]: # By name

@@ -1,4 +1,5 @@
 "`check_resume`: states that were left out are named, and nothing else; what goes wrong is said in a sentence."
+import collections
 import functools
 import gc
 import itertools
@@ -10,10 +11,15 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import distributed as dist, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
 import hooklab as hl
+from hooklab.checkpoints import marks
 from hooklab.checkpoints.marks import mark_of
 from hooklab.checkpoints.walking import Walk
 from support import resume_file
@@ -422,9 +428,9 @@ def test_marks_do_not_depend_on_the_process():
     values = [torch.eye(2), torch.eye(2).half(), {"b": 2, "a": [1., None]}, {"x", "y", "z"}, np.arange(3),
               random.Random(3), np.random.default_rng(3), torch.Generator().manual_seed(3), torch.eye(2).to_sparse(),
               "text", 3, True]
-    marks = [mark_of(value) for value in values]
-    assert len({*marks}) == len(marks)
-    assert marks == resume_file.in_another_process(pickle.dumps(values[:5])) + marks[5:]
+    found = [mark_of(value) for value in values]
+    assert len({*found}) == len(found)
+    assert found == resume_file.in_another_process(pickle.dumps(values[:5])) + found[5:]
 
 
 # ---- afterwards, and memory
@@ -626,3 +632,147 @@ def test_a_variable_has_its_name_rather_than_a_number_in_a_tuple():
     assert found.lost == ["optimizer"]
     found = hl.check_resume(make_variables, step_variables, lambda run: None, lambda run, saved: None)
     assert found.lost == ["model", "optimizer"]
+
+
+# ---- what it costs
+
+class Reads(TorchDispatchMode):
+    "Counts the bytes that are read: those of tensors that operations get, and those that marks are made of."
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.by_marks = self.by_operations = 0
+        bytes_of = marks.bytes_of
+        def counted(t):
+            self.by_marks += t.nbytes
+            return bytes_of(t)
+        monkeypatch.setattr(marks, "bytes_of", counted)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if not any(returned.alias_info for returned in func._schema.returns): # a view reads nothing
+            self.by_operations += sum(x.nbytes for x in tree_leaves(args) if isinstance(x, torch.Tensor))
+        return func(*args, **(kwargs or {}))
+
+
+class Holds(Run):
+    "Tensors in places of many kinds, some of them beside an object that is no plain data."
+    def __init__(self):
+        super().__init__()
+        self.wide, self.tied = nn.Linear(50, 50), nn.Linear(50, 50)
+        self.tied.weight = self.wide.weight
+        self.kept = [[[*map(torch.ones, [40]*300), step]]]
+        self.named = {i: (torch.ones(30), "text") for i in range(300)} | {"f": object()}
+        self.replay = collections.deque([(torch.ones(20), torch.ones(20))])
+        self.of_meta = nn.Linear(2000, 2000, device="meta")
+
+
+HELD = 4*(2*10 + 50*50 + 2*50 + 300*40 + 300*30 + 2*20) # with the momentum of ten parameters
+RANDOM_STATE = torch.get_rng_state().nbytes
+
+
+def test_a_walk_reads_each_byte_once_and_again_where_another_run_differs(monkeypatch):
+    run = Holds()
+    step(run)
+    run.model.zero_grad()
+    reads = Reads(monkeypatch)
+    with reads: first = Walk(run).marks
+    assert (reads.by_marks, reads.by_operations) == (HELD + RANDOM_STATE, 0)
+    with reads: Walk(run, other=first)
+    assert (reads.by_marks, reads.by_operations) == (2*(HELD + RANDOM_STATE), 0)
+    with reads: Walk(run, other=first | {"run.tied.weight": b""})
+    assert reads.by_marks == 3*(HELD + RANDOM_STATE) and 4*2500 <= reads.by_operations <= 4*4*2500 # its norm, in double
+
+
+def test_a_check_reads_a_state_once_in_each_run_that_is_compared(monkeypatch):
+    "At the start, at the save, after a step and in the end, of two runs; of the resumed one not at the start."
+    class Waits(Holds):
+        def step(self): return torch.zeros(())
+    reads, one = Reads(monkeypatch), HELD - 4*10 + RANDOM_STATE # without momentum
+    assert hl.check_resume(Waits, step, lambda run: {"large": torch.ones(9999)}, lambda run, saved: None).same
+    assert 11*one < reads.by_marks < 12.2*one # once more before the save, to see what `save` changes
+
+
+@pytest.mark.parametrize("spoil", ["add_", "del"])
+def test_whether_a_load_changes_the_checkpoint_is_seen_without_reading_it(monkeypatch, spoil):
+    def changes(run, saved):
+        load(run, saved)
+        if spoil == "del": del saved["n"]
+        else: saved["large"].add_(1)
+    reads = Reads(monkeypatch)
+    found = hl.check_resume(Run, step, lambda run: {**save(run), "large": torch.ones(999_999)}, changes)
+    assert "`load` changes the checkpoint" in found.notes[0] and reads.by_marks < 999_999
+    assert not hl.check_resume(Run, step, lambda run: {**save(run), "large": torch.ones(999)}, load).notes
+
+
+# ---- sharded and quantized tensors
+
+@pytest.fixture
+def mesh(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_sharded_tensors(mesh):
+    class Sharded(Run):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Linear(4, 2)
+            self.table = distribute_tensor(torch.arange(6.), mesh, [Shard(0)])
+            for name, p in [*self.model.named_parameters()]:
+                setattr(self.model, name, nn.Parameter(distribute_tensor(p, mesh, [Shard(0)])))
+            self.optimizer = torch.optim.SGD(self.model.parameters(), .1, momentum=.9)
+
+        def inputs(self): return distribute_tensor(super().inputs(), mesh, [Replicate()])
+
+        def step(self):
+            loss = super().step()
+            self.table = self.table*2
+            return loss.full_tensor()
+    def load_table(run, saved):
+        load(run, saved)
+        run.table = saved["table"]
+    def save_table(run): return {**save(run), "table": run.table}
+    assert hl.check_resume(Sharded, step, save_table, load_table).same
+    found = hl.check_resume(Sharded, step, save_table, load)
+    assert found.lost == ["run.table"] and found.findings[0].was.startswith("float32 [6], norm"), found
+    found = hl.check_resume(Sharded, step, save_table, lambda run, saved: setattr(run, "table", saved["table"]))
+    assert "run.model" in found.lost and "run.optimizer" in found.lost
+
+
+def quantized(t, per_channel=False):
+    if not per_channel: return torch.quantize_per_tensor(t, .25, 3, torch.qint8)
+    return torch.quantize_per_channel(t, torch.tensor([.25, .5]), torch.tensor([3, 1]), 0, torch.qint8)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_quantized_tensors(per_channel):
+    class Quantized(Run):
+        def __init__(self):
+            super().__init__()
+            self.table = quantized(torch.zeros(2, 3), per_channel)
+
+        def step(self):
+            self.table = quantized(self.table.dequantize() + 1, per_channel)
+            return super().step() + self.table.dequantize().sum()
+    def save_table(run): return {**save(run), "table": run.table}
+    def load_table(run, saved):
+        load(run, saved)
+        run.table = saved["table"]
+    assert hl.check_resume(Quantized, step, save_table, load_table).same
+    assert hl.check_resume(Quantized, step, save_table, load).lost == ["run.table"]
+    t = torch.tensor([[1., 2.], [3., 4.]])
+    other = torch.quantize_per_tensor(t/2, .125, 3, torch.qint8) # the same integers with another scale
+    assert torch.equal(other.int_repr(), quantized(t).int_repr()) and mark_of(other) != mark_of(quantized(t))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_step_without_layers():
+    class Plain:
+        def __init__(self): self.w, self.n = torch.ones(3), 0
+        def step(self):
+            self.n += 1
+            self.w = self.w/self.n
+            return self.w.sum()
+    assert hl.check_resume(Plain, step, vars, lambda run, saved: vars(run).update(saved)).same
+    assert hl.check_resume(Plain, step, lambda run: run.w, lambda run, saved: setattr(run, "w", saved)).lost == ["run.n"]
