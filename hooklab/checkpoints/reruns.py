@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.modules.module import _IncompatibleKeys # what load_state_dict returns
 from torch.utils._pytree import tree_map_only
 
 from hooklab.checkpoints.marks import NotPlain, global_generators, mark_of, random_state, seed_all, set_random_state
@@ -270,7 +271,7 @@ def resumed(
     if given is not None and _what_it_holds(checkpoint) not in (given, None):
         kept.notes.append("`load` changes the checkpoint that it is given: a second resume from the same object in "
                           "memory gets another one")
-    if isinstance(returned, type(run)): run = returned
+    if isinstance(returned, type(run)) and not isinstance(returned, _IncompatibleKeys): run = returned
     del returned
     walk = loop.walk(run, before.marks)
     kept.take(walk)

@@ -176,6 +176,8 @@ def of_data(lost: Lost, before: Any, batch: int | None) -> str: # Empty for othe
     name = f"`{lost.path}`" if lost.path != "batches" else "the data"
     if lost.path in SAVED_BY:
         return f"The {lost.path} did not come back: save {SAVED_BY[lost.path]}, and set it in `load`"
+    if lost.path.startswith("random state of torch on"):
+        return f"The {lost.path} did not come back: save torch.cuda.get_rng_state_all(), and set it in `load`"
     if lost.kind == "random state": return f"The random state of {name} did not come back"
     if lost.kind not in ("order", "prefetched") or not batch: return ""
     text = f"Batches differ from {'the first' if batch == 1 else f'step {batch}'} on: "

@@ -110,19 +110,16 @@ def check_fresh(loop: Loop, before: Recorded, again: Recorded):
     "An error if `make` returns objects that an earlier run has changed."
     changed = set(unlike(before.start, again.start))
     if not changed: return
-    walks = [], []
-    runs = []
+    walks, runs = ([], []), []
     for places in walks:
-        run = loop.made("", loop.seed)
-        runs.append(run)
-        walk = loop.walk(run)
-        places.extend((path, id(o)) for path, o in walk.objects())
-    shared = [path for path, _ in {*walks[0]} & {*walks[1]}]
-    held = [path for path in sorted(changed)
-            if any(path == one or path.startswith((f"{one}.", f"{one}[")) for one in shared)]
-    if held:
-        raise ValueError(printable(f"make is not fresh: `{common_path(held)}` is the same object in two runs, and the "
-                                   "first run has changed it. Build all of a run inside `make`."))
+        runs.append(loop.made("", loop.seed))
+        places.extend((path, id(o)) for path, o in loop.walk(runs[-1]).objects())
+    shared = [path for path, _ in {*walks[0]} & {*walks[1]}
+              if any(leaf == path or leaf.startswith((f"{path}.", f"{path}[")) for leaf in changed)]
+    if shared:
+        outer = min(shared, key=lambda path: (len(path), path))
+        raise ValueError(printable(f"make is not fresh: `{outer}` is the same object in two runs, and the first run "
+                                   "has changed it. Build all of a run inside `make`."))
 
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #33eb6b4e
 class Compared:
@@ -145,7 +142,8 @@ class Compared:
 
     def _is_no_state(self, one: Differing) -> bool:
         "A clock differs between any two runs, and a random generator that nobody uses is no state."
-        def is_unused(path): return self.before.start.get(path) == self.before.end.get(path)
+        start, marks, end = self.before.start, self.before.marks, self.before.end
+        def is_unused(path): return start.get(path, marks.get(path)) == end.get(path) # a GPU may be used later
         if all(path in self.noise for path in one.leaves): return True
         return one.kind == "random state" and all(map(is_unused, one.leaves))
 

@@ -3,10 +3,15 @@ import collections
 import functools
 import gc
 import itertools
+import os
 import pickle
 import random
+import subprocess
+import sys
 import time
+import types
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +24,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
 import hooklab as hl
-from hooklab.checkpoints import marks
+from hooklab.checkpoints import marks, walking
 from hooklab.checkpoints.marks import mark_of
+from hooklab.checkpoints.new_process import check_importable
 from hooklab.checkpoints.walking import Walk
 from support import resume_file
 from support.resume_loops import STYLES
@@ -776,3 +782,101 @@ def test_a_step_without_layers():
             return self.w.sum()
     assert hl.check_resume(Plain, step, vars, lambda run, saved: vars(run).update(saved)).same
     assert hl.check_resume(Plain, step, lambda run: run.w, lambda run, saved: setattr(run, "w", saved)).lost == ["run.n"]
+
+
+# ---- more of what users give
+
+def test_what_load_state_dict_returns_is_no_run():
+    def load_last(run, saved): return run[0].load_state_dict(saved)
+    def stepped(run):
+        loss = run[0](torch.ones(2, 4)).square().mean()
+        run[1].zero_grad()
+        loss.backward()
+        run[1].step()
+        return loss
+    def made():
+        torch.manual_seed(0)
+        layer = nn.Linear(4, 2)
+        return layer, torch.optim.SGD(layer.parameters(), .1)
+    assert hl.check_resume(made, stepped, lambda run: run[0].state_dict(), load_last).same
+
+
+def test_a_make_that_leaves_a_variable_as_it_was():
+    layer, optimizer = make_variables()
+    def stepped(_):
+        loss = layer(torch.ones(2, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+    with pytest.raises(ValueError, match="make is not fresh: `layer` is the same object in two runs"):
+        hl.check_resume(lambda: None, stepped, lambda _: layer.state_dict(), lambda _, s: layer.load_state_dict(s))
+
+
+def test_a_random_state_that_is_there_only_from_the_first_step_on(monkeypatch):
+    "As that of a GPU which a step is the first to use."
+    name, known = "random state of torch on cuda:0", walking.global_generators
+    late = types.ModuleType("late") # which holds nothing of the run
+    monkeypatch.setattr(walking, "global_generators", lambda: known() | late.generators)
+    class Late(Run):
+        draws = False
+        def __init__(self):
+            seed = torch.initial_seed()
+            super().__init__()
+            for generator in late.generators.values(): generator.manual_seed(seed) # as by those of the process
+
+        def step(self):
+            generator = late.generators.setdefault(name, torch.Generator().manual_seed(0))
+            noise = torch.rand((), generator=generator) if self.draws else 0
+            return super().step() + noise
+    class Draws(Late): draws = True
+    late.generators = {}
+    assert hl.check_resume(Late, step, save, load).same
+    late.generators = {}
+    found = hl.check_resume(Draws, step, save, load)
+    assert found.lost == [name] and f"The {name} did not come back: save torch.cuda.get_rng_state_all()" in str(found)
+
+
+@pytest.mark.parametrize("path", [None, "a_script.py"])
+def test_a_function_of_a_notebook_and_one_of_a_script(monkeypatch, path):
+    main = types.ModuleType("__main__")
+    if path: main.__file__ = path
+    def make(): return None
+    make.__module__, make.__qualname__ = "__main__", "make"
+    main.make = make
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    if path: return check_importable("make", make)
+    with pytest.raises(ValueError, match="it was written in a notebook or at a prompt. Put the four functions into"):
+        check_importable("make", make)
+
+
+@pytest.mark.slow
+def test_a_script_that_calls_check_resume_without_a_guard(tmp_path):
+    script = tmp_path/"script.py"
+    script.write_text("import hooklab as hl\nfrom support.resume_file import load, make, save, step\n"
+                      "def mine(): return make()\nprint(hl.check_resume(mine, step, save, load, fresh=True))\n")
+    folders = [str(Path(__file__).parents[1]), *sys.path]
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)})
+    assert 'call check_resume below `if __name__ == "__main__":`' in done.stderr
+
+
+@pytest.mark.slow
+def test_batches_that_were_given_are_the_right_thing_to_count():
+    class Counts(Loads):
+        "Begins an epoch from the state that its generator had then."
+        def __init__(self):
+            super().__init__(2)
+            self.began, self.given = self.order.get_state(), 0
+
+        def inputs(self):
+            self.given += 1
+            return super().inputs()
+    def save_count(run): return {**save(run), "began": run.began, "given": run.given}
+    def skips(run, saved):
+        load(run, saved)
+        run.began, run.given = saved["began"], saved["given"]
+        run.order.set_state(run.began)
+        run.batches = iter(run.loader)
+        for _ in range(run.given): next(run.batches)
+    found = hl.check_resume(Counts, step, save_count, skips, warm=3, steps=2)
+    assert found.same, found
