@@ -83,6 +83,8 @@ class ResumeCheck:
         if self.differs_by_itself:
             also.insert(0, "Two runs that were never interrupted differ too, so this loop differs by itself: "
                         + some_of(self.noise))
+        if self.batch and not any(f.text.startswith("Batches") for f in self.findings):
+            also.append(f"Batches differ from step {self.batch} after the resume on.")
         if self.loss: also.append(f"The loss differs from step {self.loss} after the resume on.")
         return [
             ("", [f.text for f in self.findings]), ("Also", also),
