@@ -37,38 +37,43 @@ class NotPlain(TypeError):
     "An object that is not data: it has to be walked."
 
 
+def is_plain(x: Any, inside: tuple[int, ...] = ()) -> bool:
+    "Is it data, of which a mark can be made: numbers, text, tensors, arrays, random generators, containers of them?"
+    if isinstance(x, np.ndarray) and x.dtype.hasobject: return is_plain(x.tolist(), inside)
+    if isinstance(x, (Tensor, np.ndarray, np.generic, *CONSTANTS, *RANDOM)): return True
+    if not isinstance(x, CONTAINERS) or id(x) in inside: return False
+    return all(is_plain(part, (*inside, id(x))) for part in ([*x, *x.values()] if isinstance(x, dict) else x))
+
+
 def mark_of(x: Any) -> bytes: # 16 bytes
-    "A mark of plain data: numbers, text, tensors, arrays, random generators, and containers of them."
+    "A mark of plain data. Each tensor in it is read once, and none if something else is not plain."
+    if not is_plain(x): raise NotPlain(class_name(x))
+    return _alone(x)
+
+
+def _alone(x) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
-    _add(x, digest, ())
+    _add(x, digest)
     return digest.digest()
 
 
-def _add(x, digest, inside):
+def _add(x, digest):
     def add(*words): digest.update(repr(words).encode())
     if isinstance(x, Tensor): _add_tensor(x, digest)
     elif isinstance(x, CONSTANTS): add(type(x).__name__, x)
     elif isinstance(x, np.ndarray | np.generic):
-        if x.dtype.hasobject: return _add(x.tolist(), digest, inside)
+        if x.dtype.hasobject: return _add(x.tolist(), digest)
         add("array", str(x.dtype), x.shape)
         digest.update(np.ascontiguousarray(x).tobytes())
-    elif isinstance(x, RANDOM): _add(random_state(x), digest, inside)
-    elif not isinstance(x, CONTAINERS) or id(x) in inside: raise NotPlain(class_name(x))
+    elif isinstance(x, RANDOM): _add(random_state(x), digest)
     else:
         add(type(x).__name__, len(x))
-        inside = (*inside, id(x))
-        if isinstance(x, dict): parts = sorted((_alone(k, inside), _alone(v, inside)) for k, v in x.items())
-        elif isinstance(x, set | frozenset): parts = sorted(_alone(v, inside) for v in x)
+        if isinstance(x, dict): parts = sorted((_alone(k), _alone(v)) for k, v in x.items())
+        elif isinstance(x, set | frozenset): parts = sorted(map(_alone, x))
         else:
-            for part in x: _add(part, digest, inside)
+            for part in x: _add(part, digest)
             return
         add(parts)
-
-
-def _alone(x, inside) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    _add(x, digest, inside)
-    return digest.digest()
 
 
 def _add_tensor(t: Tensor, digest):

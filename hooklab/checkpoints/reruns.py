@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.modules.module import _IncompatibleKeys # what load_state_dict returns
+from torch.utils._pytree import tree_map_only
 
 from hooklab.checkpoints.marks import NotPlain, global_generators, mark_of, random_state, seed_all, set_random_state
 from hooklab.checkpoints.resume_report import first_line
-from hooklab.checkpoints.variables import Variables
+from hooklab.checkpoints.variables import Variables, variables_of
 from hooklab.checkpoints.walking import Leaf, Place, Walk
 from hooklab.hooks.names import class_name, printable
 from hooklab.hooks.occasions import global_hook
@@ -111,9 +113,11 @@ class Loop:
     seed: int = 0
     is_large: bool = False # The checkpoint, so memory has to be freed between runs
 
-    def __post_init__(self): self.variables = Variables([self.make, self.step, self.save, self.load])
+    def __post_init__(self):
+        self.variables = Variables([self.make, self.step, self.save, self.load])
+        self.beside = variables_of([self.make, self.step]) # Not what only `save` and `load` use, as to number files
 
-    def walk(self, run: Any, words: bool = False) -> Walk: return Walk(run, self.variables.places, words)
+    def walk(self, run: Any, other: dict | None = None) -> Walk: return Walk(run, self.beside, other)
 
     def called(self, name: str, where: str, *given: Any) -> Any:
         "Call one of the four. An error keeps its traceback, and a note says which of them it came from."
@@ -173,7 +177,9 @@ def first_inputs() -> Iterator[list[bytes]]:
     def look(_layer, inputs):
         found = [x.detach() for x in inputs if isinstance(x, Tensor)] if not seen else []
         if found: seen.append(mark_of(found))
-    with global_hook(look, kind="forward_pre"): yield seen
+    with global_hook(look, kind="forward_pre") as hook:
+        hook.group.due = False # a step without layers is no mistake
+        yield seen
 
 # %% ../../nbs/lib/checkpoints/reruns.ipynb #67cb6b73
 @dataclass
@@ -229,6 +235,7 @@ def top_place(path: str, before: Recorded, walk: Walk) -> str:
 def continued(
     loop: Loop,
     again: bool = False, # The second time, where what `save` changes is looked at
+    other: dict[str, bytes] | None = None, # Marks of the resumed run: what differs from them is said in words
     change: dict[str, Differing] | None = None, # What to put into the run when it has been saved
 ) -> tuple[Recorded, Checkpoint | None]:
     "Make a run, train it, save it and go on."
@@ -241,7 +248,7 @@ def continued(
     checkpoint = Checkpoint(saved) if is_first else None
     if checkpoint: loop.is_large = checkpoint.is_large
     del saved
-    walk = loop.walk(run, words=is_first)
+    walk = loop.walk(run, other)
     kept.take(walk)
     for path, one in (change or {}).items():
         try: one.put_into(run, walk, path)
@@ -259,14 +266,14 @@ def resumed(
     "Make a run under other seeds, load the checkpoint, and train."
     kept = Recorded()
     run = loop.made("under other seeds", loop.seed + 987_654_321)
-    given = _mark_if_plain(checkpoint)
+    given = _what_it_holds(checkpoint)
     returned = loop.called("load", "", run, checkpoint)
-    if given is not None and _mark_if_plain(checkpoint) not in (given, None):
+    if given is not None and _what_it_holds(checkpoint) not in (given, None):
         kept.notes.append("`load` changes the checkpoint that it is given: a second resume from the same object in "
                           "memory gets another one")
-    if isinstance(returned, type(run)): run = returned
+    if isinstance(returned, type(run)) and not isinstance(returned, _IncompatibleKeys): run = returned
     del returned
-    walk = loop.walk(run, words=True)
+    walk = loop.walk(run, before.marks)
     kept.take(walk)
     values = differing(before, walk)
     del walk
@@ -275,8 +282,9 @@ def resumed(
     return kept, values
 
 
-def _mark_if_plain(x: Any) -> bytes | None:
-    try: return mark_of(x)
+def _what_it_holds(checkpoint: Any) -> bytes | None: # None if it is no plain data
+    "A mark of a checkpoint that changes if a tensor in it is written to, without the tensors being read."
+    try: return mark_of(tree_map_only(Tensor, lambda t: (id(t), t._version), checkpoint))
     except NotPlain: return None
 
 # %% ../../nbs/lib/checkpoints/reruns.ipynb #6936fcb3

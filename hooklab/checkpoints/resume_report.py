@@ -51,7 +51,7 @@ class ResumeCheck:
     loss: int | None = None # The first step with another loss; None if there is none, or if it cannot be told
     batch: int | None = None # The first step with other inputs of the first layer
     not_tested: list[str] = field(default_factory=list) # State that was still as new at the save
-    harmless: list[str] = field(default_factory=list) # Differed after the load, and was overwritten before it was read
+    harmless: list[str] = field(default_factory=list) # Differed after the load, and no step depended on it
     noise: list[str] = field(default_factory=list) # Differs between two runs that were never interrupted
     not_walked: dict[str, str] = field(default_factory=dict) # What could not be looked into, by path
     notes: list[str] = field(default_factory=list) # What else was seen
@@ -83,11 +83,13 @@ class ResumeCheck:
         if self.differs_by_itself:
             also.insert(0, "Two runs that were never interrupted differ too, so this loop differs by itself: "
                         + some_of(self.noise))
+        if self.batch and not any(f.text.startswith("Batches") for f in self.findings):
+            also.append(f"Batches differ from step {self.batch} after the resume on.")
         if self.loss: also.append(f"The loss differs from step {self.loss} after the resume on.")
         return [
             ("", [f.text for f in self.findings]), ("Also", also),
             ("Not tested, since it was still as new at the save (a larger warm= may change that)", self.not_tested),
-            ("Differed after the load, and was overwritten before it was read", self.harmless),
+            ("Differed after the load, and no step depended on it", self.harmless),
             ("Not looked into", [f"{path} ({why})" for path, why in self.not_walked.items()])]
 
     def __repr__(self):
@@ -176,6 +178,8 @@ def of_data(lost: Lost, before: Any, batch: int | None) -> str: # Empty for othe
     name = f"`{lost.path}`" if lost.path != "batches" else "the data"
     if lost.path in SAVED_BY:
         return f"The {lost.path} did not come back: save {SAVED_BY[lost.path]}, and set it in `load`"
+    if lost.path.startswith("random state of torch on"):
+        return f"The {lost.path} did not come back: save torch.cuda.get_rng_state_all(), and set it in `load`"
     if lost.kind == "random state": return f"The random state of {name} did not come back"
     if lost.kind not in ("order", "prefetched") or not batch: return ""
     text = f"Batches differ from {'the first' if batch == 1 else f'step {batch}'} on: "

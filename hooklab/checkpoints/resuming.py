@@ -6,6 +6,7 @@
 __all__ = ['check_resume']
 
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #9294db4c
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,7 +47,7 @@ def _checked(loop: Loop, fresh: bool) -> ResumeCheck:
     try:
         run = in_new_process if fresh else resumed
         after, values = run(loop, checkpoint.back(), before)
-        again, _ = continued(loop, again=True)
+        again, _ = continued(loop, again=True, other=after.marks)
         check_fresh(loop, before, again)
         compared = Compared(loop, before, after, again, values)
         return compared.result([checkpoint.note] if checkpoint.note else [])
@@ -109,19 +110,16 @@ def check_fresh(loop: Loop, before: Recorded, again: Recorded):
     "An error if `make` returns objects that an earlier run has changed."
     changed = set(unlike(before.start, again.start))
     if not changed: return
-    walks = [], []
-    runs = []
+    walks, runs = ([], []), []
     for places in walks:
-        run = loop.made("", loop.seed)
-        runs.append(run)
-        walk = loop.walk(run)
-        places.extend((path, id(o)) for path, o in walk.objects())
-    shared = [path for path, _ in {*walks[0]} & {*walks[1]}]
-    held = [path for path in sorted(changed)
-            if any(path == one or path.startswith((f"{one}.", f"{one}[")) for one in shared)]
-    if held:
-        raise ValueError(printable(f"make is not fresh: `{common_path(held)}` is the same object in two runs, and the "
-                                   "first run has changed it. Build all of a run inside `make`."))
+        runs.append(loop.made("", loop.seed))
+        places.extend((path, id(o)) for path, o in loop.walk(runs[-1]).objects())
+    shared = [path for path, _ in {*walks[0]} & {*walks[1]}
+              if any(leaf == path or leaf.startswith((f"{path}.", f"{path}[")) for leaf in changed)]
+    if shared:
+        outer = min(shared, key=lambda path: (len(path), path))
+        raise ValueError(printable(f"make is not fresh: `{outer}` is the same object in two runs, and the first run "
+                                   "has changed it. Build all of a run inside `make`."))
 
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #33eb6b4e
 class Compared:
@@ -144,7 +142,8 @@ class Compared:
 
     def _is_no_state(self, one: Differing) -> bool:
         "A clock differs between any two runs, and a random generator that nobody uses is no state."
-        def is_unused(path): return self.before.start.get(path) == self.before.end.get(path)
+        start, marks, end = self.before.start, self.before.marks, self.before.end
+        def is_unused(path): return start.get(path, marks.get(path)) == end.get(path) # a GPU may be used later
         if all(path in self.noise for path in one.leaves): return True
         return one.kind == "random state" and all(map(is_unused, one.leaves))
 
@@ -203,18 +202,24 @@ class Compared:
 
     def _only_draws(self, group: list[str], trial: "Trial") -> bool:
         """Is it a random state from which numbers are drawn that nothing depends on, such as those of a `DataLoader`
-        for its workers? It has been used before the save, so as many steps again will use it."""
+        for its workers? It has been used before the save, so as many steps again will use it. If the loop ends before,
+        it is changed after the first step instead."""
         one, loop = self.values[group[0]], self.loop
         if one.kind != "random state" or trial.changes - {*one.leaves}: return False
-        loop.steps += loop.warm
-        values = {path: self.values[path] for path in group}
-        try: runs = [continued(loop, again=True)[0], continued(loop, change=values)[0]]
-        except Exception: return False # the loop ends before
-        finally: loop.steps -= loop.warm
-        plain, changed = runs
+        values, early = {path: self.values[path] for path in group}, min(loop.warm, 1)
+        try: plain, changed = self._longer(loop.warm, 2*loop.warm + loop.steps, values)
+        except Exception:
+            try: plain, changed = self._longer(early, loop.warm + loop.steps, values)
+            except Exception: return False
         is_used = all(plain.marks[leaf] != plain.end[leaf] for leaf in one.leaves)
         return is_used and plain.losses == changed.losses and not (
             {path for path in unlike(plain.end, changed.end) if self._counts(path)} - {*one.leaves})
+
+    def _longer(self, warm: int, end: int, values: dict[str, Differing]) -> list[Recorded]:
+        "Runs to another step, without these values and with them from another step on."
+        loop = copy.copy(self.loop) # with the variables as they were at first
+        loop.warm, loop.steps = warm, end - warm
+        return [continued(loop, again=True)[0], continued(loop, change=values)[0]]
 
     def _healed(self, groups: list[list[str]]) -> list[list[str]]:
         """Numbers that the next step set anew, and would not have, had they been other ones: the best loss so far is
@@ -249,9 +254,15 @@ class Compared:
     def _differences(self, run: Recorded) -> "Trial":
         "Where a run differs from the one that goes on: paths, and `losses`."
         pairs = (run.first, self.before.first), (run.end, self.before.end)
-        changes = {path for one, other in pairs for path in unlike(one, other) if self._counts(path)}
+        changes = {path for one, other in pairs for path in unlike(one, other)
+                   if self._counts(path) and not self._is_idle(path, other)}
         if run.losses != self.before.losses: changes.add("losses")
         return Trial(changes)
+
+    def _is_idle(self, path: str, marks: dict) -> bool:
+        "Is it a gradient that no step has used or cleared since the save?"
+        leaf = self.leaf(path)
+        return bool(leaf) and leaf.kind == "gradient" and marks.get(path) == self.before.marks.get(path)
 
     def _counts(self, path: str) -> bool:
         "Does a difference there say anything?"
@@ -276,7 +287,7 @@ class Compared:
         "All of it, in sentences."
         self.find()
         before, after = self.before, self.after
-        findings = [sentence(lost, before, after, self.batch) for lost in self.lost]
+        findings = [sentence(lost, self.again, after, self.batch) for lost in self.lost]
         losses = [mine == theirs for mine, theirs in zip(before.losses, after.losses)]
         differs, not_walked = self._differences(after).changes - self.settled, {**before.not_walked, **after.not_walked}
         loss = None if all(losses) or self.differs_by_itself else losses.index(False) + 1

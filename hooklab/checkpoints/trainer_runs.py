@@ -161,7 +161,6 @@ class TransformersRun(TrainerRun):
         trainer.training_step = training_step
         trainer.args.output_dir = str(self.folder/"written")
         for callback in (transformers.ProgressCallback, transformers.PrinterCallback): trainer.remove_callback(callback)
-        self.users = [c for c in trainer.callback_handler.callbacks if not is_library(type(c).__module__)]
         trainer.add_callback(Pauses())
 
     def train(self, checkpoint): self.made.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -171,7 +170,8 @@ class TransformersRun(TrainerRun):
         trainer, state = self.made, self.made.state
         return {"model": trainer.model, "optimizer": trainer.optimizer, "lr_scheduler": trainer.lr_scheduler,
                 "scaler": trainer.accelerator.scaler, "global_step": state.global_step, "epoch": state.epoch,
-                "best_metric": state.best_metric, **own_attributes(trainer, "training_step"), **own_of(self.users)}
+                "best_metric": state.best_metric, **own_attributes(trainer, "training_step"),
+                **own_of(trainer.callback_handler.callbacks)} # of now, since `train` may replace them
 
 # %% ../../nbs/lib/checkpoints/trainer-runs.ipynb #ad99eb21
 def transformers_run(
@@ -199,7 +199,6 @@ class LightningRun(TrainerRun):
                 loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
                 steps.losses.append(torch.zeros(()) if loss is None else loss.detach().clone())
                 trainer.save_checkpoint(file)
-        self.users = [c for c in self.trainer.callbacks if not is_library(type(c).__module__)]
         self.trainer.callbacks.append(Pauses())
 
     def train(self, checkpoint):
@@ -213,7 +212,7 @@ class LightningRun(TrainerRun):
         return {"model": self.module, **optimizers, **schedules, "global_step": trainer.global_step,
                 "epoch": trainer.current_epoch, "scaler": getattr(trainer.precision_plugin, "scaler", None),
                 **{f"data[{i}]": data for i, data in enumerate(self.data) if is_library(type(data).__module__)},
-                **own_of([*self.users, *self.data])}
+                **own_of([*trainer.callbacks, *self.data])}
 
 # %% ../../nbs/lib/checkpoints/trainer-runs.ipynb #55fb9fd3
 def lightning_run(

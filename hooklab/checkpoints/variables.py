@@ -15,7 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from hooklab.checkpoints.walking import Place, is_library, is_plain, names_in
+from hooklab.checkpoints.marks import is_plain
+from hooklab.checkpoints.walking import COPIED, Place, is_library, names_in
 
 # %% ../../nbs/lib/checkpoints/variables.ipynb #eff98884
 def variables_of(functions: list[Callable]) -> dict[str, Place]: # By name
@@ -83,7 +84,8 @@ class Variables:
                 elif place.held() is not held: place.put(held)
             if content is None: continue
             content = copy.deepcopy(content)
-            if isinstance(held, dict | set):
+            if type(held) in COPIED: place.put(content)
+            elif isinstance(held, dict | set):
                 held.clear()
                 held.update(content)
             elif isinstance(held, list): held[:] = content
@@ -93,6 +95,8 @@ class Variables:
 
 
 def _content(held: Any) -> Any: # None if it is not kept
-    "A copy of a container of plain values."
+    "A copy of a container of plain values, or of an iterator that can be copied."
+    if type(held) in COPIED:
+        with suppress(TypeError): return copy.deepcopy(held)
     if not isinstance(held, list | dict | set | collections.deque): return None
     return copy.deepcopy(held) if is_plain(held) else None

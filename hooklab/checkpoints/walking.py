@@ -28,8 +28,8 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hooklab.checkpoints.marks import (
-    CONSTANTS, CONTAINERS, RANDOM, NotPlain, global_generators, has_no_numbers, in_words, mark_of, random_state,
-    set_random_state)
+    CONSTANTS, CONTAINERS, RANDOM, NotPlain, global_generators, has_no_numbers, in_words, is_plain, mark_of,
+    random_state, set_random_state)
 from hooklab.hooks.names import class_name, printable
 
 # %% ../../nbs/lib/checkpoints/walking.ipynb #06f312b8
@@ -37,7 +37,7 @@ from hooklab.hooks.names import class_name, printable
 class Leaf:
     "A value that a run holds."
     mark: bytes # Differs if a bit of the value differs
-    words: str # The value in a few words, if the walk was asked for them
+    words: str # The value in a few words, if another run has another one
     test: str # `state`, `tried` or `read`: what shows that a difference is a loss
     kind: str # What it is, as in the findings: `optimizer`, `attribute`, `random state`, …
     owner: str # The path of the object that it is a part of
@@ -170,7 +170,7 @@ class Walk:
         self,
         root: Any, # What `make` returned
         beside: dict[str, Place] | None = None, # Globals and closed-over variables, by name
-        words: bool = False, # Also say each value in words, which reads tensors once more
+        other: dict[str, bytes] | None = None, # Marks of another run: what differs from it is said in words, too
     ):
         self.leaves: dict[str, Leaf] = {}
         self.places: dict[str, Place] = {}
@@ -179,14 +179,15 @@ class Walk:
         self.rates: dict[str, list] = {} # The learning rates of each optimizer
         self.seen: dict[int, str] = {}
         self.loaders: list[str] = [] # The paths of data loaders
-        self.kept, self.words, self.last, self.to_visit = [], words, [], collections.deque()
+        self.kept, self.other, self.last, self.to_visit = [], other, [], collections.deque()
         for name, generator in global_generators().items():
             self._random(name, generator, "")
-        self.visit(root, "run", Place("", None, None, ""))
-        self._look()
-        for name, place in (beside or {}).items():
-            with suppress(KeyError, AttributeError, ValueError): self.visit(place.held(), name, place)
-        self._look()
+        roots = [{"run": Place("", [root], 0, "")}, beside or {}]
+        if isinstance(root, list | tuple): roots.reverse() # variables have better names than the parts of a tuple
+        for places in roots:
+            for name, place in places.items():
+                with suppress(KeyError, AttributeError, ValueError): self.visit(place.held(), name, place)
+            self._look()
         while self.last: # an optimizer may hold another one
             self._optimizer(*self.last.pop(0))
             self._look()
@@ -199,8 +200,9 @@ class Walk:
 
     def add(self, path: str, value: Any, test: str, kind: str, owner: str):
         "Note a leaf; NotPlain if the value is no data."
-        said = in_words(value) if self.words else ""
-        self.leaves[path] = Leaf(mark_of(value), said, test, kind, owner)
+        mark = mark_of(value)
+        said = in_words(value) if self.other is not None and self.other.get(path) != mark else "" # a second reading
+        self.leaves[path] = Leaf(mark, said, test, kind, owner)
 
     def visit(self, o: Any, path: str, place: Place, depth: int = 0, test: str = "tried"):
         "Have an object looked at, when those nearer to the root have been."
@@ -294,7 +296,7 @@ class Walk:
         n_ahead = ahead_of(o)
         if n_ahead: self.ahead[path] = n_ahead
         self.add(path, repr(position_of(o)), "tried" if type(o) in COPIED else "read", "order", place.parent)
-        if self.words: self.leaves[path].words = "its position"
+        if self.leaves[path].words: self.leaves[path].words = "its position"
         variables = o.gi_frame.f_locals if isinstance(o, types.GeneratorType) and o.gi_frame else {}
         for name, value in sorted(variables.items()):
             if path == "run" or isinstance(value, RANDOM) or not is_plain(value): # the rest says where it is
@@ -365,13 +367,6 @@ class Walk:
 # %% ../../nbs/lib/checkpoints/walking.ipynb #55bac52e
 NO_NUMBERS = "tensors without numbers, such as this one"
 MOST_ITEMS = 256 # a larger dict or list of plain data is one value
-
-
-def is_plain(x: Any) -> bool:
-    "Is it data, of which a mark can be made?"
-    try: mark_of(x)
-    except NotPlain: return False
-    return True
 
 
 def _is_taken_apart(o: Any) -> bool:

@@ -1,19 +1,32 @@
 "`check_resume`: states that were left out are named, and nothing else; what goes wrong is said in a sentence."
+import collections
 import functools
 import gc
+import itertools
+import os
 import pickle
 import random
+import subprocess
+import sys
 import time
+import types
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import distributed as dist, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
 import hooklab as hl
+from hooklab.checkpoints import marks, walking
 from hooklab.checkpoints.marks import mark_of
+from hooklab.checkpoints.new_process import check_importable
 from hooklab.checkpoints.walking import Walk
 from support import resume_file
 from support.resume_loops import STYLES
@@ -421,9 +434,9 @@ def test_marks_do_not_depend_on_the_process():
     values = [torch.eye(2), torch.eye(2).half(), {"b": 2, "a": [1., None]}, {"x", "y", "z"}, np.arange(3),
               random.Random(3), np.random.default_rng(3), torch.Generator().manual_seed(3), torch.eye(2).to_sparse(),
               "text", 3, True]
-    marks = [mark_of(value) for value in values]
-    assert len({*marks}) == len(marks)
-    assert marks == resume_file.in_another_process(pickle.dumps(values[:5])) + marks[5:]
+    found = [mark_of(value) for value in values]
+    assert len({*found}) == len(found)
+    assert found == resume_file.in_another_process(pickle.dumps(values[:5])) + found[5:]
 
 
 # ---- afterwards, and memory
@@ -509,3 +522,361 @@ def test_a_new_process_has_neither_globals_nor_singletons():
     with pytest.raises(KeyError, match="absent") as caught:
         hl.check_resume(resume_file.make, resume_file.step, resume_file.save, resume_file.load_absent, fresh=True)
     assert "`load` failed" in caught.value.__notes__[0]
+
+
+# ---- what is no state of the run
+
+def test_what_only_save_and_load_use_is_no_state(tmp_path):
+    class Folder:
+        "Numbers the files of a process."
+        written = 0
+    folder, names = Folder(), iter("abcdefgh")
+    def numbered(run):
+        folder.written += 1
+        file = tmp_path/f"{folder.written}-{next(names)}.pt"
+        torch.save(save(run), file)
+        return file
+    assert hl.check_resume(Run, step, numbered, lambda run, path: load(run, torch.load(path))).same
+
+
+def test_an_iterator_that_all_runs_share_begins_anew_in_each():
+    numbers = itertools.count()
+    class Numbered(Run):
+        def inputs(self): return super().inputs() + next(numbers)
+    def skips(run, saved):
+        load(run, saved)
+        for _ in range(run.n): next(numbers)
+    assert hl.check_resume(Numbered, step, save, skips).same
+    found = hl.check_resume(Numbered, step, save, load)
+    assert found.lost == ["numbers"] and not found.differs_by_itself
+
+
+class TwoHeads(Run):
+    "The second head is trained in the first step, and seldom after that."
+    every = 50
+    def __init__(self):
+        super().__init__()
+        self.second = nn.Linear(4, 2)
+        self.other = torch.optim.SGD(self.second.parameters(), .1)
+
+    def step(self):
+        if self.n % self.every: return super().step()
+        self.n += 1
+        loss = self.second(self.inputs()).square().mean()
+        self.other.zero_grad()
+        loss.backward()
+        self.other.step()
+        return loss
+
+
+def save_both(run): return {**save(run), "second": run.second.state_dict()}
+
+
+def load_both(run, saved):
+    load(run, saved)
+    run.second.load_state_dict(saved["second"])
+
+
+def test_gradients_that_no_step_uses_are_no_loss():
+    found = hl.check_resume(TwoHeads, step, save_both, load_both)
+    assert found.same and "gradients of run.second" in found.harmless
+    class Seldom(TwoHeads): every = 7 # the other head's gradients are cleared in the last step
+    assert hl.check_resume(Seldom, step, save_both, load_both, warm=3, steps=5).same
+
+
+def test_gradients_that_a_late_step_uses_are_a_loss():
+    class Adds(TwoHeads):
+        every = 7
+        def step(self):
+            if self.n % 7: return super().step()
+            self.n += 1
+            loss = self.second(self.inputs()).square().mean()
+            loss.backward() # added to those of seven steps before
+            self.other.step()
+            return loss
+    found = hl.check_resume(Adds, step, save_both, load_both, warm=3, steps=6)
+    assert found.lost == ["run.second"] and found.findings[0].kind == "gradient"
+
+
+def test_random_numbers_that_nothing_depends_on_in_a_loop_that_ends():
+    class Ends(Loads):
+        def __init__(self):
+            super().__init__()
+            self.loader = DataLoader(self.loader.dataset, 12)
+        def inputs(self):
+            if self.n > 9: raise StopIteration
+            if self.n % 4 == 1: self.batches = iter(self.loader)
+            return super().inputs()
+    found = hl.check_resume(Ends, step, save, load, warm=4, steps=4)
+    assert found.same and "random state of torch" in found.harmless
+
+
+# ---- names
+
+model, optimizer = None, None
+
+
+def make_variables():
+    global model, optimizer
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), .1, momentum=.9)
+    return [model, optimizer]
+
+
+def step_variables(run):
+    loss = model(torch.ones(2, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def test_a_variable_has_its_name_rather_than_a_number_in_a_tuple():
+    def load_model(run, saved): run[0].load_state_dict(saved)
+    found = hl.check_resume(make_variables, step_variables, lambda run: run[0].state_dict(), load_model)
+    assert found.lost == ["optimizer"]
+    found = hl.check_resume(make_variables, step_variables, lambda run: None, lambda run, saved: None)
+    assert found.lost == ["model", "optimizer"]
+
+
+# ---- what it costs
+
+class Reads(TorchDispatchMode):
+    "Counts the bytes that are read: those of tensors that operations get, and those that marks are made of."
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.by_marks = self.by_operations = 0
+        bytes_of = marks.bytes_of
+        def counted(t):
+            self.by_marks += t.nbytes
+            return bytes_of(t)
+        monkeypatch.setattr(marks, "bytes_of", counted)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if not any(returned.alias_info for returned in func._schema.returns): # a view reads nothing
+            self.by_operations += sum(x.nbytes for x in tree_leaves(args) if isinstance(x, torch.Tensor))
+        return func(*args, **(kwargs or {}))
+
+
+class Holds(Run):
+    "Tensors in places of many kinds, some of them beside an object that is no plain data."
+    def __init__(self):
+        super().__init__()
+        self.wide, self.tied = nn.Linear(50, 50), nn.Linear(50, 50)
+        self.tied.weight = self.wide.weight
+        self.kept = [[[*map(torch.ones, [40]*300), step]]]
+        self.named = {i: (torch.ones(30), "text") for i in range(300)} | {"f": object()}
+        self.replay = collections.deque([(torch.ones(20), torch.ones(20))])
+        self.of_meta = nn.Linear(2000, 2000, device="meta")
+
+
+HELD = 4*(2*10 + 50*50 + 2*50 + 300*40 + 300*30 + 2*20) # with the momentum of ten parameters
+RANDOM_STATE = torch.get_rng_state().nbytes
+
+
+def test_a_walk_reads_each_byte_once_and_again_where_another_run_differs(monkeypatch):
+    run = Holds()
+    step(run)
+    run.model.zero_grad()
+    reads = Reads(monkeypatch)
+    with reads: first = Walk(run).marks
+    assert (reads.by_marks, reads.by_operations) == (HELD + RANDOM_STATE, 0)
+    with reads: Walk(run, other=first)
+    assert (reads.by_marks, reads.by_operations) == (2*(HELD + RANDOM_STATE), 0)
+    with reads: Walk(run, other=first | {"run.tied.weight": b""})
+    assert reads.by_marks == 3*(HELD + RANDOM_STATE) and 4*2500 <= reads.by_operations <= 4*4*2500 # its norm, in double
+
+
+def test_a_check_reads_a_state_once_in_each_run_that_is_compared(monkeypatch):
+    "At the start, at the save, after a step and in the end, of two runs; of the resumed one not at the start."
+    class Waits(Holds):
+        def step(self): return torch.zeros(())
+    reads, one = Reads(monkeypatch), HELD - 4*10 + RANDOM_STATE # without momentum
+    assert hl.check_resume(Waits, step, lambda run: {"large": torch.ones(9999)}, lambda run, saved: None).same
+    assert 11*one < reads.by_marks < 12.2*one # once more before the save, to see what `save` changes
+
+
+@pytest.mark.parametrize("spoil", ["add_", "del"])
+def test_whether_a_load_changes_the_checkpoint_is_seen_without_reading_it(monkeypatch, spoil):
+    def changes(run, saved):
+        load(run, saved)
+        if spoil == "del": del saved["n"]
+        else: saved["large"].add_(1)
+    reads = Reads(monkeypatch)
+    found = hl.check_resume(Run, step, lambda run: {**save(run), "large": torch.ones(999_999)}, changes)
+    assert "`load` changes the checkpoint" in found.notes[0] and reads.by_marks < 999_999
+    assert not hl.check_resume(Run, step, lambda run: {**save(run), "large": torch.ones(999)}, load).notes
+
+
+# ---- sharded and quantized tensors
+
+@pytest.fixture
+def mesh(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_sharded_tensors(mesh):
+    class Sharded(Run):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Linear(4, 2)
+            self.table = distribute_tensor(torch.arange(6.), mesh, [Shard(0)])
+            for name, p in [*self.model.named_parameters()]:
+                setattr(self.model, name, nn.Parameter(distribute_tensor(p, mesh, [Shard(0)])))
+            self.optimizer = torch.optim.SGD(self.model.parameters(), .1, momentum=.9)
+
+        def inputs(self): return distribute_tensor(super().inputs(), mesh, [Replicate()])
+
+        def step(self):
+            loss = super().step()
+            self.table = self.table*2
+            return loss.full_tensor()
+    def load_table(run, saved):
+        load(run, saved)
+        run.table = saved["table"]
+    def save_table(run): return {**save(run), "table": run.table}
+    assert hl.check_resume(Sharded, step, save_table, load_table).same
+    found = hl.check_resume(Sharded, step, save_table, load)
+    assert found.lost == ["run.table"] and found.findings[0].was.startswith("float32 [6], norm"), found
+    found = hl.check_resume(Sharded, step, save_table, lambda run, saved: setattr(run, "table", saved["table"]))
+    assert "run.model" in found.lost and "run.optimizer" in found.lost
+
+
+def quantized(t, per_channel=False):
+    if not per_channel: return torch.quantize_per_tensor(t, .25, 3, torch.qint8)
+    return torch.quantize_per_channel(t, torch.tensor([.25, .5]), torch.tensor([3, 1]), 0, torch.qint8)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_quantized_tensors(per_channel):
+    class Quantized(Run):
+        def __init__(self):
+            super().__init__()
+            self.table = quantized(torch.zeros(2, 3), per_channel)
+
+        def step(self):
+            self.table = quantized(self.table.dequantize() + 1, per_channel)
+            return super().step() + self.table.dequantize().sum()
+    def save_table(run): return {**save(run), "table": run.table}
+    def load_table(run, saved):
+        load(run, saved)
+        run.table = saved["table"]
+    assert hl.check_resume(Quantized, step, save_table, load_table).same
+    assert hl.check_resume(Quantized, step, save_table, load).lost == ["run.table"]
+    t = torch.tensor([[1., 2.], [3., 4.]])
+    other = torch.quantize_per_tensor(t/2, .125, 3, torch.qint8) # the same integers with another scale
+    assert torch.equal(other.int_repr(), quantized(t).int_repr()) and mark_of(other) != mark_of(quantized(t))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_step_without_layers():
+    class Plain:
+        def __init__(self): self.w, self.n = torch.ones(3), 0
+        def step(self):
+            self.n += 1
+            self.w = self.w/self.n
+            return self.w.sum()
+    assert hl.check_resume(Plain, step, vars, lambda run, saved: vars(run).update(saved)).same
+    assert hl.check_resume(Plain, step, lambda run: run.w, lambda run, saved: setattr(run, "w", saved)).lost == ["run.n"]
+
+
+# ---- more of what users give
+
+def test_what_load_state_dict_returns_is_no_run():
+    def load_last(run, saved): return run[0].load_state_dict(saved)
+    def stepped(run):
+        loss = run[0](torch.ones(2, 4)).square().mean()
+        run[1].zero_grad()
+        loss.backward()
+        run[1].step()
+        return loss
+    def made():
+        torch.manual_seed(0)
+        layer = nn.Linear(4, 2)
+        return layer, torch.optim.SGD(layer.parameters(), .1)
+    assert hl.check_resume(made, stepped, lambda run: run[0].state_dict(), load_last).same
+
+
+def test_a_make_that_leaves_a_variable_as_it_was():
+    layer, optimizer = make_variables()
+    def stepped(_):
+        loss = layer(torch.ones(2, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+    with pytest.raises(ValueError, match="make is not fresh: `layer` is the same object in two runs"):
+        hl.check_resume(lambda: None, stepped, lambda _: layer.state_dict(), lambda _, s: layer.load_state_dict(s))
+
+
+def test_a_random_state_that_is_there_only_from_the_first_step_on(monkeypatch):
+    "As that of a GPU which a step is the first to use."
+    name, known = "random state of torch on cuda:0", walking.global_generators
+    late = types.ModuleType("late") # which holds nothing of the run
+    monkeypatch.setattr(walking, "global_generators", lambda: known() | late.generators)
+    class Late(Run):
+        draws = False
+        def __init__(self):
+            seed = torch.initial_seed()
+            super().__init__()
+            for generator in late.generators.values(): generator.manual_seed(seed) # as by those of the process
+
+        def step(self):
+            generator = late.generators.setdefault(name, torch.Generator().manual_seed(0))
+            noise = torch.rand((), generator=generator) if self.draws else 0
+            return super().step() + noise
+    class Draws(Late): draws = True
+    late.generators = {}
+    assert hl.check_resume(Late, step, save, load).same
+    late.generators = {}
+    found = hl.check_resume(Draws, step, save, load)
+    assert found.lost == [name] and f"The {name} did not come back: save torch.cuda.get_rng_state_all()" in str(found)
+
+
+@pytest.mark.parametrize("path", [None, "a_script.py"])
+def test_a_function_of_a_notebook_and_one_of_a_script(monkeypatch, path):
+    main = types.ModuleType("__main__")
+    if path: main.__file__ = path
+    def make(): return None
+    make.__module__, make.__qualname__ = "__main__", "make"
+    main.make = make
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    if path: return check_importable("make", make)
+    with pytest.raises(ValueError, match="it was written in a notebook or at a prompt. Put the four functions into"):
+        check_importable("make", make)
+
+
+@pytest.mark.slow
+def test_a_script_that_calls_check_resume_without_a_guard(tmp_path):
+    script = tmp_path/"script.py"
+    script.write_text("import hooklab as hl\nfrom support.resume_file import load, make, save, step\n"
+                      "def mine(): return make()\nprint(hl.check_resume(mine, step, save, load, fresh=True))\n")
+    folders = [str(Path(__file__).parents[1]), *sys.path]
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)})
+    assert 'call check_resume below `if __name__ == "__main__":`' in done.stderr
+
+
+@pytest.mark.slow
+def test_batches_that_were_given_are_the_right_thing_to_count():
+    class Counts(Loads):
+        "Begins an epoch from the state that its generator had then."
+        def __init__(self):
+            super().__init__(2)
+            self.began, self.given = self.order.get_state(), 0
+
+        def inputs(self):
+            self.given += 1
+            return super().inputs()
+    def save_count(run): return {**save(run), "began": run.began, "given": run.given}
+    def skips(run, saved):
+        load(run, saved)
+        run.began, run.given = saved["began"], saved["given"]
+        run.order.set_state(run.began)
+        run.batches = iter(run.loader)
+        for _ in range(run.given): next(run.batches)
+    found = hl.check_resume(Counts, step, save_count, skips, warm=3, steps=2)
+    assert found.same, found

@@ -63,6 +63,24 @@ def test_a_hugging_face_trainer_does_not_bring_back_attributes(tmp_path):
     assert found.lost == ["run.calls"]
 
 
+@peers
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_a_callback_that_a_trainer_makes_anew_from_its_checkpoint(tmp_path, is_saved):
+    import transformers
+    from transformers.trainer_callback import ExportableState
+    class Counts(transformers.TrainerCallback):
+        def __init__(self, n=0): self.n = n
+        def on_step_end(self, *_, **__): self.n += 1
+    class Kept(Counts, ExportableState):
+        def state(self): return {"args": {"n": self.n}, "attributes": {}}
+    def make():
+        made = trainer(tmp_path, restore_callback_states_from_checkpoint=True)
+        made.add_callback(Kept() if is_saved else Counts())
+        return made
+    found = hl.check_resume(*hl.transformers_run(make), warm=3, steps=3)
+    assert found.lost == ([] if is_saved else ["run.Counts.n"]), found
+
+
 @pytest.fixture
 def quiet():
     names = "lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"
@@ -73,7 +91,7 @@ def quiet():
     for logger, level in zip(loggers, levels): logger.setLevel(level)
 
 
-def fitted(p=0., shuffle=False, average=True):
+def fitted(p=0., shuffle=False, average=True, epochs=9):
     import lightning
     class Module(lightning.LightningModule):
         def __init__(self):
@@ -94,7 +112,7 @@ def fitted(p=0., shuffle=False, average=True):
         def on_load_checkpoint(self, checkpoint):
             if average: self.average = checkpoint["average"]
     torch.manual_seed(0)
-    trainer = lightning.Trainer(max_epochs=9, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+    trainer = lightning.Trainer(max_epochs=epochs, logger=False, enable_checkpointing=False, enable_progress_bar=False,
                                 enable_model_summary=False, accelerator="cpu")
     return trainer, Module(), DataLoader(TensorDataset(X, Y), 8, shuffle=shuffle)
 
@@ -108,6 +126,14 @@ def test_lightning(quiet, warm, options, lost):
     found = hl.check_resume(*hl.lightning_run(lambda: fitted(**options)), warm=warm, steps=3)
     assert found.lost == lost, found
     assert found.same is (not lost)
+
+
+@peers
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("p", [0., .3])
+def test_a_trainer_that_ends_with_the_steps_that_are_compared(quiet, p):
+    found = hl.check_resume(*hl.lightning_run(lambda: fitted(p, epochs=2)), warm=8, steps=8)
+    assert found.lost == (["random state of torch"] if p else []), found
 
 
 class Accelerated:
