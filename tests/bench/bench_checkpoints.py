@@ -4,11 +4,12 @@
     python -m tests.bench.bench_checkpoints …    the same, and nothing is kept
 
 runs all cases of checkpoint_cases.py and checkpoint_changes.py in all networks of checkpoint_nets.py, and keeps the
-figures in results/checkpoints.json. --part takes every N-th network, and --only the cases whose kind or network has one
-of these words: such a part is not kept, nor are figures where a library is missing. --show prints each miss as it comes.
---first keeps the figures as the first look, at this commit; they stay beside all later ones. What is right is written in
-checkpoint_judges.py, and was fixed before the first run. An exception is a miss. Goals: 95 % of the easy misfits, 85 %
-of the hard ones, none that is certain and wrong, equal checkpoints silent, all half loads found, 95 % of the changes."""
+figures in results/checkpoints.json. --part takes every N-th network, and --only the cases whose kind or network has
+one of these words: such a part is not kept, nor are figures where a library is missing. --show prints each miss as it
+comes. --first keeps the figures as the first look, at this commit; they stay beside all later ones. What is right is
+written in checkpoint_judges.py, and was fixed before the first run. An exception is a miss. Goals: 95 % of the easy
+misfits, 85 % of the hard ones, none that is certain and wrong, equal checkpoints silent, all half loads found, and
+95 % of the changes."""
 import argparse
 import json
 import sys
