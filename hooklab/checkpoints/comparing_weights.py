@@ -224,7 +224,7 @@ def merged_in_words(factors: list[float], which: str) -> str:
     if which == "candidate":
         return f"{times}, which is still in the candidate: a model that applies it now has it merged twice."
     if abs(factor - 2) < .02: return f"{times}: merged twice, unless its scaling (lora_alpha/r) is {factor:.3g}."
-    return f"{times}: merged once if its scaling (lora_alpha/r) is {factor:.3g}, and merged twice if it is {factor/2:.3g}."
+    return f"{times}: merged once, if its scaling (lora_alpha/r) is {factor:.3g}."
 
 
 def same_average(a: Checkpoint, b: Checkpoint, rows: list[WeightRow], names: str) -> str:

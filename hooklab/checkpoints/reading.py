@@ -44,7 +44,8 @@ def in_safetensors(path: Path) -> dict[str, Stored]:
     "The tensors in a safetensors file; each is read when it is asked for."
     found = {}
     with open_tensors(path) as file:
-        for name in file.keys():
+        names = file.keys()
+        for name in names:
             there = file.get_slice(name)
             def read(name=name):
                 with open_tensors(path) as again: return again.get_tensor(name)
