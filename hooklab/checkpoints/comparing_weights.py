@@ -22,6 +22,7 @@ from hooklab.checkpoints.tensor_names import TURNED, best_prefix, layer_of, plai
 from hooklab.debug.comparing.comparing import register_comparison
 from hooklab.debug.comparing.records import facts_in_file
 from hooklab.drawing import escape, for_xml
+from hooklab.hooks.distributed import is_dtensor
 from hooklab.hooks.names import in_lines, printable
 from hooklab.hooks.select import first_few
 from hooklab.hooks.tree import shape_text
@@ -44,6 +45,7 @@ class WeightRow:
 def numbers(t: Tensor) -> Tensor:
     "The numbers of a tensor, dense and real."
     t = t.detach()
+    if is_dtensor(t): t = t.full_tensor()
     if t.is_quantized: t = t.dequantize()
     if t.layout != torch.strided: t = t.to_dense()
     return torch.view_as_real(t) if t.is_complex() else t

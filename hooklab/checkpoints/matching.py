@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from hooklab.checkpoints.tensor_names import (
-    FUSED, Family, Layout, Prefix, Shape, best_prefix, families, layer_of, layout, leaf_of, likeness, places,
-    renamings, renumbered, role_of, shape_key)
+    FUSED, Family, Layout, Prefix, Shape, best_prefix, families, layer_of, layout, leaf_of, likeness, nearly_same,
+    places, renamings, renumbered, role_of, shape_key)
 
 # %% ../../nbs/lib/checkpoints/matching.ipynb #044ec5fd
 SURE = ["certain", "likely", "possible"]
@@ -53,6 +53,10 @@ class Matching:
     @property
     def open_wanted(self) -> list[str]: return [n for n in self.wanted if n not in self.pairs and n not in self.sources]
     @property
+    def is_same_code(self) -> bool:
+        "Are most names the same? Then what is left is new, unless its name is nearly the same, too."
+        return list(self.sure.values()).count("certain") > len(self.wanted)/2
+    @property
     def open_given(self) -> list[str]: return [n for n in self.given if n not in self.used]
 
     def note(self, words: str, names: list[str], sure: str):
@@ -88,7 +92,7 @@ def by_names(m: Matching, names: dict[str, str], originals: dict[str, str]):
     wanted, given, first = m.wanted, m.given, True
     while True:
         left = {name: given[name] for name in m.open_given}, {name: wanted[name] for name in m.open_wanted}
-        change, rivals = best_prefix(left[1], left[0])
+        change, rivals = best_prefix(left[1], left[0], min(len(wanted), len(given)))
         if rivals and change.off and change.on: change, rivals = Prefix("", ""), []
         if not first and not (change.off or change.on): break
         renamed = {change(name): name for name in left[0] if change(name) in left[1]}
@@ -177,7 +181,9 @@ def able_pairs(m: Matching, which: str, by_layer: bool) -> list[Able]:
             for j, b in enumerate(b_side):
                 if many and i != j: continue
                 bonus = order*(i == j and len(a_side) == len(b_side))
-                score = likeness(a.pattern, b.pattern, known) + STRAIGHT*is_straight(m, a, b)
+                score = likeness(a.pattern, b.pattern, known)
+                if m.is_same_code and not nearly_same(a.pattern, b.pattern, by_layer): continue
+                score += STRAIGHT*is_straight(m, a, b)
                 found.append(Able(score, score + bonus, a, b))
     return with_votes(found)
 
@@ -230,7 +236,7 @@ def renamed(m: Matching, which: str, by_layer: bool = True):
 def by_order(m: Matching):
     "Pair what is left by order alone, if all shapes are the same in this order."
     ours, theirs = m.open_wanted, m.open_given
-    if len(ours) < 2 or [m.wanted[n] for n in ours] != [m.given[n] for n in theirs]: return
+    if len(ours) < 2 or m.is_same_code or [m.wanted[n] for n in ours] != [m.given[n] for n in theirs]: return
     m.pair("paired by order alone: the shapes are the same in this order", dict(zip(ours, theirs)), "possible")
 
 
@@ -240,6 +246,7 @@ def by_shape(m: Matching):
         found = defaultdict(list)
         for name in names: found[leaf_of(name) == "bias", shape_key(shapes[name])].append(name)
         return found
+    if m.is_same_code: return
     ours, theirs = table(m.open_wanted, m.wanted), table(m.open_given, m.given)
     for key in ours.keys() & theirs.keys():
         if len(ours[key]) == len(theirs[key]) == 1 and key[1]:

@@ -85,8 +85,8 @@ def prefixes(name: str) -> list[str]:
     return ["", *(".".join(parts[:i]) + "." for i in range(1, min(DEEPEST + 1, len(parts))))]
 
 
-def best_prefix(wanted: dict[str, Shape], given: dict[str, Shape]) -> tuple[Prefix, list[Prefix]]:
-    "The change of prefix with which most tensors fit by name and shape, and others that fit as many."
+def best_prefix(wanted: dict[str, Shape], given: dict[str, Shape], n: int = 0) -> tuple[Prefix, list[Prefix]]:
+    "The change of prefix with which most tensors (of `n` in all) fit by name and shape, and others that fit as many."
     ends = defaultdict(list)
     for name in wanted:
         for on in prefixes(name): ends[name[len(on):]].append(on)
@@ -99,7 +99,7 @@ def best_prefix(wanted: dict[str, Shape], given: dict[str, Shape]) -> tuple[Pref
         return sum(layout(given[old], wanted[new]) is not None for new, old in pairs)
     tried = {change: fits(change) for change, _ in count.most_common(12)}
     none = Prefix("", "")
-    least = fits(none) + LEAST_GAIN*min(len(wanted), len(given))
+    least = fits(none) + LEAST_GAIN*(n or min(len(wanted), len(given)))
     good = [change for change, n in tried.items() if n > least]
     if not good: return none, []
     most = max(map(tried.get, good))
@@ -283,3 +283,12 @@ def likeness(a: str, b: str, known: Renamings = NONE_KNOWN) -> float:
     part, other = parts_in(a), parts_in(b)
     score += .7*(len(part & other) > 0) - .7*(bool(part) and bool(other) and not part & other)
     return score - 2*(role_of(a) != role_of(b))
+
+
+NEARLY = .9
+
+
+def nearly_same(a: str, b: str, is_layer: bool) -> bool:
+    "Do two patterns name the same part, or are they, or the layers of these tensors, called nearly the same?"
+    if parts_in(a) & parts_in(b) or likeness(a, b) > NEARLY: return True
+    return not is_layer and likeness(layer_of(a), layer_of(b)) > NEARLY
