@@ -7020,6 +7020,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                 'hooklab/stats/checking/starts.py'),
                                                'hooklab.stats.checking.starts.is_finite_with': ( 'lib/stats/checking/starts.html#is_finite_with',
                                                                                                  'hooklab/stats/checking/starts.py'),
+                                               'hooklab.stats.checking.starts.loaded': ( 'lib/stats/checking/starts.html#loaded',
+                                                                                         'hooklab/stats/checking/starts.py'),
                                                'hooklab.stats.checking.starts.norms_begin_at_one': ( 'lib/stats/checking/starts.html#norms_begin_at_one',
                                                                                                      'hooklab/stats/checking/starts.py'),
                                                'hooklab.stats.checking.starts.scales_of': ( 'lib/stats/checking/starts.html#scales_of',
