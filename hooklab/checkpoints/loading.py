@@ -213,18 +213,17 @@ def weights_not_loaded(
     own = own_state(model)
     lost = [name for name, t in found.tensors() if not is_in(own, name, t, found.sure[name] == "certain")]
     n = len(found.sure) + len(found.unused)
-    if not found.sure: return [("possible", f"No tensor of the checkpoint is in the model. {what_fits(found)}.", [])]
+    if not found.sure: return [("certain", f"No tensor of the checkpoint is in the model. {what_fits(found)}.", [])]
     said = []
     if lost:
-        sure = "certain" if all(found.sure[name] == "certain" for name in lost) else "possible"
+        sure = "certain" if all(found.sure[name] == "certain" for name in lost) else "likely"
         strict = ", strict=False" if found.missing or found.other_shape else ""
         said.append((sure, f"{len(lost)} of {n} tensors of the checkpoint are not in the model: `{first_few(lost, 3)}`. "
                            f"{what_fits(found)}. This line loads them: `model.load_state_dict(hl.match_weights("
                            f"model, checkpoint).state_dict{strict})`.", lost))
     if found.unused or found.other_shape:
         words = f"`{first_few([*found.unused, *found.other_shape], 3)}`"
-        said.append(("note", f"The model has no place for {len(found.unused) + len(found.other_shape)} tensors of the "
-                             f"checkpoint: {words}.", []))
+        said.append(("note", f"The model has no place for some tensors of the checkpoint: {words}.", []))
     return said
 
 

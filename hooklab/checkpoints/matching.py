@@ -43,6 +43,7 @@ class Matching:
     "Which tensor is which: what is known so far. All names in here are plain."
     def __init__(self, wanted: dict[str, Shape], given: dict[str, Shape]):
         self.wanted, self.given = wanted, given
+        self.shapes = Counter(map(shape_key, wanted.values()))
         self.pairs: dict[str, str] = {}
         self.sources: dict[str, Source] = {}
         self.steps: list[MatchStep] = []
@@ -54,7 +55,7 @@ class Matching:
     def open_wanted(self) -> list[str]: return [n for n in self.wanted if n not in self.pairs and n not in self.sources]
     @property
     def is_same_code(self) -> bool:
-        "Are most names the same? Then what is left is new, unless its name is nearly the same, too."
+        "Are most names the same? Then what is left is new, unless its name is nearly the same, or its shape its own."
         return list(self.sure.values()).count("certain") > len(self.wanted)/2
     @property
     def open_given(self) -> list[str]: return [n for n in self.given if n not in self.used]
@@ -182,7 +183,7 @@ def able_pairs(m: Matching, which: str, by_layer: bool) -> list[Able]:
                 if many and i != j: continue
                 bonus = order*(i == j and len(a_side) == len(b_side))
                 score = likeness(a.pattern, b.pattern, known)
-                if m.is_same_code and not nearly_same(a.pattern, b.pattern, by_layer): continue
+                if m.is_same_code and not (nearly_same(a.pattern, b.pattern, by_layer) or has_own_shape(m, a)): continue
                 score += STRAIGHT*is_straight(m, a, b)
                 found.append(Able(score, score + bonus, a, b))
     return with_votes(found)
@@ -192,6 +193,12 @@ def tensors_of(a: Family, b: Family) -> dict[str, str]:
     "{name: name in the checkpoint} if these families are the same."
     return {name: b.layers[numbers][leaf] for numbers, named in a.layers.items() for leaf, name in named.items()
             if leaf in b.layers[numbers]}
+
+
+def has_own_shape(m: Matching, family: Family) -> bool:
+    "Has it a shape that nothing else in the model has?"
+    own = Counter(shape_key(m.wanted[name]) for named in family.layers.values() for name in named.values())
+    return any(key and m.shapes[key] == n for key, n in own.items())
 
 
 def is_straight(m: Matching, a: Family, b: Family) -> bool:

@@ -68,7 +68,7 @@ def layout(shape: Shape, wanted: Shape) -> Layout | None:
     return None
 
 # %% ../../nbs/lib/checkpoints/tensor-names.ipynb #a2f11a51
-DEEPEST, LEAST_GAIN = 4, .1  # segments of a prefix; what has to fit more than without it, of the smaller side
+DEEPEST, LEAST_GAIN, FEW = 4, .1, 4  # segments of a prefix; what has to fit more than without it, of the smaller side
 
 
 class Prefix(NamedTuple):
@@ -100,7 +100,7 @@ def best_prefix(wanted: dict[str, Shape], given: dict[str, Shape], n: int = 0) -
     tried = {change: fits(change) for change, _ in count.most_common(12)}
     none = Prefix("", "")
     least = fits(none) + LEAST_GAIN*(n or min(len(wanted), len(given)))
-    good = [change for change, n in tried.items() if n > least]
+    good = [change for change, n in tried.items() if n > (max(least, FEW) if change.off and change.on else least)]
     if not good: return none, []
     most = max(map(tried.get, good))
     best, *others = sorted((c for c in good if tried[c] == most), key=lambda c: len(c.off) + len(c.on))
