@@ -22,6 +22,7 @@ from hooklab.checkpoints.tensor_names import TURNED, best_prefix, layer_of, plai
 from hooklab.debug.comparing.comparing import register_comparison
 from hooklab.debug.comparing.records import facts_in_file
 from hooklab.drawing import escape, for_xml
+from hooklab.hooks.distributed import is_dtensor
 from hooklab.hooks.names import in_lines, printable
 from hooklab.hooks.select import first_few
 from hooklab.hooks.tree import shape_text
@@ -44,6 +45,7 @@ class WeightRow:
 def numbers(t: Tensor) -> Tensor:
     "The numbers of a tensor, dense and real."
     t = t.detach()
+    if is_dtensor(t): t = t.full_tensor()
     if t.is_quantized: t = t.dequantize()
     if t.layout != torch.strided: t = t.to_dense()
     return torch.view_as_real(t) if t.is_complex() else t
@@ -224,7 +226,7 @@ def merged_in_words(factors: list[float], which: str) -> str:
     if which == "candidate":
         return f"{times}, which is still in the candidate: a model that applies it now has it merged twice."
     if abs(factor - 2) < .02: return f"{times}: merged twice, unless its scaling (lora_alpha/r) is {factor:.3g}."
-    return f"{times}: merged once if its scaling (lora_alpha/r) is {factor:.3g}, and merged twice if it is {factor/2:.3g}."
+    return f"{times}: merged once, if its scaling (lora_alpha/r) is {factor:.3g}."
 
 
 def same_average(a: Checkpoint, b: Checkpoint, rows: list[WeightRow], names: str) -> str:

@@ -13,9 +13,9 @@ from contextlib import suppress
 from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
+from hooklab.checkpoints.comparing_weights import are_equal, numbers, rounded
 from hooklab.checkpoints.found_weights import FoundWeights, match_weights
 from hooklab.errors.explaining import register_explainer
 from hooklab.errors.explanation import Explanation, upper
@@ -36,13 +36,14 @@ class Load(NamedTuple):
     module: nn.Module
     state_dict: dict[str, Any]
     strict: bool
+    assign: bool
     level: int  # How many frames above the caller of `running_load` its own caller is, for a warning
 
 
 def load_in(frame: FrameType, level: int = 0) -> Load | None:
     given = frame.f_locals
     if frame.f_code is not LOADS: return None
-    return Load(given["self"], given["state_dict"], given["strict"], level)
+    return Load(given["self"], given["state_dict"], given["strict"], given["assign"], level)
 
 
 def ended_load(error: BaseException) -> Load | None:
@@ -98,18 +99,25 @@ def common_change(found: FoundWeights) -> tuple[str, str] | None:
 def expressions(found: FoundWeights, name: str) -> Iterator[str]:
     "Expressions that may make a state dict that fits, the simplest first."
     inside = "state_dict" + "".join(f"[{key!r}]" for key in found.path)
-    if found.path: yield inside
+    yield inside
     change = common_change(found)
     if change and change[0]: yield f"{{name.removeprefix({change[0]!r}): t for name, t in {inside}.items()}}"
     if change and change[1]: yield f"{{{change[1]!r} + name: t for name, t in {inside}.items()}}"
     yield f"hl.match_weights({name}, state_dict).state_dict"
 
 
-def line_that_loads(module: nn.Module, state_dict: dict[str, Any], found: FoundWeights, name: str) -> str:
+def load_twin(module: nn.Module, given: dict[str, Any], strict: bool):
+    "Load into a copy; that of a wrapper is one of what it wraps, whose names are shorter."
+    twin = twin_of(module)
+    inner = dict(zip(module.state_dict(), twin.state_dict()))
+    twin.load_state_dict({inner.get(name, f"?.{name}"): t for name, t in given.items()}, strict=strict, assign=True)
+
+
+def line_that_loads(model: nn.Module, load: Load, found: FoundWeights) -> str:
     "The simplest line that loads all that was found; empty if none was found to run."
     if not found.sure: return ""
-    known = {"state_dict": state_dict, name.partition(".")[0]: module,
-             "hl": SimpleNamespace(match_weights=lambda *_: found)}
+    name, module = name_within(model, load.module), load.module
+    known = {"state_dict": load.state_dict, "model": model, "hl": SimpleNamespace(match_weights=lambda *_: found)}
     strict = "" if len(found.sure) == len(own_state(module)) else ", strict=False"
     for expression in expressions(found, name):
         with suppress(Exception):
@@ -118,8 +126,8 @@ def line_that_loads(module: nn.Module, state_dict: dict[str, Any], found: FoundW
             if lost: continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                twin_of(module).load_state_dict(given, strict=not strict, assign=True)
-            return f"{name}.load_state_dict({expression}{strict})"
+                load_twin(module, given, not strict)
+            return f"{name}.load_state_dict({expression}{strict}{', assign=True' if load.assign else ''})"
     return ""
 
 # %% ../../nbs/lib/checkpoints/loading.ipynb #6b78a0bc
@@ -127,10 +135,10 @@ OF_ANOTHER_MODEL = .2  # what fits, of all tensors, if this is a checkpoint of a
 
 
 def name_within(model: nn.Module, module: nn.Module) -> str:
-    "How the code of a user may call a module: `model`, or `model.encoder`."
+    "How the code of a user may call a module: `model`, `model.encoder`, or `model.layers[0]`."
     inner = unwrap(module)
-    names = [name for name, m in named_layers(model) if m is inner]
-    return ".".join(["model", *names[:1]])
+    name = next((name for name, m in named_layers(model) if m is inner), "")
+    return "model" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in name.split(".") if part)
 
 
 def what_fits(found: FoundWeights) -> str:
@@ -154,9 +162,8 @@ def explained_load(model: nn.Module, load: Load, found: FoundWeights) -> str:
     "What was loaded, what fits, and the line that loads it."
     own, lost = own_state(load.module), not_loaded(load.module, load.state_dict)
     n = len(own) - len(lost)
-    name = name_within(model, load.module)
     half = "so the model is half loaded" if n else "so the model is as it was"
-    line = line_that_loads(load.module, load.state_dict, found, name)
+    line = line_that_loads(model, load, found)
     doubt = "" if found.certain else " Not all of it is certain: check it with a batch."
     return (f"`load_state_dict` has loaded {n} of {len(own)} tensors, {half}. {what_fits(found)}."
             + (f" This line loads them: `{line}`.{doubt}" if line else ""))
@@ -168,7 +175,8 @@ def explain_load(error: Exception, model: nn.Module) -> Explanation | None:
     if load is None: return None
     found = match_weights(load.module, load.state_dict)
     text = explained_load(model, load, found)
-    layer = name_within(model, load.module).partition(".")[2]
+    inner = unwrap(load.module)
+    layer = next((name for name, m in named_layers(model) if m is inner), "")
     return Explanation(layer, "state dict", text, certain=found.certain)
 
 # %% ../../nbs/lib/checkpoints/loading.ipynb #59db8bd6
@@ -199,19 +207,34 @@ register_explainer(explain_load, LoadWatch)
 def weights_not_loaded(
     model: nn.Module, # The model, after loading
     checkpoint: Any, # What was loaded, as in `match_weights`
-) -> list[tuple[str, str]]: # How sure, and the evidence; empty if all tensors of the checkpoint are in the model
-    "Which tensors of a checkpoint are not in the model."
+) -> list[tuple[str, str, list[str]]]: # How sure, the evidence, and tensors of the model; empty if all are in it
+    "Which tensors of a checkpoint are not in the model. They are read one at a time."
     found = match_weights(model, checkpoint)
-    own, given = own_state(model), found.state_dict
-    def is_there(name): return torch.equal(own[name].detach().cpu(), given[name].detach().to(own[name].dtype).cpu())
-    lost = [name for name in given if not own[name].is_meta and not given[name].is_meta and not is_there(name)]
+    own = own_state(model)
+    lost = [name for name, t in found.tensors() if not is_in(own, name, t, found.sure[name] == "certain")]
+    n = len(found.sure) + len(found.unused)
+    if not found.sure: return [("certain", f"No tensor of the checkpoint is in the model. {what_fits(found)}.", [])]
     said = []
-    if lost or not given:
-        sure = "certain" if all(found.sure[name] == "certain" for name in lost) and lost else "possible"
-        names = f": `{first_few(lost, 3)}`" if lost else ""
-        said.append((sure, f"{len(lost) or len(found.unused)} of {len(found.unused) + len(given)} tensors of the "
-                           f"checkpoint are not in the model{names}. {what_fits(found)}."))
-    if found.unused and given:
-        said.append(("note", f"the model has no place for {len(found.unused)} tensors of the checkpoint: "
-                             f"`{first_few(found.unused, 3)}`"))
+    if lost:
+        sure = "certain" if all(found.sure[name] == "certain" for name in lost) else "likely"
+        strict = ", strict=False" if found.missing or found.other_shape else ""
+        said.append((sure, f"{len(lost)} of {n} tensors of the checkpoint are not in the model: `{first_few(lost, 3)}`. "
+                           f"{what_fits(found)}. This line loads them: `model.load_state_dict(hl.match_weights("
+                           f"model, checkpoint).state_dict{strict})`.", lost))
+    if found.unused or found.other_shape:
+        words = f"`{first_few([*found.unused, *found.other_shape], 3)}`"
+        said.append(("note", f"The model has no place for some tensors of the checkpoint: {words}.", []))
     return said
+
+
+def is_in(own: dict[str, Tensor], name: str, given: Tensor, is_certain: bool) -> bool:
+    "Has the model these numbers, in its precision? If the name is not certain, any of its tensors may have them."
+    names = [name, *(other for other in own if not is_certain and own[other].shape == own[name].shape)]
+    return any(have_equal_numbers(own[other], given) for other in names)
+
+
+def have_equal_numbers(t: Tensor, given: Tensor) -> bool:
+    "True also where one of them is rounded, and where one has no numbers to compare."
+    if t.is_meta or given.is_meta: return True
+    a, b = numbers(given).cpu(), numbers(t).cpu()
+    return are_equal(a.to(b.dtype), b) or rounded(a, b, a.double(), b.double()) is not None

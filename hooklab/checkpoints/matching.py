@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from hooklab.checkpoints.tensor_names import (
-    FUSED, Family, Layout, Shape, best_prefix, families, layer_of, layout, leaf_of, likeness, plain, plain_names,
-    renamings, renumbered,
-    role_of, shape_key)
+    FUSED, Family, Layout, Prefix, Shape, best_prefix, families, layer_of, layout, leaf_of, likeness, nearly_same,
+    places, renamings, renumbered, role_of, shape_key)
 
 # %% ../../nbs/lib/checkpoints/matching.ipynb #044ec5fd
 SURE = ["certain", "likely", "possible"]
@@ -44,6 +43,7 @@ class Matching:
     "Which tensor is which: what is known so far. All names in here are plain."
     def __init__(self, wanted: dict[str, Shape], given: dict[str, Shape]):
         self.wanted, self.given = wanted, given
+        self.shapes = Counter(map(shape_key, wanted.values()))
         self.pairs: dict[str, str] = {}
         self.sources: dict[str, Source] = {}
         self.steps: list[MatchStep] = []
@@ -53,6 +53,10 @@ class Matching:
 
     @property
     def open_wanted(self) -> list[str]: return [n for n in self.wanted if n not in self.pairs and n not in self.sources]
+    @property
+    def is_same_code(self) -> bool:
+        "Are most names the same? Then what is left is new, unless its name is nearly the same, or its shape its own."
+        return list(self.sure.values()).count("certain") > len(self.wanted)/2
     @property
     def open_given(self) -> list[str]: return [n for n in self.given if n not in self.used]
 
@@ -89,7 +93,8 @@ def by_names(m: Matching, names: dict[str, str], originals: dict[str, str]):
     wanted, given, first = m.wanted, m.given, True
     while True:
         left = {name: given[name] for name in m.open_given}, {name: wanted[name] for name in m.open_wanted}
-        change, rivals = best_prefix(left[1], left[0])
+        change, rivals = best_prefix(left[1], left[0], min(len(wanted), len(given)))
+        if rivals and change.off and change.on: change, rivals = Prefix("", ""), []
         if not first and not (change.off or change.on): break
         renamed = {change(name): name for name in left[0] if change(name) in left[1]}
         moved, doubtful = renumbered(left[1], {new: given[old] for new, old in renamed.items()} |
@@ -135,6 +140,7 @@ def wrappers_noted(m: Matching, names: dict[str, str], originals: dict[str, str]
         m.note(words, changed, "certain")
 
 # %% ../../nbs/lib/checkpoints/matching.ipynb #600f8b4f
+ROTARY = re.compile(r"\b([qk])_proj .*\bw\1$|\bw([qk]) .*\b\2_proj$")  # Meta's code and that of transformers
 ORDER, SORTED, ALL_IN_ORDER, ELSEWHERE, STRAIGHT, MOST = .2, .1, 1.5, .3, .5, 100
 
 
@@ -159,10 +165,15 @@ class Able(NamedTuple):
 
 
 def able_pairs(m: Matching, which: str, by_layer: bool) -> list[Able]:
-    "The pairs of families with the same numbers and shapes."
+    "The pairs of families with the same numbers and shapes, and with the same place among all if names have one."
     classes = defaultdict(lambda: ([], []))
-    for side, (names, shapes) in enumerate(((m.open_wanted, m.wanted), (m.open_given, m.given))):
-        for family in families(names, which, by_layer): classes[family.signature(shapes)][side].append(family)
+    sides = [{n: m.wanted[n] for n in m.open_wanted}, {n: m.given[n] for n in m.open_given}]
+    known_places = places(sides)
+    for side, shapes in enumerate(sides):
+        for family in families(shapes, which, by_layer):
+            named = [name for layer in family.layers.values() for name in layer.values()] if known_places else []
+            place = tuple(sorted(known_places[side][name] for name in named))
+            classes[family.signature(shapes), place][side].append(family)
     order, found, known = in_order(m), [], renamings(m.pairs)
     for a_side, b_side in classes.values():
         if order == SORTED: a_side, b_side = sorted(a_side, key=by_numbers), sorted(b_side, key=by_numbers)
@@ -171,7 +182,9 @@ def able_pairs(m: Matching, which: str, by_layer: bool) -> list[Able]:
             for j, b in enumerate(b_side):
                 if many and i != j: continue
                 bonus = order*(i == j and len(a_side) == len(b_side))
-                score = likeness(a.pattern, b.pattern, known) + STRAIGHT*is_straight(m, a, b)
+                score = likeness(a.pattern, b.pattern, known)
+                if m.is_same_code and not (nearly_same(a.pattern, b.pattern, by_layer) or has_own_shape(m, a)): continue
+                score += STRAIGHT*is_straight(m, a, b)
                 found.append(Able(score, score + bonus, a, b))
     return with_votes(found)
 
@@ -180,6 +193,12 @@ def tensors_of(a: Family, b: Family) -> dict[str, str]:
     "{name: name in the checkpoint} if these families are the same."
     return {name: b.layers[numbers][leaf] for numbers, named in a.layers.items() for leaf, name in named.items()
             if leaf in b.layers[numbers]}
+
+
+def has_own_shape(m: Matching, family: Family) -> bool:
+    "Has it a shape that nothing else in the model has?"
+    own = Counter(shape_key(m.wanted[name]) for named in family.layers.values() for name in named.values())
+    return any(key and m.shapes[key] == n for key, n in own.items())
 
 
 def is_straight(m: Matching, a: Family, b: Family) -> bool:
@@ -215,13 +234,16 @@ def renamed(m: Matching, which: str, by_layer: bool = True):
         pairs = tensors_of(one.a, one.b)
         in_doubt = which in ("first", "none") and any(is_doubtful(m, name) for name in pairs)
         if in_doubt or FUSED.search(one.a.pattern) or FUSED.search(one.b.pattern): sure = "possible"
-        m.pair(f"`{one.b.pattern}` renamed to `{one.a.pattern}`", pairs, sure)
+        words = f"`{one.b.pattern}` renamed to `{one.a.pattern}`"
+        if ROTARY.search(one.a.pattern + " " + one.b.pattern):
+            sure, words = "possible", f"{words}, whose rows may have another order for the rotary embedding"
+        m.pair(words, pairs, sure)
 
 
 def by_order(m: Matching):
     "Pair what is left by order alone, if all shapes are the same in this order."
     ours, theirs = m.open_wanted, m.open_given
-    if len(ours) < 2 or [m.wanted[n] for n in ours] != [m.given[n] for n in theirs]: return
+    if len(ours) < 2 or m.is_same_code or [m.wanted[n] for n in ours] != [m.given[n] for n in theirs]: return
     m.pair("paired by order alone: the shapes are the same in this order", dict(zip(ours, theirs)), "possible")
 
 
@@ -229,8 +251,9 @@ def by_shape(m: Matching):
     "Pair what is the only one of its shape."
     def table(names, shapes):
         found = defaultdict(list)
-        for name in names: found[leaf_of(name) in ("bias",), shape_key(shapes[name])].append(name)
+        for name in names: found[leaf_of(name) == "bias", shape_key(shapes[name])].append(name)
         return found
+    if m.is_same_code: return
     ours, theirs = table(m.open_wanted, m.wanted), table(m.open_given, m.given)
     for key in ours.keys() & theirs.keys():
         if len(ours[key]) == len(theirs[key]) == 1 and key[1]:
@@ -254,6 +277,7 @@ def joins(m: Matching, named_only: bool):
         small = families(m.open_given if join else m.open_wanted, "segments")
         for one in large:
             if named_only and not FUSED.search(one.pattern) and not re.search("gate_up|kv", one.pattern): continue
+            if any(is_as_joined(m, one, other, join) for other in small): continue
             for roles in JOINED:
                 parts = [nearest_with(role, one, small) for role in roles]
                 if None in parts or not fits_together(m, one, parts, join): continue
@@ -272,10 +296,19 @@ def nearest_with(role: str, one: Family, small: list[Family]) -> Family | None:
     return max(able, key=lambda f: likeness(layer_of(f.pattern), layer_of(one.pattern)), default=None)
 
 
+def is_as_joined(m: Matching, one: Family, other: Family, join: bool) -> bool:
+    "Is this family joined in the same way, with a layer of the same shapes?"
+    ours, theirs = (m.wanted, m.given) if join else (m.given, m.wanted)
+    def layers(family, shapes): return [sorted(shapes[n] for n in named.values()) for named in family.layers.values()]
+    return bool(FUSED.search(other.pattern)) and any(shapes in layers(other, theirs) for shapes in layers(one, ours))
+
+
 def fits_together(m: Matching, one: Family, parts: list[Family], join: bool) -> bool:
-    "Have the parts the leaves of the joined one?"
+    "Have the parts the leaves of the joined one? One of them may be without a bias in the model."
     def leaves(family): return {leaf.replace("in_proj", "") for named in family.layers.values() for leaf in named}
-    return all(leaves(part) == leaves(one) for part in parts)
+    lacking = [leaves(one) - leaves(part) for part in parts]
+    if any(leaves(part) - leaves(one) for part in parts): return False
+    return not any(lacking) or not join and [*filter(None, lacking)] == [{"bias"}]
 
 
 def side_by_side(whole: Shape, parts: list[Shape]) -> int | None:
@@ -308,13 +341,15 @@ def split(m: Matching, one: Family, parts: list[Family]) -> dict[str, Source] | 
     found = {}
     for numbers, named in one.layers.items():
         for leaf, name in named.items():
-            names = [part.layers[numbers][leaf] for part in parts]
+            names = [part.layers[numbers].get(leaf) for part in parts]
+            shapes = [m.wanted[n] if n else m.wanted[names[0] or names[1]] for n in names]
             whole = m.given[name]
-            turned = len(whole) == 2 and sum(m.wanted[n][0] for n in names) == whole[1] != whole[0]
-            dim = side_by_side(whole[::-1] if turned else whole, [m.wanted[n] for n in names])
+            turned = len(whole) == 2 and sum(shape[0] for shape in shapes) == whole[1] != whole[0]
+            dim = side_by_side(whole[::-1] if turned else whole, shapes)
             if dim is None: return None
-            sizes = [m.wanted[n][dim] for n in names]
+            sizes = [shape[dim] for shape in shapes]
             for i, n in enumerate(names):
+                if n is None: continue
                 def make(t, i=i, dim=dim, sizes=sizes, turned=turned):
                     return (t.T if turned else t).split(sizes, dim)[i].contiguous()
                 found[n] = Source((name,), make)
@@ -354,7 +389,9 @@ def laid_out(m: Matching, embeddings: set[str]) -> dict[str, tuple[Shape, Shape]
     for n in flips: ways[n] = Layout("transposed", (1, 0), m.wanted[n])
     for n, way in ways.items(): m.sources[n] = Source((m.pairs[n],), way.of if way.words else as_it_is)
     m.note("reshaped", [n for n in ways if ways[n].words == "reshaped"], "likely")
-    m.note("transposed", sorted(turned, key=list(ways).index), "likely")
+    unclear = {n for n in turned if len(m.wanted[n]) > 2 and m.wanted[n][0] == m.wanted[n][1]}
+    m.note("transposed", [n for n in ways if n in turned - unclear], "likely")
+    m.note("transposed, with as many channels in as out", [n for n in ways if n in unclear], "possible")
     m.note("square matrices beside transposed ones: transposed too", flips, "possible")
     m.note("square matrices beside transposed ones: left as they are", [n for n in square if n not in flips], "possible")
     for name in other: m.pairs.pop(name)

@@ -8,9 +8,9 @@ __all__ = []
 # %% ../../nbs/lib/checkpoints/tensor-names.ipynb #b8d16f97
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # %% ../../nbs/lib/checkpoints/tensor-names.ipynb #b82e51b0
 WRAPPERS = {"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module", "base_layer"}
@@ -68,7 +68,7 @@ def layout(shape: Shape, wanted: Shape) -> Layout | None:
     return None
 
 # %% ../../nbs/lib/checkpoints/tensor-names.ipynb #a2f11a51
-DEEPEST, LEAST_GAIN = 4, .1  # segments of a prefix; what has to fit more than without it, of the smaller side
+DEEPEST, LEAST_GAIN, FEW = 4, .1, 4  # segments of a prefix; what has to fit more than without it, of the smaller side
 
 
 class Prefix(NamedTuple):
@@ -85,8 +85,8 @@ def prefixes(name: str) -> list[str]:
     return ["", *(".".join(parts[:i]) + "." for i in range(1, min(DEEPEST + 1, len(parts))))]
 
 
-def best_prefix(wanted: dict[str, Shape], given: dict[str, Shape]) -> tuple[Prefix, list[Prefix]]:
-    "The change of prefix with which most tensors fit by name and shape, and others that fit as many."
+def best_prefix(wanted: dict[str, Shape], given: dict[str, Shape], n: int = 0) -> tuple[Prefix, list[Prefix]]:
+    "The change of prefix with which most tensors (of `n` in all) fit by name and shape, and others that fit as many."
     ends = defaultdict(list)
     for name in wanted:
         for on in prefixes(name): ends[name[len(on):]].append(on)
@@ -99,8 +99,8 @@ def best_prefix(wanted: dict[str, Shape], given: dict[str, Shape]) -> tuple[Pref
         return sum(layout(given[old], wanted[new]) is not None for new, old in pairs)
     tried = {change: fits(change) for change, _ in count.most_common(12)}
     none = Prefix("", "")
-    least = fits(none) + LEAST_GAIN*min(len(wanted), len(given))
-    good = [change for change, n in tried.items() if n > least]
+    least = fits(none) + LEAST_GAIN*(n or min(len(wanted), len(given)))
+    good = [change for change, n in tried.items() if n > (max(least, FEW) if change.off and change.on else least)]
     if not good: return none, []
     most = max(map(tried.get, good))
     best, *others = sorted((c for c in good if tried[c] == most), key=lambda c: len(c.off) + len(c.on))
@@ -108,30 +108,54 @@ def best_prefix(wanted: dict[str, Shape], given: dict[str, Shape]) -> tuple[Pref
     return best, [other for other in others if not same(best, other)]
 
 # %% ../../nbs/lib/checkpoints/tensor-names.ipynb #175002d9
-def lists_in(names: Iterable[str]) -> dict[str, dict[int, set[str]]]:
-    "{what is before a number: {number: what is behind it}}, of the numbers that are a segment."
-    table = defaultdict(lambda: defaultdict(set))
-    for name in names:
-        for found in re.finditer(r"(?:(?<=\.)|^)\d+(?=\.)", name):
-            table[name[:found.start()]][int(found[0])].add(name[found.end():])
-    return table
+Tree = dict[str, Any]  # of the segments of names; at the end of a name stands its shape
+
+
+def tree_of(shapes: dict[str, Shape]) -> Tree:
+    tree = {}
+    for name, shape in shapes.items():
+        *parts, leaf = f"{name}.".split(".")  # a name may be the beginning of another
+        inner = tree
+        for part in parts: inner = inner.setdefault(part, {})
+        inner[leaf] = shape
+    return tree
+
+
+def numbers_in(tree: Tree) -> list[str]: return sorted((part for part in tree if part.isdigit()), key=int)
+
+
+def aligned(a: Any, b: Any, start: str = "", other: str = "") -> Iterator[tuple[str, str]]:
+    "Names of both sides that are the same, if numbers are counted from the first one; an error if something differs."
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        if isinstance(a, dict) or isinstance(b, dict) or layout(b, a) is None: raise LookupError
+        yield start.rstrip("."), other.rstrip(".")
+        return
+    pairs = [(part, part) for part in a if part in b and not part.isdigit()] + [*zip(numbers_in(a), numbers_in(b))]
+    if len(pairs) < max(len(a), len(b)): raise LookupError
+    for x, y in pairs: yield from aligned(a[x], b[y], f"{start}{x}.", f"{other}{y}.")
+
+
+def of_lists(a: Tree, b: Tree, ours: list[str], theirs: list[str], start: str, other: str) -> dict[str, str]:
+    "The names of two lists that are numbered in another way; an error if they differ in anything else."
+    if len(ours) != len(theirs): raise LookupError
+    return {name: old for x, y in zip(ours, theirs)
+            for name, old in aligned(a[x], b[y], f"{start}{x}.", f"{other}{y}.")}
 
 
 def renumbered(wanted: dict[str, Shape], given: dict[str, Shape]) -> tuple[dict[str, str], list[str]]:
     "{name: the name of the checkpoint that has another number}, and the beginnings of names whose number is in doubt."
     moved, doubtful = {}, []
-    lists, others = lists_in(wanted), lists_in(given)
-    for start in lists.keys() & others.keys():
-        a, b = sorted(lists[start]), sorted(others[start])
-        n = min(len(a), len(b))
-        if a[:n] == b[:n]: continue
-        pairs = {f"{start}{i}{rest}": f"{start}{j}{rest}" for i, j in zip(a, b) for rest in lists[start][i]}
-        fits = len(a) == len(b) and all(other in given and layout(given[other], wanted[name]) is not None
-                                        for name, other in pairs.items())
-        if fits: moved |= pairs
-        else:
-            first = next(i for i, (x, y) in enumerate(zip(a, b)) if x != y)
-            doubtful += [f"{start}{i}." for i in {*a[first:], *b[first:]}]
+    def look(a, b, start, other):
+        ours, theirs = numbers_in(a), numbers_in(b)
+        first = next((i for i, (x, y) in enumerate(zip(ours, theirs)) if x != y), None)
+        if first is not None:
+            try: moved.update(of_lists(a, b, ours, theirs, start, other))
+            except LookupError: doubtful.extend(f"{start}{i}." for i in {*ours[first:], *theirs[first:]})
+        for x in a.keys() & b.keys():
+            is_known = first is not None and x.isdigit()
+            if not is_known and isinstance(a[x], dict) and isinstance(b[x], dict):
+                look(a[x], b[x], f"{start}{x}.", f"{other}{x}.")
+    look(tree_of(wanted), tree_of(given), "", "")
     return moved, doubtful
 
 # %% ../../nbs/lib/checkpoints/tensor-names.ipynb #f64e8f7c
@@ -168,6 +192,28 @@ def families(names: Iterable[str], which: str, by_layer: bool = True) -> list[Fa
         found.append(Family(pattern, {tuple(n - m for n, m in zip(ns, low)): named for ns, named in layers.items()}))
     return found
 
+# %% ../../nbs/lib/checkpoints/tensor-names.ipynb #9d41e6b2
+def places(sides: list[dict[str, Shape]]) -> list[dict[str, int]] | None:
+    "By name, for both sides: tensors that may be the same have the same place. None if the sides differ."
+    def is_kept(part): return part.isdigit() or part in LEAVES
+    known = [{part: hash(part if is_kept(part) else "") for name in side for part in name.split(".")} for side in sides]
+    n_before = 0
+    while True:
+        found = [{name: hash((shape_key(shape), *(of[part] for part in name.split("."))))
+                  for name, shape in side.items()} for side, of in zip(sides, known)]
+        n = len({place for of in known for place in of.values()})
+        if sorted(found[0].values()) != sorted(found[1].values()): return None
+        if n == n_before: return found
+        known, n_before = [refined(of, names) for of, names in zip(known, found)], n
+
+
+def refined(known: dict[str, int], found: dict[str, int]) -> dict[str, int]:
+    "The place of each segment, by those of the names that it is in."
+    users = defaultdict(list)
+    for name, place in found.items():
+        for i, part in enumerate(name.split(".")): users[part].append((i, place))
+    return {part: hash((place, *sorted(users[part]))) for part, place in known.items()}
+
 # %% ../../nbs/lib/checkpoints/tensor-names.ipynb #b373f155
 PARTS = {
     "first norm": r"layernorm_before|input_layernorm|attention_norm|ln_1|norm1|attention\.output\.LayerNorm"
@@ -180,7 +226,7 @@ PARTS = {
     "second linear": r"(?<!attention\.)output\.dense|fc2|linear2|lin2|mlp\.[23]|mlp\.c_proj|dense_4h_to_h|linear_2"
                      r"|\bw2\b|down_proj|fc_out|down(?!_)",
     "joined": r"in_proj|qkv|query_key_value|c_attn|Wqkv|to_qkv",
-    "gate": r"gate_proj|\bw1\b", "up": r"up_proj|\bw3\b",
+    "gate": r"gate_proj|\bw1\b|\bgate$", "up": r"up_proj|\bw3\b|\bup$",
     "tokens": r"tok_embeddings|embed_tokens|word_embeddings|wte|token_embedding|tok_emb|embed_in|shared",
     "positions": r"position_embeddings|pos_embed(ding)?s?|wpe|position_embedding|embed_positions",
     "class token": r"cls_token|class_token|class_embedding",
@@ -237,3 +283,12 @@ def likeness(a: str, b: str, known: Renamings = NONE_KNOWN) -> float:
     part, other = parts_in(a), parts_in(b)
     score += .7*(len(part & other) > 0) - .7*(bool(part) and bool(other) and not part & other)
     return score - 2*(role_of(a) != role_of(b))
+
+
+NEARLY = .9
+
+
+def nearly_same(a: str, b: str, is_layer: bool) -> bool:
+    "Do two patterns name the same part, or are they, or the layers of these tensors, called nearly the same?"
+    if parts_in(a) & parts_in(b) or likeness(a, b) > NEARLY: return True
+    return not is_layer and likeness(layer_of(a), layer_of(b)) > NEARLY

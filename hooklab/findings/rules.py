@@ -45,6 +45,7 @@ class Kind:
 # %% ../../nbs/lib/findings/rules.ipynb #349da58c
 NEEDS = {  # in the order in which rules are asked, and by whom
     "batch": "preflight",  # the batch or the optimizer, and one pass at most
+    "weights": "preflight",  # the weights before any pass: only if `weights=` was given
     "sets": "preflight",  # whole data sets: only if `train=` or `valid=` was given
     "passes": "preflight",  # several passes that it compares: only where the first loss is finite
     "steps": "preflight",  # steps of training, which take most of the time: not with overfit=False

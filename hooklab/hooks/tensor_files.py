@@ -147,10 +147,10 @@ def _which(path: Path) -> tuple[int, ...]:
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
-def _open_one(path: Path) -> safe_open:
+def _open_one(path: Path, framework: str) -> safe_open:
     "Header and numbers of one file: `safe_open` opens it twice, and a run that saves itself may replace it in between."
     for _ in range(AGAIN):
-        before, f = _which(path), safe_open(path, "pt")
+        before, f = _which(path), safe_open(path, framework)
         if _which(path) == before: break
     return f
 
@@ -160,10 +160,11 @@ def open_tensors(
     kind: str = "safetensors file", # What it should be, for the text of an error
     if_cut_off: str = "write it again", # What to do if it was cut off
     if_other: str = OTHER, # What to do if it is damaged, or something else
+    framework: str = "pt", # Or "np": then the file may be larger than memory, as torch maps no such file
 ) -> safe_open: # The open file, for a `with`; `get_tensor` and `get_slice` read what is asked for, and no more
     "Open a file of tensors to read from."
     path = ordinary(path, kind, if_other)
-    try: return _open_one(path)
+    try: return _open_one(path, framework)
     except SafetensorError as e:
         error, reason = _what_is_wrong(path)
         then = if_cut_off if error is CutOff else if_other

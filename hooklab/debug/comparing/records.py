@@ -186,7 +186,7 @@ def facts_in_file(path: str | Path) -> Any:
 @lru_cache(8)
 def _facts_in_file(path: str, *state: int) -> Any:
     try: return hooklabs(path).facts
-    except (ValueError, OSError): return None
+    except (ValueError, OSError, RuntimeError): return None  # the last if it is larger than memory
 
 
 def hooklabs(path: str | Path) -> TensorFile:

@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from ...checkpoints.loading import weights_not_loaded
 from ...errors.explaining import explaining
 from ...findings.found import Finding
 from ...findings.rules import NotLookedAt, rules_that_need
@@ -54,7 +55,8 @@ def check_all(flight: TestFlight, flown: Flown, overfit: bool) -> Checklist:
     "All checks, the cheap ones first."
     made = Checklist()
     flight.first = first_step(flight, flown)
-    cheap = [*rules_that_need("batch"), *(rules_that_need("sets") if flight.sets else ())]
+    cheap = [*(rules_that_need("weights") if flight.not_loaded is not None else ()), *rules_that_need("batch"),
+             *(rules_that_need("sets") if flight.sets else ())]
     for check in cheap: made.make(check.claim, partial(check.look, flight))
     checks = rules_that_need("passes")
     if overfit: checks += rules_that_need("steps")
@@ -151,6 +153,7 @@ def preflight(
     call: Callable | None = None, # `call(model, batch)` returns the loss, if `loss_fn(output, target)` does not fit
     train: Any = None, # The training data, a loader or batches: its first 2,000 samples are looked at
     valid: Any = None, # The validation data, to be compared with it
+    weights: Any = None, # The checkpoint that was loaded, as in `match_weights`: is it in the model?
     overfit: bool = True, # Try to overfit 16 samples, which takes most of the time
     seconds: float = 10., # Time limit for all of it, up to the pass that is running when it ends
 ) -> Preflight: # The findings; print it, show it or iterate over it; false if nothing is wrong
@@ -165,6 +168,7 @@ def preflight(
     loader = data_in(batch, "train")
     last_size = last_batch_size(loader) if isinstance(loader, DataLoader) else None
     given = {name: data for name, data in (("train", train), ("valid", valid)) if data is not None}
+    not_loaded = None if weights is None else weights_not_loaded(model, weights)
     with explaining(model), restored(model, loss_fn, optimizers, readings[0]):
         given_raws = reading_that_runs(model, call, [[*raws] for raws in readings])
         raws = [where_the_model_is(model, raw) for raw in given_raws]
@@ -173,7 +177,7 @@ def preflight(
             raise TypeError(f"no part of the batch is called {', '.join(TARGET_NAMES)}; give (inputs, targets), or "
                             "call=lambda model, batch: … that returns the loss")
         flight = TestFlight(model, loss_fn, call, whole, optimizers)
-        flight.last_size, flight.limit = last_size, limit
+        flight.last_size, flight.limit, flight.not_loaded = last_size, limit, not_loaded
         flight.gives = given_to_model(flight)
         if flight.gives is not None:
             flight.whole = [batch_of(raw, model.forward, gives=flight.gives) for raw in raws]

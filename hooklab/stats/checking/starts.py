@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ...checkpoints.tensor_names import layer_of
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.distributed import is_dtensor
@@ -103,6 +104,21 @@ def zeros_are_fine(flight: TestFlight) -> Check:
                   "divided by their size.", guilty)
     return ""
 
+
+# %% ../../../nbs/lib/stats/checking/starts.ipynb #0d9f4c6b
+@rule(
+    Kind("weights not loaded", rank=4, lesson="07-init", page="dependence",
+         symptom="A pretrained model is no better than a new one, or its first loss is that of a new one.",
+         look_first="the names in the checkpoint and in the model",
+         advice="Load what `match_weights(model, checkpoint).state_dict` returns, and do not say strict=False "
+                "before you know which names are missing.",
+         brings=("first loss too high",)),
+    claim="The weights of the checkpoint are in the model.", needs="weights")
+def loaded(flight: TestFlight) -> Check:
+    "Which tensors of the checkpoint had the model no copy of, before the first pass?"
+    for sure, evidence, names in flight.not_loaded or ():
+        yield Finding("weights not loaded", sure, evidence, list(dict.fromkeys(map(layer_of, names))))
+    return ""
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #99bb0011
 def are_alike(m: nn.Module) -> bool:

@@ -113,6 +113,7 @@ class TestFlight:
         self.has_flown = False # has the first pass ended?
         self.first: Any = None # the `FirstStep`
         self.sets: dict[str, Any] = {} # what was read of `train` and `valid`, a `DataSet` each
+        self.not_loaded: list | None = None # which weights of a checkpoint the model did not have; None without one
         self.keep_buffers()
         self.given_buffers = self.first_buffers # as they were before preflight
         self.lesson: Any = None # how the loss went while 16 samples were learned, a `Lesson`
