@@ -22,6 +22,7 @@ Check = Iterator[Finding] # It yields what it finds, and returns what it says if
 
 
 OURS = Path(sys.modules[Finding.__module__].__file__).parents[1]
+INSTALLED = "site-packages", "dist-packages"
 NOT_THE_USERS = f"{Path(torch.__file__).parent}/", f"{OURS}/"
 
 
@@ -29,6 +30,13 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     "The innermost frame that is neither torch's nor hooklab's, from this one outwards."
     while frame is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
         frame = frame.f_back
+    return frame
+
+
+def own_frame(frame: FrameType | None) -> FrameType | None:
+    "The innermost frame of the user's code; None for code of an installed package."
+    frame = user_frame(frame)
+    if frame is None or any(name in frame.f_code.co_filename for name in INSTALLED): return None
     return frame
 
 

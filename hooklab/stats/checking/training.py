@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #489d064a
-import sys
 from collections.abc import Iterator
 
 import torch
@@ -21,6 +20,7 @@ from .checks import Check
 from .dependence import behind_rounding, change_loss, moved, where_cut
 from .trial import TestFlight, heard, layer_outputs, roused
 from ..diagnosing.layer_faults import DEAD, MANY
+from ..measure.run_facts import from_a_library
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0b761528
 def reached(flight: TestFlight, batches: list[SampleBatch], of_output: bool = False,
@@ -198,7 +198,7 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
               and not may_pass_hooks(modules[around(n)])]
     used = change_loss(flight, unseen, "train")  # `m.forward(x)` goes past hooks, and weights may be lent
     idle = [n for n in unseen if n not in used]
-    theirs = [n for n in idle if is_library(modules[around(around(n))])]
+    theirs = [n for n in idle if is_called_by_a_library(n, modules)]
     own = [n for n in idle if n not in theirs]
     for names, sure in ((theirs, "note"), (own, "likely")):
         if not names: continue
@@ -236,10 +236,11 @@ def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | 
                   "leads to the loss is computed from it.", owners(flight, cut))
 
 
-def is_library(m: nn.Module) -> bool:
-    "Is the code that should call a layer in an installed package, and not the user's?"
-    file = getattr(sys.modules.get(type(m).__module__), "__file__", None) or ""
-    return "site-packages" in file and not isinstance(m, nn.Sequential | nn.ModuleList | nn.ModuleDict)
+def is_called_by_a_library(name: str, modules: dict[str, nn.Module]) -> bool:
+    "Is the code that should call the layer of a parameter in an installed package, and not the user's?"
+    caller = around(around(name))
+    while caller and isinstance(modules[caller], nn.Sequential | nn.ModuleList | nn.ModuleDict): caller = around(caller)
+    return from_a_library(type(modules[caller]))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #37ca6f7b
 def no_graph(flight: TestFlight) -> Finding:

@@ -22,12 +22,11 @@ from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NotLookedAt, rule
 from hooklab.hooks.select import unwrap
 from hooklab.hooks.tree import tensors
-from hooklab.stats.checking.checks import Check, quoted_line, user_frame
+from hooklab.stats.checking.checks import Check, own_frame, quoted_line
 from hooklab.stats.checking.loss import nodes_before
 from hooklab.stats.checking.trial import TestFlight
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #ac307668
-INSTALLED = "site-packages", "dist-packages"
 CHANGES = {"batch_norm", "instance_norm"}  # they change what they are given: their statistics
 
 
@@ -46,13 +45,6 @@ class Place:
     nodes: set[Any] = field(default_factory=set) # The operations that have made it, in the graph
 
     def __str__(self): return quoted_line(self.code.co_filename, self.line) or f"line {self.line}"
-
-
-def own_frame(frame: FrameType | None) -> FrameType | None:
-    "The innermost frame of the user's code; None for code of an installed package."
-    frame = user_frame(frame)
-    if frame is None or any(name in frame.f_code.co_filename for name in INSTALLED): return None
-    return frame
 
 
 @cache

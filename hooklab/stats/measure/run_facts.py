@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import TensorWeakRef
 
 from hooklab.hooks.copies import is_wrapper, stands_for_many
 from hooklab.hooks.distributed import local_part
@@ -86,6 +87,8 @@ class MemberFacts:
         self.lengths = None  # those at the end of the first step
         self.named = dict(self.model.named_parameters())
         self.versions = {name: version(p) for name, p in self.named.items()}
+        self.left = {name: (TensorWeakRef(p.grad), version(p.grad))  # gradients of an earlier training
+                     for name, p in self.named.items() if p.grad is not None}
         self.got = set()  # names of parameters that had a gradient
         self.foreign_got = set()  # ids of those that had one and are not the model's
         self.ever = set()  # names of parameters that an optimizer had
@@ -99,7 +102,7 @@ class MemberFacts:
         names, rest = {}, {}
         for name, p in self.named.items():
             names[id(p)] = name
-            if p.grad is not None: self.got.add(name)
+            if p.grad is not None and not self._is_left(name, p.grad): self.got.add(name)
             if p.requires_grad: self.frozen.discard(name)
             elif p.grad is not None: rest[name] = p
         self.at_rest = self._lengths(rest.keys() - self.at_rest.keys()) | {
@@ -107,6 +110,10 @@ class MemberFacts:
         for _, _, p in self.members():
             if id(p) in names: self.ever.add(names[id(p)])
             elif p.grad is not None: self.foreign_got.add(id(p))
+
+    def _is_left(self, name: str, grad: Tensor) -> bool:
+        last, writes = self.left.get(name, (None, 0))
+        return last is not None and last() is grad and version(grad) == writes
 
     def _lengths(self, names) -> dict[str, tuple[Tensor, Tensor]]:
         own = lengths_of((name, self.named[name]) for name in names)

@@ -228,3 +228,22 @@ def test_a_part_that_is_trained_by_hand_is_not_missing():
         return loss
     model = net()
     assert not said(half_by_hand, model, torch.optim.SGD(model[0].parameters(), .1))[0]
+
+
+def test_gradients_that_an_earlier_training_has_left_are_none_of_this_one():
+    torch.manual_seed(0)
+    for comes_again in False, True:
+        teacher, student = (nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)) for _ in range(2))
+        x, y = torch.randn(64, 8), torch.randint(3, (64,))
+        F.cross_entropy(teacher(x), y).backward()
+        model = nn.ModuleDict({"teacher": teacher, "student": student})
+        optimizer = torch.optim.Adam(student.parameters())
+        with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
+            for _ in range(20):
+                optimizer.zero_grad()
+                with torch.set_grad_enabled(comes_again): wanted = teacher(x).softmax(1)
+                loss = F.cross_entropy(student(x), wanted)
+                loss.backward()
+                optimizer.step()
+                stats.step(loss)
+        assert ("not in the optimizer" in hl.diagnose(stats)) == comes_again
