@@ -313,6 +313,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                            'hooklab/checkpoints/reruns.py'),
                                             'hooklab.checkpoints.reruns.Recorded.take': ( 'lib/checkpoints/reruns.html#recorded.take',
                                                                                           'hooklab/checkpoints/reruns.py'),
+                                            'hooklab.checkpoints.reruns._holds_a_tuple': ( 'lib/checkpoints/reruns.html#_holds_a_tuple',
+                                                                                           'hooklab/checkpoints/reruns.py'),
                                             'hooklab.checkpoints.reruns._plain_loss': ( 'lib/checkpoints/reruns.html#_plain_loss',
                                                                                         'hooklab/checkpoints/reruns.py'),
                                             'hooklab.checkpoints.reruns._what_it_holds': ( 'lib/checkpoints/reruns.html#_what_it_holds',

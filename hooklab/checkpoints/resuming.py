@@ -247,8 +247,9 @@ class Compared:
         try: run, _ = continued(self.loop, change=values)
         except Exception: return Trial({"losses"}) # the run cannot go on with these values
         trial = self._differences(run)
-        for path in run.not_put: # then the resumed run itself has to say
-            trial.changes |= set(self.values[path].leaves) & self._differences(self.after).changes
+        for path in run.not_put: # then the resumed run itself has to say, and what depends on it is not known
+            found = set(self.values[path].leaves) & self._differences(self.after).changes
+            trial.changes |= found and found | {"losses"}
         return trial
 
     def _differences(self, run: Recorded) -> "Trial":
