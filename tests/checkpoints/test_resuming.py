@@ -403,6 +403,8 @@ def test_state_that_is_still_new_is_listed_as_not_tested():
     found = hl.check_resume(Later, step, save, load, warm=3)
     assert found.same and found.not_tested == ["run.scaler", "run.epoch"] and "Not tested" in repr(found)
     assert "run.epoch" in hl.check_resume(Later, step, save, load, warm=9).harmless
+    at_first = hl.check_resume(Later, step, save, load, warm=0, steps=1).not_tested
+    assert {"run.n", "run.model.weight"} <= {*at_first} and not [path for path in at_first if ".grad" in path]
 
 
 # ---- tensors and objects of other kinds
