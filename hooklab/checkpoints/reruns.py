@@ -228,8 +228,15 @@ def top_place(path: str, before: Recorded, walk: Walk) -> str:
         parent = walk.places[path].parent if path in walk.places else before.parents.get(path, "")
         if not parent: return path
         in_both = parent in before.parents and parent in walk.places
-        if in_both and parent not in before.leaves and parent not in walk.leaves: return path
+        is_open = in_both and parent not in before.leaves and parent not in walk.leaves
+        if is_open and not _holds_a_tuple(walk.places[parent]): return path
         path = parent
+
+
+def _holds_a_tuple(place: Place) -> bool:
+    "Is it a tuple, whose parts cannot be set? That of a whole run cannot be replaced, either."
+    with suppress(Exception): return bool(place.parent) and isinstance(place.held(), tuple)
+    return False
 
 # %% ../../nbs/lib/checkpoints/reruns.ipynb #b2d8abb2
 def continued(

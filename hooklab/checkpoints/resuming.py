@@ -8,7 +8,7 @@ __all__ = ['check_resume']
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #9294db4c
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -88,12 +88,6 @@ def _place(one: Differing, leaves: list[str]) -> str:
     ends = {"mode": ".training", "gradient": ".grad", "requires_grad": ".requires_grad"}
     return common_path([leaf.removesuffix(ends.get(one.kind, "")) for leaf in leaves])
 
-
-@dataclass
-class Trial:
-    "What a change of the run brought about."
-    changes: set[str] # Paths, and `losses`
-
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #da9fa25b
 def not_tested(run: Recorded) -> list[str]: # Paths
     "State that the run had not changed when it was saved."
@@ -101,7 +95,8 @@ def not_tested(run: Recorded) -> list[str]: # Paths
     for path, leaf in run.leaves.items():
         is_new, changes = run.start.get(path) == leaf.mark, run.end.get(path) != leaf.mark
         if leaf.kind in ("schedule", "scaler"): owners.setdefault(leaf.owner, []).append(is_new)
-        elif is_new and changes: found.append(common_path([path, leaf.owner]) if leaf.kind == "optimizer" else path)
+        elif is_new and changes and leaf.kind != "gradient":
+            found.append(common_path([path, leaf.owner]) if leaf.kind == "optimizer" else path)
     found = [owner for owner, new in owners.items() if all(new)] + found
     return list(dict.fromkeys(found))
 
@@ -175,14 +170,14 @@ class Compared:
         groups = _groups({path: one for path, one in self.values.items() if path not in owners})
         if not groups: return
         whole = self._trial_of(*groups)
-        lost = self._parts_of(groups, whole) if whole.changes else []
-        lost = [(group, trial) for group, trial in lost if not self._only_draws(group, trial)]
-        for group, trial in lost:
+        lost = self._parts_of(groups, whole) if whole else []
+        lost = [(group, changes) for group, changes in lost if not self._only_draws(group, changes)]
+        for group, changes in lost:
             leaves = [leaf for path in group for leaf in self.values[path].leaves]
             one = self.values[group[0]]
             path = common_path(group) if one.kind in ("attribute", "random state", "order") else _place(one, leaves)
             kind = "drawn" if self._is_drawn(one, leaves) else one.kind
-            alone = not trial.changes - set(leaves)
+            alone = not changes - set(leaves)
             self.lost.append(Lost(path, kind, leaves, alone))
             self.explains_batches |= not alone
         rest = [group for group in groups if group not in [group for group, _ in lost]]
@@ -192,20 +187,20 @@ class Compared:
         self.harmless += [_group_in_words(self.values, group) for group in rest]
         self.settled = {leaf for group in rest + healed for path in group for leaf in self.values[path].leaves}
 
-    def _parts_of(self, groups: list[list[str]], whole: "Trial") -> list[tuple[list[str], "Trial"]]:
+    def _parts_of(self, groups: list[list[str]], whole: set[str]) -> list[tuple[list[str], set[str]]]:
         "Of groups that change something together, those that do so alone: each half is tried, and its halves."
         if len(groups) == 1: return [(groups[0], whole)]
         middle = len(groups)//2
         halves = [(half, self._trial_of(*half)) for half in (groups[:middle], groups[middle:])]
-        found = [one for half, trial in halves if trial.changes for one in self._parts_of(half, trial)]
+        found = [one for half, changes in halves if changes for one in self._parts_of(half, changes)]
         return found or [(group, whole) for group in groups]
 
-    def _only_draws(self, group: list[str], trial: "Trial") -> bool:
+    def _only_draws(self, group: list[str], changes: set[str]) -> bool:
         """Is it a random state from which numbers are drawn that nothing depends on, such as those of a `DataLoader`
         for its workers? It has been used before the save, so as many steps again will use it. If the loop ends before,
         it is changed after the first step instead."""
         one, loop = self.values[group[0]], self.loop
-        if one.kind != "random state" or trial.changes - {*one.leaves}: return False
+        if one.kind != "random state" or changes - {*one.leaves}: return False
         values, early = {path: self.values[path] for path in group}, min(loop.warm, 1)
         try: plain, changed = self._longer(loop.warm, 2*loop.warm + loop.steps, values)
         except Exception:
@@ -229,7 +224,7 @@ class Compared:
                   and type(self.values[path].value) in (int, float)]
         def probed(groups, sign):
             values = {path: replace(one, value=sign*10**9) for [path] in groups for one in [self.values[path]]}
-            return self._trial(values).changes
+            return self._trial(values)
         if not any(probed(groups, sign) for sign in (1, -1) if groups): return []
         return [group for group in groups if any(probed([group], sign) for sign in (1, -1))]
 
@@ -239,25 +234,26 @@ class Compared:
         return one.kind == "attribute" and all(
             before.start.get(leaf) == before.marks.get(leaf) == before.end.get(leaf) for leaf in leaves)
 
-    def _trial_of(self, *groups: list[str]) -> "Trial":
+    def _trial_of(self, *groups: list[str]) -> set[str]:
         return self._trial({path: self.values[path] for group in groups for path in group})
 
-    def _trial(self, values: dict[str, Differing]) -> "Trial":
-        "A run that goes on with these values."
+    def _trial(self, values: dict[str, Differing]) -> set[str]:
+        "What changes in a run that goes on with these values: paths, and `losses`."
         try: run, _ = continued(self.loop, change=values)
-        except Exception: return Trial({"losses"}) # the run cannot go on with these values
-        trial = self._differences(run)
-        for path in run.not_put: # then the resumed run itself has to say
-            trial.changes |= set(self.values[path].leaves) & self._differences(self.after).changes
-        return trial
+        except Exception: return {"losses"} # the run cannot go on with these values
+        changes = self._differences(run)
+        for path in run.not_put: # then the resumed run itself has to say, and what depends on it is not known
+            found = set(self.values[path].leaves) & self._differences(self.after)
+            changes |= found and found | {"losses"}
+        return changes
 
-    def _differences(self, run: Recorded) -> "Trial":
+    def _differences(self, run: Recorded) -> set[str]:
         "Where a run differs from the one that goes on: paths, and `losses`."
         pairs = (run.first, self.before.first), (run.end, self.before.end)
         changes = {path for one, other in pairs for path in unlike(one, other)
                    if self._counts(path) and not self._is_idle(path, other)}
         if run.losses != self.before.losses: changes.add("losses")
-        return Trial(changes)
+        return changes
 
     def _is_idle(self, path: str, marks: dict) -> bool:
         "Is it a gradient that no step has used or cleared since the save?"
@@ -289,7 +285,7 @@ class Compared:
         before, after = self.before, self.after
         findings = [sentence(lost, self.again, after, self.batch) for lost in self.lost]
         losses = [mine == theirs for mine, theirs in zip(before.losses, after.losses)]
-        differs, not_walked = self._differences(after).changes - self.settled, {**before.not_walked, **after.not_walked}
+        differs, not_walked = self._differences(after) - self.settled, {**before.not_walked, **after.not_walked}
         loss = None if all(losses) or self.differs_by_itself else losses.index(False) + 1
         if after.error: findings.append(failed(after.error, len(after.losses) + 1))
         elif differs and not findings and not self.differs_by_itself:

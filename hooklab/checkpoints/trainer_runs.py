@@ -119,8 +119,11 @@ class TrainerRun:
 
 
 def four_of(kind: type, factory: Callable[[], Any]) -> Four:
-    "The functions for a kind of trainer."
-    return lambda: kind(factory()), kind.step, kind.save, kind.load
+    "The functions for a kind of trainer. A new process can import them if it can import the factory."
+    return functools.partial(made_by, kind, factory), kind.step, kind.save, kind.load
+
+
+def made_by(kind: type, factory: Callable[[], Any]) -> TrainerRun: return kind(factory())
 
 # %% ../../nbs/lib/checkpoints/trainer-runs.ipynb #89330a59
 def own_attributes(o: Any, *others: str) -> dict[str, Place]:

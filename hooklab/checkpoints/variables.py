@@ -25,7 +25,7 @@ def variables_of(functions: list[Callable]) -> dict[str, Place]: # By name
     while ahead:
         f = ahead.pop()
         if isinstance(f, types.MethodType): f = f.__func__
-        if isinstance(f, functools.partial): ahead += [f.func]
+        if isinstance(f, functools.partial): ahead += [f.func, *f.args, *f.keywords.values()]
         if id(f) in seen or is_library(getattr(f, "__module__", None)): continue
         seen.add(id(f))
         if isinstance(f, type):

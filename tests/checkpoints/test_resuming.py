@@ -403,6 +403,8 @@ def test_state_that_is_still_new_is_listed_as_not_tested():
     found = hl.check_resume(Later, step, save, load, warm=3)
     assert found.same and found.not_tested == ["run.scaler", "run.epoch"] and "Not tested" in repr(found)
     assert "run.epoch" in hl.check_resume(Later, step, save, load, warm=9).harmless
+    at_first = hl.check_resume(Later, step, save, load, warm=0, steps=1).not_tested
+    assert {"run.n", "run.model.weight"} <= {*at_first} and not [path for path in at_first if ".grad" in path]
 
 
 # ---- tensors and objects of other kinds
@@ -880,3 +882,51 @@ def test_batches_that_were_given_are_the_right_thing_to_count():
         for _ in range(run.given): next(run.batches)
     found = hl.check_resume(Counts, step, save_count, skips, warm=3, steps=2)
     assert found.same, found
+
+
+@pytest.mark.parametrize("form", [tuple, collections.namedtuple("Batch", "x y")._make])
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_a_tuple_holds_is_put_back_with_it(form, nested):
+    class Ahead(Run):
+        "Has the batch of the next step."
+        def __init__(self):
+            super().__init__()
+            self.ahead = self.batch()
+
+        def batch(self):
+            batch = form([torch.randn(8, 4), torch.tensor(1.)])
+            return {"of": [batch]} if nested else batch
+
+        def inputs(self):
+            x, y = self.ahead["of"][0] if nested else self.ahead
+            self.ahead = self.batch()
+            return x*y
+    def save_random(run): return {**save(run), "random": torch.get_rng_state(), "ahead": run.ahead}
+    def load_random(run, saved):
+        load(run, saved)
+        torch.set_rng_state(saved["random"])
+    found = hl.check_resume(Ahead, step, save_random, load_random)
+    assert found.lost == ["run.ahead['of']" if nested else "run.ahead"]
+    assert "nothing else depended on it" not in str(found) and found.batch == 1
+    def load_ahead(run, saved):
+        load_random(run, saved)
+        run.ahead = saved["ahead"]
+    assert hl.check_resume(Ahead, step, save_random, load_ahead).same
+
+
+def test_what_cannot_be_put_into_a_run_is_not_said_to_be_used_by_nothing():
+    class Sealed(Run):
+        "Its count cannot be set."
+        def __init__(self):
+            super().__init__()
+            self.box = Box(0)
+
+        def step(self):
+            self.box = Box(self.box.n + 1)
+            return super().step()*self.box.n
+    class Box:
+        __slots__ = ("n",)
+        def __init__(self, n): object.__setattr__(self, "n", n)
+        def __setattr__(self, *_): raise AttributeError("sealed")
+    found = hl.check_resume(Sealed, step, save, load)
+    assert found.lost == ["run.box.n"] and "nothing else depended on it" not in str(found)

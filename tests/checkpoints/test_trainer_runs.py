@@ -1,4 +1,5 @@
 "Runs of trainers: what their own checkpoints bring back, and what they do not."
+import functools
 import logging
 
 import pytest
@@ -9,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import hooklab as hl
 from hooklab.checkpoints.trainer_runs import Steps, accelerator_of, files_in, names_of_library, written
+from hooklab.checkpoints.variables import variables_of
 
 peers = pytest.mark.peers
 X = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
@@ -79,6 +81,26 @@ def test_a_callback_that_a_trainer_makes_anew_from_its_checkpoint(tmp_path, is_s
         return made
     found = hl.check_resume(*hl.transformers_run(make), warm=3, steps=3)
     assert found.lost == ([] if is_saved else ["run.Counts.n"]), found
+
+
+@peers
+@pytest.mark.slow
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_trainer_resumes_in_a_new_process(tmp_path, complete):
+    from tests.bench.resume_loops import hf_trainer
+    make = functools.partial(hf_trainer.trainer, tmp_path, complete)
+    found = hl.check_resume(*hl.transformers_run(make), warm=4, steps=2, fresh=True)
+    assert found.lost == ([] if complete else ["run.model.scale", "run.Smooth.smooth"]), found
+
+
+def test_variables_of_what_a_partial_is_given():
+    n = 0
+    def adds(by, more):
+        return by() + more()
+    def one(): return n
+    def two(): return later
+    later = 2
+    assert {"n", "later"} <= {*variables_of([functools.partial(adds, one, more=two)])}
 
 
 @pytest.fixture
