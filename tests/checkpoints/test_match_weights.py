@@ -35,9 +35,9 @@ def test_nothing_is_loaded_and_the_line_it_prints_loads():
 
 
 def test_lists_that_begin_at_another_number_are_never_certain():
-    model = nn.Sequential(*(nn.Linear(7, 7) for _ in range(6)))
-    given = {f"{int(name[0]) + 1}{name[1:]}": t for name, t in filled(nn.Sequential(*(nn.Linear(7, 7) for _ in range(6))), 1).
-             state_dict().items()}
+    def layers(): return nn.Sequential(*(nn.Linear(7, 7) for _ in range(6)))
+    model = layers()
+    given = {f"{int(name[0]) + 1}{name[1:]}": t for name, t in filled(layers(), 1).state_dict().items()}
     found = hl.match_weights(model, given)
     assert torch.equal(found.state_dict["0.weight"], given["1.weight"]) and not found.certain
     assert "certain" not in found.sure.values()
@@ -78,11 +78,11 @@ def test_what_is_new_in_the_same_code_is_left_open():
             for name, head in heads.items(): setattr(self, name, head)
     model, other = Trunk(pooling=nn.Linear(9, 9)), filled(Trunk(transform=nn.Linear(9, 9)), 2)
     found = hl.match_weights(model, other.state_dict())
-    assert found.missing == ["pooling.weight", "pooling.bias"] and found.unused == ["transform.weight", "transform.bias"]
+    assert found.missing == ["pooling.weight", "pooling.bias"]
+    assert found.unused == ["transform.weight", "transform.bias"]
 
 
 def test_square_matrices_among_transposed_ones_are_possible():
-    given = {name: t.T.contiguous() if t.dim() == 2 else t for name, t in saved().items()}
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 9), nn.Linear(9, 2))
     given = {name: t.T.contiguous() if t.dim() == 2 else t for name, t in filled(nn.Sequential(
         nn.Linear(4, 4), nn.Linear(4, 9), nn.Linear(9, 2)), 1).state_dict().items()}
@@ -181,7 +181,8 @@ def test_sharded_models_are_matched_and_told_how_to_load():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         mesh, model = DeviceMesh("cpu", [0]), net()
-        for layer in (model.first, model.last): layer.weight = nn.Parameter(distribute_tensor(layer.weight.detach(), mesh))
+        for layer in (model.first, model.last):
+            layer.weight = nn.Parameter(distribute_tensor(layer.weight.detach(), mesh))
         found = hl.match_weights(model, renamed("module.{}")(saved()))
         assert found.certain and "set_model_state_dict" in str(found)
         assert are_equal(hl.match_weights(net(), model.state_dict()).state_dict, model.state_dict())
@@ -197,7 +198,8 @@ def test_files_folders_and_an_index(tmp_path):
     torch.save(given, tmp_path/"w.pt")
     save_file(given, tmp_path/"w.safetensors")
     (tmp_path/"split").mkdir()
-    for i, some in enumerate((names[:4], names[4:])): save_file({n: given[n] for n in some}, tmp_path/f"split/part{i}.safetensors")
+    for i, some in enumerate((names[:4], names[4:])):
+        save_file({n: given[n] for n in some}, tmp_path/f"split/part{i}.safetensors")
     index = {"weight_map": {n: f"part{int(i > 3)}.safetensors" for i, n in enumerate(names)}}
     (tmp_path/"split/model.safetensors.index.json").write_text(json.dumps(index))
     for path in (tmp_path/"w.pt", tmp_path/"w.safetensors", str(tmp_path/"split"),

@@ -71,6 +71,9 @@ def names_of_another_reader(page):
         return {"model": model, "inputs": {"src": torch.randn(1, 5, 8)}}
     if page == "is-my-resumed-run-the-same-run":
         return functions_of_a_loop()
+    if page == "were-my-weights-loaded": return {"checkpoint": torch.nn.DataParallel(Reader()).state_dict()}
+    if page == "what-changed-between-two-checkpoints":
+        return {"before": Reader().state_dict(), "after": Reader().state_dict()}
     if page == "my-losses-fight":
         return {"your_losses": lambda model, x, y: (F.cross_entropy(model(x), y), model(x).square().mean())}
     return {}
