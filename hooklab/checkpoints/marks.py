@@ -75,7 +75,7 @@ def _add(x, digest):
             return
         add(parts)
 
-
+# %% ../../nbs/lib/checkpoints/marks.ipynb #5b1c7e2d
 def _add_tensor(t: Tensor, digest):
     "The dtype, the shape and the numbers, of a sharded tensor those that are here, of one on `meta` none."
     digest.update(f"{t.dtype}{None if is_lazy(t) or t.is_nested else tuple(t.shape)}".encode())
@@ -121,7 +121,7 @@ def seed_all(seed: int):
     np.random.seed(seed)
 
 # %% ../../nbs/lib/checkpoints/marks.ipynb #54aa9270
-def in_words(x: Any) -> str:
+def value_in_words(x: Any) -> str:
     "A value in a few words: itself if it is short."
     if isinstance(x, Tensor): return _tensor_in_words(x)
     if isinstance(x, np.ndarray): return f"{x.dtype} {list(x.shape)}"

@@ -38,7 +38,7 @@ NO_GPU = ("not compiled with CUDA", "No CUDA GPUs", "Found no NVIDIA", "CUDA dri
 LARGE = 2**26 # bytes
 
 
-class Checkpoint:
+class SavedRun:
     "What `save` returned, as it would come back from a disk: bytes, or a copy of the file or folder that it names."
     def __init__(self, saved: Any):
         self.note, self.file, self.folder, self.copy, self.is_large = "", None, None, None, False
@@ -244,7 +244,7 @@ def continued(
     again: bool = False, # The second time, where what `save` changes is looked at
     other: dict[str, bytes] | None = None, # Marks of the resumed run: what differs from them is said in words
     change: dict[str, Differing] | None = None, # What to put into the run when it has been saved
-) -> tuple[Recorded, Checkpoint | None]:
+) -> tuple[Recorded, SavedRun | None]:
     "Make a run, train it, save it and go on."
     kept, is_first = Recorded(), not again and change is None
     run = loop.made("", loop.seed)
@@ -252,7 +252,7 @@ def continued(
     for n in range(1, loop.warm + 1): loop.one_step(run, f"in step {n}, before the save")
     if again: kept.unsaved = loop.walk(run).marks
     saved = loop.called("save", f"after {loop.warm} steps", run)
-    checkpoint = Checkpoint(saved) if is_first else None
+    checkpoint = SavedRun(saved) if is_first else None
     if checkpoint: loop.is_large = checkpoint.is_large
     del saved
     walk = loop.walk(run, other)

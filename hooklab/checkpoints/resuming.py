@@ -123,7 +123,8 @@ class Compared:
         self.loop, self.before, self.after, self.again = loop, before, after, again
         pairs = (before.marks, again.marks), (before.first, again.first), (before.end, again.end)
         self.noise = {path for one, other in pairs for path in unlike(one, other)}
-        exact = [path for path in self.noise if self.leaf(path) and self._is_exact(self.leaf(path))]
+        noisy = [leaf for leaf in map(self.leaf, self.noise) if leaf]
+        exact = [leaf for leaf in noisy if leaf.test == "state" or leaf.kind == "random state"]
         self.differs_by_itself = before.losses != again.losses or before.batches != again.batches or bool(exact)
         self.values = {path: one for path, one in values.items() if not self._is_no_state(one)}
         self.lost: list[Lost] = []
@@ -132,8 +133,6 @@ class Compared:
         self.explains_batches = False # Something was lost that other values depend on
 
     def leaf(self, path): return self.before.leaves.get(path) or self.after.leaves.get(path)
-
-    def _is_exact(self, leaf): return leaf.test == "state" or leaf.kind == "random state"
 
     def _is_no_state(self, one: Differing) -> bool:
         "A clock differs between any two runs, and a random generator that nobody uses is no state."

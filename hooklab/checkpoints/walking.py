@@ -28,8 +28,8 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hooklab.checkpoints.marks import (
-    CONSTANTS, CONTAINERS, RANDOM, NotPlain, global_generators, has_no_numbers, in_words, is_plain, mark_of,
-    random_state, set_random_state)
+    CONSTANTS, CONTAINERS, RANDOM, NotPlain, global_generators, has_no_numbers, is_plain, mark_of, random_state,
+    set_random_state, value_in_words)
 from hooklab.hooks.names import class_name, printable
 
 # %% ../../nbs/lib/checkpoints/walking.ipynb #06f312b8
@@ -86,7 +86,7 @@ BOOKKEEPING = { # what libraries note for themselves, by their names
 SINGLETONS = {"accelerate.state"} # one object for all runs of the process
 OF_ANY_MODULE = set(vars(nn.Module()))
 OF_ANY_OPTIMIZER = {"defaults", "state", "param_groups", "step", "zero_grad"}
-NOT_COMPARED = {"_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial", "verbose"} # in a schedule
+OF_ANY_SCHEDULE = {"_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial", "verbose"} # in a schedule
 WALKED_ANYWAY = types.FunctionType, types.MethodType, types.GeneratorType, types.SimpleNamespace, types.ModuleType
 COPIED = type(iter([])), type(iter(())), type(iter(range(0))), itertools.count # iterators that can be put
 MOST_LEVELS = 24
@@ -201,7 +201,7 @@ class Walk:
     def add(self, path: str, value: Any, test: str, kind: str, owner: str):
         "Note a leaf; NotPlain if the value is no data."
         mark = mark_of(value)
-        said = in_words(value) if self.other is not None and self.other.get(path) != mark else "" # a second reading
+        said = value_in_words(value) if self.other is not None and self.other.get(path) != mark else ""
         self.leaves[path] = Leaf(mark, said, test, kind, owner)
 
     def visit(self, o: Any, path: str, place: Place, depth: int = 0, test: str = "tried"):
@@ -306,7 +306,7 @@ class Walk:
         kind = {LRScheduler: "schedule", torch.amp.GradScaler: "scaler"}
         kind = next((word for base, word in kind.items() if isinstance(o, base)), "attribute")
         for name, value in o.state_dict().items():
-            if name in NOT_COMPARED: continue
+            if name in OF_ANY_SCHEDULE: continue
             with suppress(NotPlain): self.add(f"{path}.{name}", value, "state", kind, path)
 
     def _module(self, m, path, depth):

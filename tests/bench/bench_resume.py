@@ -7,8 +7,8 @@ resume from the complete one only, and the three loops of libraries from one com
 What counts as right is in resume_loops; an exception is a miss. The trainers need transformers, lightning and
 accelerate, and are left out without them. Two misses are no faults of what is said, and are counted all the same:
 
-- differs_by_a_global_count: check_resume puts global variables back between runs, as a new process would, so the loop is
-  the same each time, and its global count is a state that the checkpoint lacks;
+- differs_by_a_global_count: check_resume puts global variables back between runs, as a new process would, so the loop
+  is the same each time, and its global count is a state that the checkpoint lacks;
 - own_generator without `done`: the generator does differ after the load, as the run has not skipped its batches.
 
 The first look was taken with the code before anything was changed because of it; its figures stay in the results."""
@@ -30,7 +30,17 @@ import hooklab as hl
 from tests.bench.bars import RESULTS
 from tests.bench.measure import share
 from tests.bench.resume_loops import (
-    OF_ANY, TRAINERS, contains, differs, judged, loops, loops_that_differ, name_of, pairs, trainers)
+    OF_ANY,
+    TRAINERS,
+    contains,
+    differs,
+    judged,
+    loops,
+    loops_that_differ,
+    name_of,
+    pairs,
+    trainers,
+)
 
 FIRST = "first look, "
 
@@ -132,7 +142,8 @@ def measure(*arguments: str) -> dict | None:
     rows = []
     for one in rows_of(options.only):
         rows.append(one())
-        if options.show: print(f"{'right' if rows[-1].is_right else 'WRONG'} {rows[-1]} [{rows[-1].seconds} s]", flush=True)
+        if not options.show: continue
+        print("right" if rows[-1].is_right else "WRONG", rows[-1], f"[{rows[-1].seconds} s]", flush=True)
     if options.only: return None
     kept = RESULTS/"resume.json"
     known = json.loads(kept.read_text())["figures"] if kept.exists() else {}

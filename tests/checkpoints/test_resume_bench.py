@@ -15,8 +15,8 @@ def every_tenth(cases: list[tuple], after: int) -> list:
     "Parameters: all but every tenth are slow, and what is missed has to be missed."
     def marks(i, case):
         loop, *state = case
-        is_missed = (name_of(loop), *state, "")[:2] in MISSED
-        return [pytest.mark.xfail(strict=True)]*is_missed + [pytest.mark.slow]*(i % 10 != after)
+        missed = [pytest.mark.xfail(strict=True)] if (name_of(loop), *state, "")[:2] in MISSED else []
+        return [*missed, pytest.mark.slow] if i % 10 != after else missed
     return [pytest.param(*case, marks=marks(i, case), id=" without ".join([name_of(case[0]), *case[1:]]))
             for i, case in enumerate(cases)]
 

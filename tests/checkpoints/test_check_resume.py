@@ -783,7 +783,8 @@ def test_a_step_without_layers():
             self.w = self.w/self.n
             return self.w.sum()
     assert hl.check_resume(Plain, step, vars, lambda run, saved: vars(run).update(saved)).same
-    assert hl.check_resume(Plain, step, lambda run: run.w, lambda run, saved: setattr(run, "w", saved)).lost == ["run.n"]
+    found = hl.check_resume(Plain, step, lambda run: run.w, lambda run, saved: setattr(run, "w", saved))
+    assert found.lost == ["run.n"]
 
 
 # ---- more of what users give
