@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hooklab.checkpoints.reading import Checkpoint, candidates_in, is_checkpoint_file, read_checkpoint
+from hooklab.checkpoints.reading import StoredTensors, candidates_in, is_checkpoint_file, read_checkpoint
 from hooklab.checkpoints.tensor_names import TURNED, best_prefix, layer_of, plain_names
 from hooklab.debug.comparing.comparing import register_comparison
 from hooklab.debug.comparing.records import facts_in_file
@@ -80,7 +80,7 @@ def relation(a: Tensor, b: Tensor) -> tuple[str, str, float]: # The relation, mo
         return "permuted", order_in_words(x, y), size
     return "changed", "" if x.any() else "(was zeros)", size
 
-
+# %% ../../nbs/lib/checkpoints/comparing-weights.ipynb #aee07542
 def named(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
 
 
@@ -131,7 +131,7 @@ def order_in_words(x: Tensor, y: Tensor) -> str:
 def sorted_rows(a: Tensor) -> Tensor: return a[torch.argsort(a[:, 0], stable=True)]
 
 # %% ../../nbs/lib/checkpoints/comparing-weights.ipynb #5ee29b74
-def rows_of(a: Checkpoint, b: Checkpoint) -> tuple[list[WeightRow], str]: # The rows, and what is said of the names
+def rows_of(a: StoredTensors, b: StoredTensors) -> tuple[list[WeightRow], str]: # And what is said of names
     "A row for each tensor. Tensors are paired by name, but for wrappers and a prefix."
     ours, theirs = plain_names(a.tensors), plain_names(b.tensors)
     change, _ = best_prefix({p: a.tensors[n].shape for p, n in ours.items()},
@@ -147,7 +147,7 @@ def rows_of(a: Checkpoint, b: Checkpoint) -> tuple[list[WeightRow], str]: # The 
     return rows, f"`{other[0]}` of the reference is `{other[1]}` in the candidate." if other else ""
 
 
-def related(a: Checkpoint, b: Checkpoint, name: str, other: str) -> tuple[str, str, float]:
+def related(a: StoredTensors, b: StoredTensors, name: str, other: str) -> tuple[str, str, float]:
     x, y = (torch.as_tensor(t.read()) for t in (a.tensors[name], b.tensors[other]))
     if x.is_meta or y.is_meta:
         raise ValueError(printable(f"{name} is on the meta device, where tensors have no numbers to compare"))
@@ -159,7 +159,7 @@ FIRST_OF = {"lora_B": "lora_A", "lora_up": "lora_down"}
 AVERAGE = re.compile(r"(^|[._/\\-])(ema\w*|swa\w*|avg|average\w*|averaged|n_averaged|shadow\w*)([._/\\-]|$)", re.I)
 
 
-def idle_adapter(which: str, c: Checkpoint) -> str:
+def idle_adapter(which: str, c: StoredTensors) -> str:
     "Is the second matrix of each adapter zero?"
     second = [name for name in c.tensors if SECOND.search(name)]
     idle = [name for name in second if not numbers(torch.as_tensor(c.tensors[name].read())).any()]
@@ -167,10 +167,11 @@ def idle_adapter(which: str, c: Checkpoint) -> str:
     layers = f"all {len(idle)} layers" if len(idle) > 1 else "its only layer"
     if len(idle) == len(second):
         return f"In the {which}, this adapter changes nothing: its second matrix is zero in {layers}."
-    return f"In the {which}, {len(idle)} of {len(second)} layers of the adapter change nothing: {first_few(idle, 2)} is zero."
+    return (f"In the {which}, {len(idle)} of {len(second)} layers of the adapter change nothing: {first_few(idle, 2)} "
+            "is zero.")
 
 
-def adapters(c: Checkpoint) -> dict[str, Tensor]:
+def adapters(c: StoredTensors) -> dict[str, Tensor]:
     "The product of each pair of matrices, by the plain name of the weight to which it is added."
     found = {}
     for name in c.tensors:
@@ -184,13 +185,13 @@ def adapters(c: Checkpoint) -> dict[str, Tensor]:
     return found
 
 
-def scaling(c: Checkpoint, layer: str, rank: int) -> float:
+def scaling(c: StoredTensors, layer: str, rank: int) -> float:
     "What the product is multiplied by, if the file says so."
     alpha = c.tensors.get(f"{layer}.alpha")
     return float(torch.as_tensor(alpha.read()))/rank if alpha is not None else 1.
 
-
-def merged(a: Checkpoint, b: Checkpoint) -> str:
+# %% ../../nbs/lib/checkpoints/comparing-weights.ipynb #07dab3e8
+def merged(a: StoredTensors, b: StoredTensors) -> str:
     "Do the weights differ by a multiple of the adapter?"
     with_adapter = [(c, which) for c, which in ((b, "candidate"), (a, "reference")) if adapters_in(c)]
     if not with_adapter: return ""
@@ -216,7 +217,7 @@ def weight_of(plain: str, names: dict[str, str]) -> str | None:
     return names[ends[0]] if len(ends) == 1 else None
 
 
-def adapters_in(c: Checkpoint) -> bool: return any(SECOND.search(name) for name in c.tensors)
+def adapters_in(c: StoredTensors) -> bool: return any(SECOND.search(name) for name in c.tensors)
 
 
 def merged_in_words(factors: list[float], which: str) -> str:
@@ -229,7 +230,7 @@ def merged_in_words(factors: list[float], which: str) -> str:
     return f"{times}: merged once, if its scaling (lora_alpha/r) is {factor:.3g}."
 
 
-def same_average(a: Checkpoint, b: Checkpoint, rows: list[WeightRow], names: str) -> str:
+def same_average(a: StoredTensors, b: StoredTensors, rows: list[WeightRow], names: str) -> str:
     "Is one of them an average that equals the other?"
     both = [row for row in rows if not row.relation.startswith("only")]
     if not both or any(row.relation != "equal" for row in both): return ""
@@ -238,15 +239,15 @@ def same_average(a: Checkpoint, b: Checkpoint, rows: list[WeightRow], names: str
     how = "both are the same memory, so a change of one is a change of the other" if share else "all numbers are equal"
     return f"If one is an average of the other, the average is the model itself: {how}."
 
-
-def in_same_memory(a: Checkpoint, b: Checkpoint, name: str) -> bool:
+# %% ../../nbs/lib/checkpoints/comparing-weights.ipynb #bf294b71
+def in_same_memory(a: StoredTensors, b: StoredTensors, name: str) -> bool:
     if name not in b.tensors: return False
     x, y = a.tensors[name].read(), b.tensors[name].read()
     return isinstance(x, Tensor) and isinstance(y, Tensor) and x.data_ptr() == y.data_ptr() != 0
 
 # %% ../../nbs/lib/checkpoints/comparing-weights.ipynb #3d7b0b51
 class WeightComparison:
-    "What changed between two checkpoints, as found by `compare`. It prints a verdict, then the tensors by what became of them."
+    "What changed between two checkpoints, as found by `compare`. It prints a verdict, then what became of each layer."
     def __init__(self, rows: list[WeightRow], said: list[str]):
         self.rows = rows # A row for each tensor
         self._said = said
@@ -282,7 +283,7 @@ class WeightComparison:
         "What became of each layer, if its tensors are not all equal."
         found = defaultdict(list)
         for row in self.changed: found[layer_of(row.name)].append(row)
-        return {layer: in_words(rows) for layer, rows in found.items()}
+        return {layer: became(rows) for layer, rows in found.items()}
 
     def _lines(self):
         yield self.verdict
@@ -305,7 +306,7 @@ def in_common(rows: list[WeightRow]) -> str:
     return " ".join(filter(None, (rows[0].relation, *words))) if len(words) == 1 else rows[0].relation
 
 
-def in_words(rows: list[WeightRow]) -> str:
+def became(rows: list[WeightRow]) -> str:
     "What became of the tensors of a layer: those with the same answer in one go."
     found = defaultdict(list)
     for row in rows:
@@ -316,7 +317,8 @@ def in_words(rows: list[WeightRow]) -> str:
 # %% ../../nbs/lib/checkpoints/comparing-weights.ipynb #a7c01c55
 def is_weights(x: Any) -> bool:
     "A state dict, a checkpoint that contains one, or a file or folder of weights that is not hooklab's."
-    if isinstance(x, str | os.PathLike): return is_checkpoint_file(Path(x)) and (Path(x).is_dir() or facts_in_file(x) is None)
+    if isinstance(x, str | os.PathLike):
+        return is_checkpoint_file(Path(x)) and (Path(x).is_dir() or facts_in_file(x) is None)
     return isinstance(x, Mapping) and next(candidates_in(x), None) is not None
 
 
@@ -328,9 +330,11 @@ def compare_weights(reference: Any, candidate: Any, *args: Any, **options: Any) 
     a = read_checkpoint(reference)
     b = read_checkpoint(candidate, {name: t.shape for name, t in a.tensors.items()})
     rows, names = rows_of(a, b)
-    hints = " ".join(map(str, [*(x for x in (reference, candidate) if isinstance(x, str | os.PathLike)), *a.path, *b.path,
-                               *[row.name for row in rows if row.relation.startswith("only")]]))
-    said = [names, idle_adapter("reference", a), idle_adapter("candidate", b), merged(a, b), same_average(a, b, rows, hints)]
+    files = [x for x in (reference, candidate) if isinstance(x, str | os.PathLike)]
+    alone = [row.name for row in rows if row.relation.startswith("only")]
+    hints = " ".join(map(str, [*files, *a.path, *b.path, *alone]))
+    said = [names, idle_adapter("reference", a), idle_adapter("candidate", b), merged(a, b)]
+    said.append(same_average(a, b, rows, hints))
     left = [path for c in (a, b) for path in c.others]
     if left: said.append(f"Not compared: {first_few(['.'.join(map(str, path)) for path in left], 3)}.")
     return WeightComparison(rows, list(filter(None, said)))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from hooklab.checkpoints.matching import Matching, MatchStep, as_it_is, matched
-from hooklab.checkpoints.reading import Checkpoint, read_checkpoint
+from hooklab.checkpoints.reading import StoredTensors, read_checkpoint
 from hooklab.checkpoints.tensor_names import plain_names
 from hooklab.drawing import escape, for_xml
 from hooklab.hooks.distributed import is_dtensor
@@ -26,7 +26,8 @@ from hooklab.hooks.undisturbed import run_undisturbed
 # %% ../../nbs/lib/checkpoints/found-weights.ipynb #ed5c392f
 class FoundWeights:
     "Which tensors of a checkpoint are which of a model, as found by `match_weights`. It prints the steps."
-    def __init__(self, checkpoint: Checkpoint, m: Matching, other_shape: dict, wanted: dict, given: dict, ties: dict):
+    def __init__(self, checkpoint: StoredTensors, m: Matching, other_shape: dict, wanted: dict, given: dict,
+                 ties: dict):
         self._checkpoint, self._matching, self._wanted, self._given = checkpoint, m, wanted, given
         self._plain = {name: plain for plain, name in wanted.items()}
         self._state_dict: dict[str, Tensor] | None = None
@@ -36,8 +37,9 @@ class FoundWeights:
         self.sure: dict[str, str] = {} # By the name of each tensor: certain, likely or possible
         for name in wanted.values():
             if name in found: self.sure[name] = self._how_sure(name)
-        self.other_shape: dict[str, tuple] = {wanted[n]: s for n, s in other_shape.items()} # In the checkpoint, in the model
-        self.missing: list[str] = [n for n in wanted.values() if n not in found and n not in self.other_shape] # Model only
+        self.other_shape: dict[str, tuple] = {wanted[n]: s for n, s in other_shape.items()} # There, and in the model
+        found |= self.other_shape.keys()
+        self.missing: list[str] = [n for n in wanted.values() if n not in found] # Only in the model
         self.unused: list[str] = [given[n] for n in m.given if n not in m.used] # Only in the checkpoint
         self.notes: list[str] = [] # What else is to be known
 
@@ -129,7 +131,7 @@ SHARDED = ("The model's tensors are split between processes: load with set_model
            "torch.distributed.checkpoint.state_dict and StateDictOptions(full_state_dict=True).")
 
 
-def choice_noted(m: Matching, read: Checkpoint):
+def choice_noted(m: Matching, read: StoredTensors):
     "Several state dicts are in a checkpoint: say which one was taken, and which were not."
     def keys(path): return "".join(f"[{key!r}]" for key in path)
     if not read.others: return
@@ -178,8 +180,8 @@ def proved(found: FoundWeights, model: nn.Module, inputs: Any, output: Any):
     far = apart(model, state, inputs, known)
     doubtful = [name for name in state if found.sure[name] != "certain"]
     if not far <= SAME_OUTPUT:
-        found.notes.append(f"With these weights, a pass is off by {far:.2g} of the largest number of the output: not all "
-                           "of them are right, or some are missing.")
+        found.notes.append(f"With these weights, a pass is off by {far:.2g} of the largest number of the output: not "
+                           "all of them are right, or some are missing.")
         found.sure |= dict.fromkeys(doubtful, "possible")
         return
     least = max(OTHER_OUTPUT, OTHER_TIMES*far)

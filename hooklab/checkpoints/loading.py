@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/lib/checkpoints/loading.ipynb #015bac70
 import sys
 import warnings
+from os.path import commonprefix
 from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType, SimpleNamespace
@@ -89,7 +90,7 @@ def common_change(found: FoundWeights) -> tuple[str, str] | None:
     "The prefix to take off, and the one to put on, if that is all that has to be done with the names."
     pairs = found.same_tensors
     for name, other in list(pairs.items())[:1]:
-        n = next((i for i, (x, y) in enumerate(zip(reversed(name), reversed(other))) if x != y), min(len(name), len(other)))
+        n = len(commonprefix([name[::-1], other[::-1]]))
         off, on = other[:len(other) - n], name[:len(name) - n]
         if off and on: return None
         return off, on
@@ -146,8 +147,8 @@ def what_fits(found: FoundWeights) -> str:
     n, of = len(found.sure), len(found.sure) + len(found.missing) + len(found.other_shape)
     if n < OF_ANOTHER_MODEL*of:
         ours, theirs = [*found.other_shape, *found.missing][:2], found.unused[:2]
-        return (f"Only {n} of {of} tensors fit in any way that was tried: this may be a checkpoint of another model. The "
-                f"model has `{first_few(ours)}`, the checkpoint `{first_few(theirs)}`")
+        return (f"Only {n} of {of} tensors fit in any way that was tried: this may be a checkpoint of another model. "
+                f"The model has `{first_few(ours)}`, the checkpoint `{first_few(theirs)}`")
     words = [step.words for step in found.steps]
     shapes = [f"`{name}` has shape {tuple(a)} in the checkpoint and {tuple(b)} in the model"
               for name, (a, b) in found.other_shape.items()]
@@ -218,9 +219,9 @@ def weights_not_loaded(
     if lost:
         sure = "certain" if all(found.sure[name] == "certain" for name in lost) else "likely"
         strict = ", strict=False" if found.missing or found.other_shape else ""
-        said.append((sure, f"{len(lost)} of {n} tensors of the checkpoint are not in the model: `{first_few(lost, 3)}`. "
-                           f"{what_fits(found)}. This line loads them: `model.load_state_dict(hl.match_weights("
-                           f"model, checkpoint).state_dict{strict})`.", lost))
+        line = f"model.load_state_dict(hl.match_weights(model, checkpoint).state_dict{strict})"
+        said.append((sure, f"{len(lost)} of {n} tensors of the checkpoint are not in the model: "
+                           f"`{first_few(lost, 3)}`. {what_fits(found)}. This line loads them: `{line}`.", lost))
     if found.unused or found.other_shape:
         words = f"`{first_few([*found.unused, *found.other_shape], 3)}`"
         said.append(("note", f"The model has no place for some tensors of the checkpoint: {words}.", []))

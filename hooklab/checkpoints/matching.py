@@ -78,7 +78,7 @@ class Matching:
         self.note(words, list(sources), sure)
 
 # %% ../../nbs/lib/checkpoints/matching.ipynb #95dcc06a
-def in_words(change, rivals: list) -> str:
+def prefix_in_words(change, rivals: list) -> str:
     "A change of prefix."
     told = f"prefix `{change.off}` replaced by `{change.on}`"
     if not change.on: told = f"prefix `{change.off}` removed"
@@ -106,7 +106,7 @@ def by_names(m: Matching, names: dict[str, str], originals: dict[str, str]):
         m.doubtful += doubtful
         sure = "possible" if rivals else "certain" if not (change.off and change.on) and first else "likely"
         renamed = {new: old for new, old in renamed.items() if not new.startswith(tuple(m.doubtful))}
-        m.pair(in_words(change, rivals) if change.off or change.on else "", renamed, sure)
+        m.pair(prefix_in_words(change, rivals) if change.off or change.on else "", renamed, sure)
         if first: wrappers_noted(m, names, originals)
         if not renamed and not moved: break
         first = False
@@ -119,7 +119,7 @@ def by_names(m: Matching, names: dict[str, str], originals: dict[str, str]):
     same = {name: name for name in m.open_wanted if name in set(m.open_given) and not is_doubtful(m, name)}
     m.pair("equal names" if len(same) < len(m.pairs) else "", same, "likely" if m.steps else "certain")
 
-
+# %% ../../nbs/lib/checkpoints/matching.ipynb #48dc5a64
 def is_doubtful(m: Matching, name: str) -> bool: return name.startswith(tuple(m.doubtful))
 
 
@@ -153,7 +153,8 @@ def in_order(m: Matching) -> float:
     return ALL_IN_ORDER if is_equal else ORDER
 
 
-def by_numbers(family: Family) -> list: return [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", family.pattern)]
+def by_numbers(family: Family) -> list:
+    return [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", family.pattern)]
 
 
 class Able(NamedTuple):
@@ -188,7 +189,7 @@ def able_pairs(m: Matching, which: str, by_layer: bool) -> list[Able]:
                 found.append(Able(score, score + bonus, a, b))
     return with_votes(found)
 
-
+# %% ../../nbs/lib/checkpoints/matching.ipynb #0efd1f48
 def tensors_of(a: Family, b: Family) -> dict[str, str]:
     "{name: name in the checkpoint} if these families are the same."
     return {name: b.layers[numbers][leaf] for numbers, named in a.layers.items() for leaf, name in named.items()
@@ -239,7 +240,7 @@ def renamed(m: Matching, which: str, by_layer: bool = True):
             sure, words = "possible", f"{words}, whose rows may have another order for the rotary embedding"
         m.pair(words, pairs, sure)
 
-
+# %% ../../nbs/lib/checkpoints/matching.ipynb #55848dc4
 def by_order(m: Matching):
     "Pair what is left by order alone, if all shapes are the same in this order."
     ours, theirs = m.open_wanted, m.open_given
@@ -310,7 +311,7 @@ def fits_together(m: Matching, one: Family, parts: list[Family], join: bool) -> 
     if any(leaves(part) - leaves(one) for part in parts): return False
     return not any(lacking) or not join and [*filter(None, lacking)] == [{"bias"}]
 
-
+# %% ../../nbs/lib/checkpoints/matching.ipynb #6d039053
 def side_by_side(whole: Shape, parts: list[Shape]) -> int | None:
     "The dimension along which the parts make the whole."
     for dim in range(len(whole)):
@@ -393,7 +394,8 @@ def laid_out(m: Matching, embeddings: set[str]) -> dict[str, tuple[Shape, Shape]
     m.note("transposed", [n for n in ways if n in turned - unclear], "likely")
     m.note("transposed, with as many channels in as out", [n for n in ways if n in unclear], "possible")
     m.note("square matrices beside transposed ones: transposed too", flips, "possible")
-    m.note("square matrices beside transposed ones: left as they are", [n for n in square if n not in flips], "possible")
+    left = [n for n in square if n not in flips]
+    m.note("square matrices beside transposed ones: left as they are", left, "possible")
     for name in other: m.pairs.pop(name)
     return other
 

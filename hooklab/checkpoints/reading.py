@@ -108,12 +108,17 @@ def is_safetensors(head: bytes, path: Path) -> bool:
     return head[8:9] == b"{" or path.suffix == ".safetensors"
 
 
+def is_index(path: Path) -> bool:
+    with open(path, "rb") as f: return b"weight_map" in f.read(1 << 20)
+
+
 def is_checkpoint_file(path: Path) -> bool:
     "May this file, or folder, be a checkpoint, as far as its first bytes show?"
     if path.is_dir(): return any(re.fullmatch(pattern, name) for name in os.listdir(path) for pattern in WEIGHTS)
     if not path.is_file(): return False
     with open(path, "rb") as f: head = f.read(200)
-    if head[8:9] != b"{": return head.startswith((b"PK\x03\x04", b"\x80")) or b"weight_map" in path.read_bytes()[:1 << 20]
+    if head[8:9] != b"{":
+        return head.startswith((b"PK\x03\x04", b"\x80")) or head.lstrip().startswith(b"{") and is_index(path)
     try: open_tensors(path, framework="np")
     except (ValueError, OSError): return False
     return True
@@ -141,7 +146,7 @@ FIRST = ["state_dict", "model_state_dict", "model", "module", "net", "network", 
 NOT_WEIGHTS = re.compile(r"(optim|lr_sched|sched|scaler|rng|loops|callbacks|hyper_param|amp)", re.I)
 
 
-class Checkpoint(NamedTuple):
+class StoredTensors(NamedTuple):
     "The tensors of a checkpoint that fit a model best."
     tensors: dict[str, Stored]
     path: tuple  # The keys that lead to them, none for a plain state dict
@@ -174,8 +179,8 @@ def candidates_in(x: Any, path: tuple = ()) -> Iterator[Candidate]:
         yield Candidate(path, own | named, True)
     yield from below
 
-
-def best_of(found: list[Candidate], wanted: dict[str, tuple]) -> Checkpoint:
+# %% ../../nbs/lib/checkpoints/reading.ipynb #243d4731
+def best_of(found: list[Candidate], wanted: dict[str, tuple]) -> StoredTensors:
     "The state dict whose shapes and names fit best; of those that fit equally, the one with a usual key."
     def tails(names): return Counter(".".join(name.split(".")[-2:]) for name in names)
     shapes, ends = Counter(tuple(sorted(shape)) for shape in wanted.values()), tails(wanted)
@@ -192,13 +197,13 @@ def best_of(found: list[Candidate], wanted: dict[str, tuple]) -> Checkpoint:
     apart = [one for one in others if is_apart(one)]
     rivals = [one.path for one in apart if wanted and worth(one) == worth(best) and rank(one) == rank(best)]
     tensors = {name: t if isinstance(t, Stored) else stored(t) for name, t in best.tensors.items()}
-    return Checkpoint(tensors, best.path, [one.path for one in apart], rivals)
+    return StoredTensors(tensors, best.path, [one.path for one in apart], rivals)
 
 
 def read_checkpoint(
     checkpoint: Any, # A state dict, a checkpoint that contains one, a file, or a folder
     wanted: dict[str, tuple] | None = None, # The shapes in the model by name
-) -> Checkpoint:
+) -> StoredTensors:
     "The tensors of a checkpoint."
     if isinstance(checkpoint, nn.Module):
         raise TypeError("expected a checkpoint, and got a model: give its model.state_dict()")
@@ -209,5 +214,5 @@ def read_checkpoint(
         raise TypeError(f"expected a state dict, a file or a folder, got {class_name(checkpoint)}")
     found = list(candidates_in(checkpoint))
     if found: return best_of(found, wanted or {})
-    if not checkpoint: return Checkpoint({}, (), [], [])
+    if not checkpoint: return StoredTensors({}, (), [], [])
     raise ValueError(printable(f"no state dict is in this checkpoint (its keys: {first_few([*map(str, checkpoint)])})"))

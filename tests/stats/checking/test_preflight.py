@@ -614,7 +614,8 @@ ELSEWHERE = {  # planted in the tests of their checks
     "term without gradient", "random in eval", "softmax over samples", "places mixed up", "no non-linearity",
     "one layer for several", "stuck at zero", "state is lost", "later places are seen", "target too far ahead",
     "not initialised", "weights not loaded", "scale of a norm", "gradient into the target", "units alike",
-    "epsilon is lost", "lost in rounding", "eval mode", "state goes on", "result not used", "divided by the batch again",
+    "epsilon is lost", "lost in rounding", "eval mode", "state goes on", "result not used",
+    "divided by the batch again",
     *NO_LONGER_LOOKED_FOR}
 
 
