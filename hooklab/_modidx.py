@@ -135,6 +135,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'hooklab/checkpoints/loading.py'),
                                              'hooklab.checkpoints.loading.is_in': ( 'lib/checkpoints/loading.html#is_in',
                                                                                     'hooklab/checkpoints/loading.py'),
+                                             'hooklab.checkpoints.loading.is_one_number': ( 'lib/checkpoints/loading.html#is_one_number',
+                                                                                            'hooklab/checkpoints/loading.py'),
                                              'hooklab.checkpoints.loading.line_that_loads': ( 'lib/checkpoints/loading.html#line_that_loads',
                                                                                               'hooklab/checkpoints/loading.py'),
                                              'hooklab.checkpoints.loading.load_in': ( 'lib/checkpoints/loading.html#load_in',

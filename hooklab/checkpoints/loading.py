@@ -212,7 +212,10 @@ def weights_not_loaded(
     "Which tensors of a checkpoint are not in the model. They are read one at a time."
     found = match_weights(model, checkpoint)
     own = own_state(model)
-    lost = [name for name, t in found.tensors() if not is_in(own, name, t, found.sure[name] == "certain")]
+    lost, n_there = [], 0
+    for name, t in found.tensors():
+        if not is_in(own, name, t, found.sure[name] == "certain"): lost.append(name)
+        elif not is_one_number(t): n_there += 1  # a new norm has ones, too
     n = len(found.sure) + len(found.unused)
     if not found.sure: return [("certain", f"No tensor of the checkpoint is in the model. {what_fits(found)}.", [])]
     said = []
@@ -220,12 +223,16 @@ def weights_not_loaded(
         sure = "certain" if all(found.sure[name] == "certain" for name in lost) else "likely"
         strict = ", strict=False" if found.missing or found.other_shape else ""
         line = f"model.load_state_dict(hl.match_weights(model, checkpoint).state_dict{strict})"
-        said.append((sure, f"{len(lost)} of {n} tensors of the checkpoint are not in the model: "
-                           f"`{first_few(lost, 3)}`. {what_fits(found)}. This line loads them: `{line}`.", lost))
+        which = f"{len(lost)} of {n} tensors of the checkpoint are not" if n_there else "No tensor of the checkpoint is"
+        said.append((sure, f"{which} in the model: `{first_few(lost, 3)}` have other numbers there. {what_fits(found)}. "
+                           f"This line loads them: `{line}`.", lost))
     if found.unused or found.other_shape:
         words = f"`{first_few([*found.unused, *found.other_shape], 3)}`"
-        said.append(("note", f"The model has no place for some tensors of the checkpoint: {words}.", []))
+        said.append(("note", f"the model has no place for {words}", []))
     return said
+
+
+def is_one_number(t: Tensor) -> bool: return t.is_meta or not t.numel() or bool((numbers(t) == numbers(t).flatten()[0]).all())
 
 
 def is_in(own: dict[str, Tensor], name: str, given: Tensor, is_certain: bool) -> bool:

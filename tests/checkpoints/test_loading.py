@@ -186,10 +186,10 @@ def test_preflight_is_silent_where_all_is_loaded_and_where_nothing_is_asked():
     assert found_with(rounded, model.state_dict())[0] == found_with(model, rounded.state_dict())[0] == []
 
 
-def test_preflight_notes_tensors_without_a_place_and_finds_another_model():
+def test_preflight_names_tensors_without_a_place_and_finds_another_model():
     model = filled(net(), 3)
-    (one,), _ = found_with(model, model.state_dict() | {"old.head.weight": torch.ones(8, 2)})
-    assert one.sure == "note" and "old.head.weight" in one.evidence
+    nothing, found = found_with(model, model.state_dict() | {"old.head.weight": torch.ones(8, 2)})
+    assert not nothing and "no place for `old.head.weight`" in str(found.all)
     (one,), _ = found_with(model, nn.LSTM(5, 7).state_dict())
     assert one.sure != "note" and "another model" in one.evidence
 
@@ -198,3 +198,15 @@ def test_tensors_whose_names_are_not_certain_may_be_anywhere():
     model = filled(Attends(), 2)
     given = {f"p{i:02}": t.clone() for i, t in enumerate(reversed(model.state_dict().values()))}
     assert not [one for one in weights_not_loaded(model, given) if one[0] != "note"]
+
+
+def test_ones_and_zeros_that_a_new_model_has_too_are_not_counted_as_loaded():
+    model, saved = net(), filled(net(), 3).state_dict()
+    new = {name: t for name, t in model.state_dict().items() if bool((t == t.flatten()[0]).all())}
+    assert new, "the model has no norm"
+    (one,), _ = found_with(model, saved | new)
+    assert one.evidence.startswith("No tensor of the checkpoint is in the model")
+    first = next(name for name in saved if name not in new)
+    model.load_state_dict({first: saved[first]}, strict=False)
+    (one,), _ = found_with(model, saved | new)
+    assert one.evidence.startswith(f"{len(saved) - len(new) - 1} of {len(saved)} tensors")

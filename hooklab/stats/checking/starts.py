@@ -110,15 +110,17 @@ def zeros_are_fine(flight: TestFlight) -> Check:
     Kind("weights not loaded", rank=4, lesson="07-init", page="dependence",
          symptom="A pretrained model is no better than a new one, or its first loss is that of a new one.",
          look_first="the names in the checkpoint and in the model",
-         advice="Load what `match_weights(model, checkpoint).state_dict` returns, and do not say strict=False "
-                "before you know which names are missing.",
+         advice="Load what `match_weights(model, checkpoint).state_dict` returns. With strict=False, read which names "
+                "`load_state_dict` returns as missing.",
          brings=("first loss too high",)),
     claim="The weights of the checkpoint are in the model.", needs="weights")
 def loaded(flight: TestFlight) -> Check:
     "Which tensors of the checkpoint had the model no copy of, before the first pass?"
+    unplaced = ""  # such as the head for other classes, which is no fault
     for sure, evidence, names in flight.not_loaded or ():
-        yield Finding("weights not loaded", sure, evidence, list(dict.fromkeys(map(layer_of, names))))
-    return ""
+        if sure == "note": unplaced = evidence
+        else: yield Finding("weights not loaded", sure, evidence, list(dict.fromkeys(map(layer_of, names))))
+    return unplaced
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #99bb0011
 def are_alike(m: nn.Module) -> bool:
