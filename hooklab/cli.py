@@ -102,6 +102,7 @@ def run_compare(args: Namespace) -> None:
     "`hooklab compare`"
     try:
         import_module("hooklab.stats.runs.comparing_runs")  # registers how to compare files of ActivationStats
+        import_module("hooklab.checkpoints.comparing_weights")  # and checkpoints
         from hooklab.debug.comparing.comparing import compare
         found = compare(args.reference, args.candidate)
         same, text = found.same, comparison_as_json(found) if args.json else str(found)
@@ -114,7 +115,8 @@ def comparison_as_json(found: Any) -> str:
     "A comparison for programs: the verdict, the first row that differs, and all rows. Infinity and NaN become words."
     def plain(x): return f"{x}" if isinstance(x, float) and not isfinite(x) else x
     def row(x): return x and {name: plain(value) for name, value in vars(x).items()}
-    facts = {"same": found.same, "verdict": found.verdict, "first": row(found.first), "rows": [*map(row, found.rows)]}
+    facts = {"same": found.same, "verdict": found.verdict, "first": row(getattr(found, "first", None)),
+             "rows": [*map(row, found.rows)]}
     return json.dumps(facts, indent=2)
 
 
@@ -225,7 +227,8 @@ def add_summary(commands: Any):
 def add_compare(commands: Any):
     compare = add_command(commands, run_compare, "Say where two recorded runs part first.",
                           "The exit code is 0 if nothing differs beyond noise, 1 if something does, and 2 if the files "
-                          "cannot be compared. hooklab.record(model, path, inputs) writes such a file.")
+                          "cannot be compared. hooklab.record(model, path, inputs) writes such a file; of two "
+                          "checkpoints it says what changed.")
     compare.add_argument("reference", type=existing, metavar="REFERENCE", help="the file of the run that is right")
     compare.add_argument("candidate", type=existing, metavar="CANDIDATE", help="the file of the run to be checked")
     compare.add_argument("--json", action="store_true", help="print everything that was found, for programs")
