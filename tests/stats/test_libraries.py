@@ -7,7 +7,7 @@ from support.portions import sample, sweep
 
 
 @sweep
-@pytest.mark.parametrize("name", sample(10, names()))
+@pytest.mark.parametrize("name", sample(20, names()))
 def test_a_healthy_training_with_a_library(name):
     if missing := [package for package in packages_of(name) if not is_installed(package)]:
         pytest.skip(f"needs {', '.join(missing)}, of the extra `wild`")
