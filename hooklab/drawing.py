@@ -29,6 +29,11 @@ def escape(text: str) -> str:
     return html.escape(text)
 
 
+def with_code(text: str) -> str:
+    "A sentence for a page: what stands in backticks is code."
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def for_picture(name: str) -> str:
     "A name for a plot: as in `for_xml`, and on one line."
     return for_xml(name).replace("\t", "\\t").replace("\n", "\\n")

@@ -21,7 +21,7 @@ from hooklab.checkpoints.reading import StoredTensors, candidates_in, is_checkpo
 from hooklab.checkpoints.tensor_names import TURNED, best_prefix, layer_of, plain_names
 from hooklab.debug.comparing.comparing import register_comparison
 from hooklab.debug.comparing.records import facts_in_file
-from hooklab.drawing import escape, for_xml
+from hooklab.drawing import escape, for_xml, with_code
 from hooklab.hooks.distributed import is_dtensor
 from hooklab.hooks.names import in_lines, printable
 from hooklab.hooks.select import first_few
@@ -297,7 +297,7 @@ class WeightComparison:
     def _repr_html_(self):
         body = "".join(f"<tr><td>{escape(printable(layer or '(model)'))}</td><td>{escape(printable(words))}</td></tr>"
                        for layer, words in list(self.layers().items())[:40])
-        return for_xml(f"<p><b>{escape(self.verdict)}</b></p><table>{body}</table>")
+        return for_xml(f"<p><b>{with_code(self.verdict)}</b></p><table>{body}</table>")
 
 # %% ../../nbs/lib/checkpoints/comparing-weights.ipynb #d83fa175
 def in_common(rows: list[WeightRow]) -> str:

@@ -16,7 +16,7 @@ from torch.func import functional_call
 from hooklab.checkpoints.matching import Matching, MatchStep, as_it_is, matched
 from hooklab.checkpoints.reading import StoredTensors, read_checkpoint
 from hooklab.checkpoints.tensor_names import plain_names
-from hooklab.drawing import escape, for_xml
+from hooklab.drawing import for_xml, with_code
 from hooklab.hooks.distributed import is_dtensor
 from hooklab.hooks.names import in_lines, printable
 from hooklab.hooks.select import first_few, not_a_model
@@ -100,7 +100,7 @@ class FoundWeights:
     __repr__ = __str__
 
     def _repr_html_(self):
-        return for_xml("".join(f"<p>{escape(line)}</p>" for line in in_lines(self._lines()).split("\n")))
+        return for_xml("".join(f"<p>{with_code(line)}</p>" for line in in_lines(self._lines()).split("\n")))
 
 # %% ../../nbs/lib/checkpoints/found-weights.ipynb #4aa87559
 def match_weights(

@@ -7,12 +7,11 @@ __all__ = ['LostState', 'ResumeCheck']
 
 # %% ../../nbs/lib/checkpoints/resume-report.ipynb #038e5f95
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hooklab.drawing import escape, for_xml
+from hooklab.drawing import escape, for_xml, with_code
 from hooklab.hooks.names import class_name, in_lines, printable
 
 # %% ../../nbs/lib/checkpoints/resume-report.ipynb #974e923f
@@ -29,9 +28,6 @@ class LostState:
 
 # %% ../../nbs/lib/checkpoints/resume-report.ipynb #8ec051ce
 def in_steps(n: int) -> str: return "1 step" if n == 1 else f"{n} steps"
-
-
-def as_html(text: str) -> str: return re.sub("`([^`]+)`", r"<code>\1</code>", escape(printable(text)))
 
 
 def some_of(items: list[str], most: int = 6) -> str:
@@ -106,7 +102,7 @@ class ResumeCheck:
         for heading, items in self._parts():
             if not items: continue
             if heading and heading != "Also": text += f"<p>{escape(heading)}:</p>"
-            text += "<ul>" + "".join(f"<li>{as_html(item)}</li>" for item in items) + "</ul>"
+            text += "<ul>" + "".join(f"<li>{with_code(printable(item))}</li>" for item in items) + "</ul>"
         return for_xml(text)
 
 # %% ../../nbs/lib/checkpoints/resume-report.ipynb #99f6343f
