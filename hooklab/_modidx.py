@@ -171,6 +171,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                             'hooklab/checkpoints/marks.py'),
                                            'hooklab.checkpoints.marks.has_no_numbers': ( 'lib/checkpoints/marks.html#has_no_numbers',
                                                                                          'hooklab/checkpoints/marks.py'),
+                                           'hooklab.checkpoints.marks.is_generator': ( 'lib/checkpoints/marks.html#is_generator',
+                                                                                       'hooklab/checkpoints/marks.py'),
                                            'hooklab.checkpoints.marks.is_plain': ( 'lib/checkpoints/marks.html#is_plain',
                                                                                    'hooklab/checkpoints/marks.py'),
                                            'hooklab.checkpoints.marks.mark_of': ( 'lib/checkpoints/marks.html#mark_of',

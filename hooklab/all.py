@@ -18,10 +18,10 @@ __all__ = ['layers', 'has_children', 'forward_source', 'Hook', 'Hooks', 'hook_ou
            'TrainEvalCallback', 'Recorder', 'CancelFitException', 'DataLoaders', 'digits', 'sentence_model', 'check',
            'solution', 'lesson_style', 'patient', 'report', 'CallHooks', 'FunctionCall', 'TensorHook', 'Attached',
            'ByToken', 'StoredFeatures', 'AttentionWeights', 'HeadNumbers', 'CallTimeline', 'CallRow', 'NanWatch',
-           'Replicas', 'Drift', 'Comparison', 'ComparedRow', 'ResumeCheck', 'LostState', 'Summary', 'Costs',
-           'LayerCost', 'History', 'WeightHistory', 'AttentionHistory', 'Diagnosis', 'Finding', 'Preflight',
-           'RunComparison', 'RunRow', 'LossComparison', 'LossHistory', 'Patient', 'Case', 'CaseLook', 'ExplainErrors',
-           'Explanation', 'FoundWeights', 'WeightComparison']
+           'Replicas', 'Drift', 'Comparison', 'ComparedRow', 'WeightComparison', 'FoundWeights', 'ResumeCheck',
+           'LostState', 'Summary', 'Costs', 'LayerCost', 'History', 'WeightHistory', 'AttentionHistory', 'Diagnosis',
+           'Finding', 'Preflight', 'RunComparison', 'RunRow', 'LossComparison', 'LossHistory', 'Patient', 'Case',
+           'CaseLook', 'ExplainErrors', 'Explanation']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
 from .hooks.select import *
@@ -168,9 +168,9 @@ _all_ = [
     "CallHooks", "FunctionCall", "TensorHook", "Attached",
     "ByToken", "StoredFeatures", "AttentionWeights", "HeadNumbers",
     "CallTimeline", "CallRow", "NanWatch", "Replicas", "Drift", "Comparison", "ComparedRow",
-    "ResumeCheck", "LostState",
+    "WeightComparison", "FoundWeights", "ResumeCheck", "LostState",
     "Summary", "Costs", "LayerCost",
     "History", "WeightHistory", "AttentionHistory", "Diagnosis", "Finding", "Preflight", "RunComparison", "RunRow",
     "LossComparison", "LossHistory",
-    "Patient", "Case", "CaseLook", "ExplainErrors", "Explanation", "FoundWeights", "WeightComparison",
+    "Patient", "Case", "CaseLook", "ExplainErrors", "Explanation",
 ]

@@ -20,7 +20,6 @@ from hooklab.checkpoints.comparing_weights import are_equal, numbers, rounded
 from hooklab.checkpoints.found_weights import FoundWeights, match_weights
 from hooklab.errors.explaining import register_explainer
 from hooklab.errors.explanation import Explanation, upper
-from hooklab.errors.repairs import twin_of
 from hooklab.errors.scene import frames
 from hooklab.hooks.copies import HookWarning
 from hooklab.hooks.hook import Hook
@@ -109,6 +108,7 @@ def expressions(found: FoundWeights, name: str) -> Iterator[str]:
 
 def load_twin(module: nn.Module, given: dict[str, Any], strict: bool):
     "Load into a copy; that of a wrapper is one of what it wraps, whose names are shorter."
+    from hooklab.errors.repairs import twin_of  # slow to import: only once something has failed
     twin = twin_of(module)
     inner = dict(zip(module.state_dict(), twin.state_dict()))
     twin.load_state_dict({inner.get(name, f"?.{name}"): t for name, t in given.items()}, strict=strict, assign=True)
@@ -224,15 +224,18 @@ def weights_not_loaded(
         strict = ", strict=False" if found.missing or found.other_shape else ""
         line = f"model.load_state_dict(hl.match_weights(model, checkpoint).state_dict{strict})"
         which = f"{len(lost)} of {n} tensors of the checkpoint are not" if n_there else "No tensor of the checkpoint is"
-        said.append((sure, f"{which} in the model: `{first_few(lost, 3)}` have other numbers there. {what_fits(found)}. "
-                           f"This line loads them: `{line}`.", lost))
+        seen = f"{which} in the model: `{first_few(lost, 3)}` have other numbers there"
+        said.append((sure, f"{seen}. {what_fits(found)}. This line loads them: `{line}`.", lost))
     if found.unused or found.other_shape:
         words = f"`{first_few([*found.unused, *found.other_shape], 3)}`"
         said.append(("note", f"the model has no place for {words}", []))
     return said
 
 
-def is_one_number(t: Tensor) -> bool: return t.is_meta or not t.numel() or bool((numbers(t) == numbers(t).flatten()[0]).all())
+def is_one_number(t: Tensor) -> bool:
+    if t.is_meta or not t.numel(): return True
+    n = numbers(t).flatten()
+    return bool((n == n[0]).all())
 
 
 def is_in(own: dict[str, Tensor], name: str, given: Tensor, is_certain: bool) -> bool:

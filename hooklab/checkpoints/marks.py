@@ -12,6 +12,7 @@ import enum
 import hashlib
 import pathlib
 import random
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,7 +30,6 @@ from hooklab.hooks.undisturbed import plain_parts
 CONSTANTS = (bool, int, float, complex, str, bytes, type(None), type(...), range, slice, enum.Enum, np.dtype,
              torch.dtype, torch.device, torch.layout, torch.memory_format, pathlib.PurePath, datetime.datetime,
              datetime.date, datetime.timedelta)
-RANDOM = torch.Generator, random.Random, np.random.RandomState, np.random.Generator
 CONTAINERS = list, tuple, set, frozenset, dict, collections.deque
 
 
@@ -37,10 +37,17 @@ class NotPlain(TypeError):
     "An object that is not data: it has to be walked."
 
 
+def is_generator(x: Any) -> bool:
+    "Does it draw random numbers? Who has one of numpy's has imported its module, which is slow."
+    numpys = sys.modules.get("numpy.random")
+    of_numpy = (numpys.RandomState, numpys.Generator) if numpys else ()
+    return isinstance(x, (torch.Generator, random.Random, *of_numpy))
+
+
 def is_plain(x: Any, inside: tuple[int, ...] = ()) -> bool:
     "Is it data, of which a mark can be made: numbers, text, tensors, arrays, random generators, containers of them?"
     if isinstance(x, np.ndarray) and x.dtype.hasobject: return is_plain(x.tolist(), inside)
-    if isinstance(x, (Tensor, np.ndarray, np.generic, *CONSTANTS, *RANDOM)): return True
+    if isinstance(x, (Tensor, np.ndarray, np.generic, *CONSTANTS)) or is_generator(x): return True
     if not isinstance(x, CONTAINERS) or id(x) in inside: return False
     return all(is_plain(part, (*inside, id(x))) for part in ([*x, *x.values()] if isinstance(x, dict) else x))
 
@@ -65,7 +72,7 @@ def _add(x, digest):
         if x.dtype.hasobject: return _add(x.tolist(), digest)
         add("array", str(x.dtype), x.shape)
         digest.update(np.ascontiguousarray(x).tobytes())
-    elif isinstance(x, RANDOM): _add(random_state(x), digest)
+    elif is_generator(x): _add(random_state(x), digest)
     else:
         add(type(x).__name__, len(x))
         if isinstance(x, dict): parts = sorted((_alone(k), _alone(v)) for k, v in x.items())
@@ -125,7 +132,7 @@ def value_in_words(x: Any) -> str:
     "A value in a few words: itself if it is short."
     if isinstance(x, Tensor): return _tensor_in_words(x)
     if isinstance(x, np.ndarray): return f"{x.dtype} {list(x.shape)}"
-    if isinstance(x, RANDOM): return f"a state of {class_name(x)}"
+    if is_generator(x): return f"a state of {class_name(x)}"
     if isinstance(x, CONSTANTS + CONTAINERS) and all(isinstance(part, CONSTANTS) for part in _parts(x)):
         text = f"{x:.6g}" if type(x) is float else repr(x)
         if len(text) <= 40: return printable(text)

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hooklab.checkpoints.marks import (
-    CONSTANTS, CONTAINERS, RANDOM, NotPlain, global_generators, has_no_numbers, is_plain, mark_of, random_state,
+    CONSTANTS, CONTAINERS, NotPlain, global_generators, has_no_numbers, is_generator, is_plain, mark_of, random_state,
     set_random_state, value_in_words)
 from hooklab.hooks.names import class_name, printable
 
@@ -229,7 +229,7 @@ class Walk:
         elif isinstance(o, nn.Module): self._module(o, path, depth)
         elif isinstance(o, Optimizer): self.last.append((o, path))
         elif isinstance(o, LRScheduler | torch.amp.GradScaler): self._by_state_dict(o, path)
-        elif isinstance(o, RANDOM): self._random(path, o, place.parent)
+        elif is_generator(o): self._random(path, o, place.parent)
         elif isinstance(o, Iterator) and not hasattr(o, "__dict__") or isinstance(o, _BaseDataLoaderIter):
             self._iterator(o, path, place)
         elif isinstance(o, CONSTANTS): self.add(path, o, test, "attribute", place.parent)
@@ -299,7 +299,7 @@ class Walk:
         if self.leaves[path].words: self.leaves[path].words = "its position"
         variables = o.gi_frame.f_locals if isinstance(o, types.GeneratorType) and o.gi_frame else {}
         for name, value in sorted(variables.items()):
-            if path == "run" or isinstance(value, RANDOM) or not is_plain(value): # the rest says where it is
+            if path == "run" or is_generator(value) or not is_plain(value): # the rest says where it is
                 self.visit(value, f"{path}.{name}", Place(path, None, None, ""), 2)
 
     def _by_state_dict(self, o, path):

@@ -1,8 +1,8 @@
 "Healthy trainings with libraries from outside: what is certain is never said of them, and a record changes no loss."
 import pytest
-
 from bench.bench_libraries import alarms, look_apart
 from bench.libraries import is_installed, names, packages_of
+
 from support.portions import sample, sweep
 
 

@@ -88,7 +88,8 @@ def refuse_two_kinds(reference: Any, candidate: Any):
     "Raise an error if both could be compared with an object of their own kind, but not with each other."
     one, other = kind_of(reference), kind_of(candidate)
     for x, kind in ((reference, one), (candidate, other)):
-        if kind is None and isinstance(x, str | Path): hooklabs(x)  # raises the error that says what the file is
+        # It raises the error that says what the file is
+        if isinstance(x, str | Path) and (kind is None or one != other): hooklabs(x)
     if one is None or other is None or one == other: return
     if {one, other} == {A_MODEL, A_RECORD}: return
     found = f"{_called(reference, 'reference')} is {one}, and {_called(candidate, 'candidate')} is {other}"
