@@ -26,7 +26,7 @@
   const MOST_WAYS = 16;   // to put one question
   const SURE = .45;       // from here on, a word is shown as a reason
   const SAYING = .7;      // what common words are worth if together they say something else
-  const COMMON = .2;      // of the pages have it: a word that is no reason by itself if nobody typed it
+  const COMMON = .18;     // of the pages have it: a word that is no reason by itself if nobody typed it
 
   const remember = (f) => {
     const known = new Map();
