@@ -102,7 +102,8 @@ class MemberFacts:
         names, rest = {}, {}
         for name, p in self.named.items():
             names[id(p)] = name
-            if p.grad is not None and not self._is_left(name, p.grad): self.got.add(name)
+            if name not in self.got and p.grad is not None and not (self.left and self._is_left(name, p.grad)):
+                self.got.add(name)
             if p.requires_grad: self.frozen.discard(name)
             elif p.grad is not None: rest[name] = p
         self.at_rest = self._lengths(rest.keys() - self.at_rest.keys()) | {
