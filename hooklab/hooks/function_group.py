@@ -26,6 +26,7 @@ from .select import compiled_parts, first_few, layers, layers_that_fit, nearest,
 class FunctionGroup(Group):
     "What looks at the calls of functions while one model runs. It knows which layer runs, and has a mode on then."
     due = True
+    outside = False  # whether it also looks at functions that are called while no layer of the model runs
     sees_reruns = False  # whether it also looks at layers that checkpointing runs again
     warned = False  # whether the warning about a call that cannot be looked at has been given
     leaving = None  # how it was asked to close inside a call: it then closes when the layers around that have ended
@@ -74,7 +75,7 @@ class FunctionGroup(Group):
         self.now.count_again()
         super().goes_on()
 
-    def layer_begins(self, hook: RunningLayer, rerun: bool):
+    def layer_begins(self, hook: RunningLayer, given: tuple, rerun: bool):
         if rerun: self.now.runs_again()
         elif hook.name and not self.now.running:
             self.now.count_again(hook.name)
@@ -82,7 +83,7 @@ class FunctionGroup(Group):
         if self.now.begins(hook): self.fast[hook.name] = hook.module
         self.switch()
 
-    def layer_ends(self):
+    def layer_ends(self, hook: RunningLayer, output: Any):
         if not self.now.running: return  # it began before the hooks were on
         self.now.ends()
         self.switch()
@@ -101,7 +102,8 @@ class FunctionGroup(Group):
 
     def switch(self):
         "Have torch ask the mode in this thread while a layer runs that can be looked into."
-        on = self.now.can_look and not self.trial and not self.leaving
+        can_look = self.now.can_look or self.outside and not self.now.running
+        on = can_look and not self.trial and not self.leaving and not self.closed
         if on == self.now.on: return
         self.now.on = on
         if on: _push_mode(self.mode)
@@ -119,7 +121,7 @@ class FunctionGroup(Group):
         "A call of a wanted function. Inside another spelling of itself, or in other layers, it is not looked at."
         now, layer = self.now, self.now.layer
         elsewhere = self.within is not None and layer not in self.within
-        if self.leaving or elsewhere or function in now.inside or not now.running: return run()  # Ctrl-C: none runs
+        if self.leaving or elsewhere or function in now.inside or not (now.running or self.outside): return run()  # Ctrl-C: none runs
         self.reached.add(function)
         inside = now.inside
         inside.append(function)

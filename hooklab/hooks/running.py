@@ -105,10 +105,10 @@ class RunningLayer(LayerHook):
 
     def enters(self, given, rerun):
         self.fired = True
-        if not self.removed and (self.group.sees_reruns or not rerun): self.group.layer_begins(self, rerun)
+        if not self.removed and (self.group.sees_reruns or not rerun): self.group.layer_begins(self, given, rerun)
 
     def left(self, output, rerun):
-        if self.group.sees_reruns or not rerun: self.group.layer_ends()
+        if self.group.sees_reruns or not rerun: self.group.layer_ends(self, output)
 
 # %% ../../nbs/lib/hooks/running.ipynb #9e27fd15
 FAST = nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder
