@@ -26,9 +26,9 @@ from .copies import is_wrapper, stands_for_many
 from .frames import quoted_line, user_frame
 from .function_group import FunctionGroup
 from .function_mode import FunctionMode, call_name, own_work
-from .graph import nodes_before, parents_of
+from .graph import nodes_before
 from .putting_back import closing
-from .select import is_scripted, unwrap
+from .select import is_scripted
 from .tree import map_tensors, tensors
 from .undisturbed import storage_of, version_of
 
@@ -53,7 +53,9 @@ class Value:
         "Does it stand for this tensor, to which nobody has written since?"
         return self._ref() is t and self._version == version_of(t)
 
-    def __repr__(self): return f"{'×'.join(map(str, self.shape)) or 'scalar'} in {str(self.dtype).removeprefix('torch.')}"
+    @property
+    def shape_text(self) -> str: return "×".join(map(str, self.shape)) or "scalar"
+    def __repr__(self): return f"{self.shape_text} in {str(self.dtype).removeprefix('torch.')}"
 
 # %% ../../nbs/lib/hooks/trace.ipynb #69274cda
 class Place(NamedTuple):
@@ -81,6 +83,7 @@ class Op:
     parents: list["Op"] = field(default_factory=list) # Those that made what it got
     users: list["Op"] = field(default_factory=list) # Those that got what it made
     with_grad: bool = True # Were gradients on?
+    in_model: bool = False # Did the model, or a layer of it, run?
     has_ended: bool = False # False for one that raised an error
 
     @property
@@ -107,9 +110,9 @@ class Op:
         if name in self.kwargs: return self.kwargs[name]
         return self.args[place] if len(self.args) > place else otherwise
 
-    def before(self, through: set[str] | None = None) -> Iterator["Op"]:
-        "What it was computed from, the nearest first; behind functions of these names only, if some are given."
-        return ops_before([self], through)
+    def before(self, stop: Callable[[str], bool] | None = None) -> Iterator["Op"]:
+        "What it was computed from, the nearest first; not what is behind functions with which it stops."
+        return ops_before([self], stop)
 
     def __repr__(self): return f"{self.name}{self.line}: {self.given} to {self.made}"
 
@@ -122,15 +125,15 @@ def values_in(x: Any) -> list[Value]:
     return [value for part in x for value in values_in(part)]
 
 
-def ops_before(ops: list[Op], through: set[str] | None = None) -> Iterator[Op]:
-    "What these operations were computed from, the nearest first."
-    todo, seen = deque(op for start in ops for op in start.parents), set()
+def ops_before(ops: list[Op], stop: Callable[[str], bool] | None = None) -> Iterator[Op]:
+    "What these operations were computed from, the nearest first; not what is behind functions with which it stops."
+    todo, seen = deque(ops), set()
     while todo:
         op = todo.popleft()
         if op in seen: continue
         seen.add(op)
-        yield op
-        if through is None or op.function in through: todo += op.parents
+        if op not in ops: yield op
+        if stop is None or not stop(op.function): todo += op.parents
 
 # %% ../../nbs/lib/hooks/trace.ipynb #f29b4231
 @dataclass(eq=False)
@@ -169,9 +172,13 @@ class Trace:
         "All calls but those in the bodies of others."
         return [op for op in self.ops if op.around is None]
 
+    def value(self, t: Tensor) -> Value | None:
+        "What stands for a tensor that is still there; None for one that no operation got or made."
+        return self.known.get(t)
+
     def makers(self, *of: Tensor) -> list[Op]:
         "The operations that made these tensors."
-        return [op for t in of if t in self.known for op in self.known[t].makers]
+        return [op for value in map(self.value, of) if value is not None for op in value.makers]
 
     def leading_to(self, *ends: Tensor) -> set[Op]:
         "All operations that these tensors were computed from."
@@ -217,7 +224,7 @@ def is_unreal(t: Tensor) -> bool:
 
 def place_now() -> Place | None:
     "The user's line that runs now."
-    frame = user_frame(sys._getframe(1))
+    frame = user_frame()
     return Place(frame.f_code, frame.f_lineno, frame.f_lasti, frame.f_globals) if frame else None
 
 # %% ../../nbs/lib/hooks/trace.ipynb #683bd3b0
@@ -246,14 +253,14 @@ class Tracing(FunctionGroup):
         self.held = {id(t) for t in (*model.parameters(), *model.buffers())}
         if self.compiled or any(map(is_scripted, model.modules())): self.trace.blind.add(COMPILED)
 
-    def is_wanted(self, func, function: str) -> bool: return computes(func, function)
+    def is_wanted(self, func, function: str) -> bool: return computes(func, function) or function == "data"
 
     def called(self, where: tuple[str, str, int], args: tuple, kwargs: dict, run: partial) -> Any:
         in_backward = torch._C._current_graph_task_id() != -1  # such as a checkpoint that runs again
         if self.shut or in_backward or any(map(is_unreal, tensors((args, kwargs)))): return run()
         layer, function, number = where
         op = Op(function, layer, number, run.args[0], around=self.open[-1] if self.open else None, place=place_now(),
-                with_grad=torch.is_grad_enabled())
+                with_grad=torch.is_grad_enabled(), in_model=bool(self.now.running))
         writes = written_by(function, args, kwargs)
         self.trace.ops.append(op)
         with own_work(off=FunctionMode):
@@ -299,12 +306,16 @@ class Tracing(FunctionGroup):
         return value
 
     def by_graph(self, t: Tensor) -> tuple[Op, ...]:
-        "The operations that lead to a tensor that no function has made, the nearest in the graph."
+        "What has made a tensor that no function has: an operation that nobody saw, behind those to which its graph leads."
         self.trace.blind.add(UNSEEN)
         of_node = self.trace.of_node
         if t.grad_fn in of_node: return (of_node[t.grad_fn],)
-        before = (parent for node in nodes_before([t.grad_fn], of_node) for parent in parents_of(node))
-        return tuple(dict.fromkeys(of_node[node] for node in before if node in of_node))
+        before = nodes_before(t, stop=of_node.__contains__)
+        parents = list(dict.fromkeys(of_node[node] for node in before if node in of_node))
+        hidden = Op("(unseen)", "", 0, None, parents=parents, has_ended=True)
+        for parent in parents: parent.users.append(hidden)
+        if self.keeps: of_node[t.grad_fn] = hidden
+        return (hidden,)
 
     def numbers_of(self, t: Tensor, value: Value) -> Tensor | None:
         "An alias of the numbers of a tensor; None where they can't be read, or take more memory than is left."

@@ -17,7 +17,7 @@ from hooklab.stats.checking.batch import BatchPart
 from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.probes import given_in_calls
 from hooklab.stats.checking.sets import both_or_one
-from hooklab.stats.checking.trial import TestFlight
+from hooklab.stats.checking.flight import Flight
 
 # %% ../../../nbs/lib/stats/checking/answers.ipynb #6cdb4ccb
 @rule(
@@ -27,7 +27,7 @@ from hooklab.stats.checking.trial import TestFlight
          advice="Take this column out of the inputs, and all that are computed from the target or known only "
                 "after it."),
     claim="No feature is the target.", needs="sets")
-def answer_apart(flight: TestFlight) -> Check:
+def answer_apart(flight: Flight) -> Check:
     "Is a feature equal to the target, or a code of it?"
     train, = both_or_one(flight, "train")
     t = train.target
@@ -80,7 +80,7 @@ def is_scaled(windows: Tensor) -> str:
     return ""
 
 
-def windows_of(flight: TestFlight) -> Iterator[tuple[BatchPart, Tensor, Tensor]]:
+def windows_of(flight: Flight) -> Iterator[tuple[BatchPart, Tensor, Tensor]]:
     "An input, what of it the model gets, and the same with the target behind it, by sample, place and feature."
     batch = flight.batch
     def is_series(t): return t.is_floating_point() and t.dim() in (2, 3) and t.size(0) == batch.n
@@ -97,7 +97,7 @@ def windows_of(flight: TestFlight) -> Iterator[tuple[BatchPart, Tensor, Tensor]]
 
 @rule(
     claim="Past and future are not scaled together.", needs="passes")
-def scaled_by_the_past(flight: TestFlight) -> Check:
+def scaled_by_the_past(flight: Flight) -> Check:
     "Do input and target together have a mean and a deviation that are the same in each sample?"
     if not flight.batch.n or flight.batch.n < 4: return "there are too few samples"
     for p, past, whole in windows_of(flight):

@@ -21,7 +21,8 @@ from ...hooks.putting_back import putting_back
 from .checks import Check
 from .loss import FirstStep, classified
 from .training import in_optimizers
-from .trial import TestFlight, fresh_copy
+from .arguments import fresh_copy, handed
+from .flight import Flight
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #7e76ffb4
@@ -93,7 +94,7 @@ def _middle(xs: list[float]) -> float:
 MOST_STEPS = 200
 
 
-def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, floor: float) -> Lesson:
+def taught(flight: Flight, raw: Any, optimizers: list, seconds: float, floor: float) -> Lesson:
     "Let optimizers learn one batch, within so many seconds."
     theirs = {}
     for o in optimizers:
@@ -107,11 +108,11 @@ def taught(flight: TestFlight, raw: Any, optimizers: list, seconds: float, floor
             p.data = data
             p.grad = None
     try:
-        with putting_back(put_back), seeded():
+        with putting_back(put_back), flight.at_the_start("train"), seeded():
             for p, data in kept: p.data = data.clone()
             flight.set_mode("train")
             while len(losses) < MOST_STEPS and (flight.limit.took < end or len(losses) < 2):
-                _, loss = flight.called(raw)
+                _, loss = flight.called(handed(raw))
                 if not loss.requires_grad:
                     raise NotLookedAt("the loss has no graph")
                 now = loss.item()
@@ -139,14 +140,10 @@ def _moved(kept: list[tuple[Tensor, Tensor]], steps: int) -> float:
     return max(found, default=1.)
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0040
-def apart_by_chance(flight: TestFlight, draws: int = 5) -> float:
+def apart_by_chance(flight: Flight, draws: int = 5) -> float:
     "How far the losses of a `call` are apart if it draws other random numbers, as one that plays or that adds noise."
     if not flight.call: return 0.
-    def put_back(): flight.seed = 0
-    with putting_back(put_back):
-        losses = []
-        for flight.seed in range(draws):
-            losses.append(flight.asked(flight.batch.raw, "eval").loss.item())
+    losses = [flight.out(flight.batch.raw, "eval", seed).loss.item() for seed in range(draws)]
     return max(losses) - min(losses)
 
 
@@ -157,7 +154,7 @@ def may_be_at_its_least(first: Lesson, floor: float | None, fallen: float) -> bo
     return (below or floor is None) and fallen > (.01 if below else .1)
 
 
-def ended_in_nan(flight: TestFlight, own: Lesson, adam: Lesson) -> Finding:
+def ended_in_nan(flight: Flight, own: Lesson, adam: Lesson) -> Finding:
     return Finding("NaN or Inf", "likely", f"The loss of {flight.batch.n or 'a few'} samples is {in_digits(own.start)} "
                    f"at first and {own.losses[-1]} after {len(own.losses) - 1} steps, and with Adam after "
                    f"{len(adam.losses) - 1}.")
@@ -176,7 +173,7 @@ def ended_in_nan(flight: TestFlight, own: Lesson, adam: Lesson) -> Finding:
          follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "not trained", "dead attention"), only_that=True,
          page="preflight"),
     claim="The loss falls when 16 samples are learned by heart.", needs="steps")
-def learns_by_heart(flight: TestFlight) -> Check:
+def learns_by_heart(flight: Flight) -> Check:
     "Does the loss of 16 samples fall?"
     if not flight.trained:
         raise NotLookedAt("no parameter is trained")
@@ -187,7 +184,7 @@ def learns_by_heart(flight: TestFlight) -> Check:
     except Exception as e: raise NotLookedAt(f"no second optimizer like yours could be made ({e})") from e
     def adam(lr): return [torch.optim.Adam(trained, lr)]
     flight.limit.check()
-    raw, seconds = flight.batch.raw, flight.seconds/3  # for each of three lessons
+    raw, seconds = flight.batch.raw, flight.limit.left/3  # for each of three lessons
     floor = floor_of(flight.first)
     first = flight.lesson = taught(flight, raw, own or adam(1e-3), seconds, floor or 0)
     if abs(first.start) < 1e-6:
@@ -239,7 +236,7 @@ no_longer_looked_for("preflight",
 WITHOUT_END = 100  # times its size at first: a loss of chances times rewards below zero falls on, and no rate is right
 
 
-def rate_is_to_blame(flight: TestFlight, own: Lesson, adam: Lesson, lr: float) -> Iterator[Finding]:
+def rate_is_to_blame(flight: Flight, own: Lesson, adam: Lesson, lr: float) -> Iterator[Finding]:
     evidence = (f"The loss went {own}, and with Adam at {lr:g} {adam}; "
             f"a step moves parameters by up to {in_digits(own.moved)} of their length.")
     if own.leapt:

@@ -50,25 +50,25 @@ def of_pairs(t: Tensor, n: int) -> bool:
     return t.dim() > 1 and not t.size(0) % n and t.size(0) - t.size(1) in (0, 1)
 
 
-def with_pairs(before: Tensor, after: Tensor, n: int, i: int) -> Iterator[list[int]]:
+def with_pairs(before: Tensor, after: Tensor, n: int, samples: set[int]) -> Iterator[list[int]]:
     """The other samples with another output, where that has a number for each pair of samples, as a contrastive loss
-    compares them: there sample `i` changes its own pairs, and may change the sum of a row."""
+    compares them: there a sample changes its own pairs, and may change the sum of a row."""
     if before.dim() != 2 or not of_pairs(before, n): return
     views, rows = before.size(0)//n, torch.arange(before.size(0), device=before.device)
     for sample_of in ((rows % n, rows//views) if views > 1 else (rows,)):
-        others = sample_of != i
+        others = ~torch.isin(sample_of, torch.tensor([*samples], device=before.device))
         a, b = before[others], after[others]
         if before.size(0) == before.size(1): changed = moved_apart(a[:, others], b[:, others])
         else: changed = differs(a, b).sum(1) > views
         yield sample_of[others][changed].unique().tolist()
 
 # %% ../../../nbs/lib/stats/checking/changed.ipynb #c7d10b07
-def others_changed(before: Tensor, after: Tensor, n: int, i: int) -> list[int]:
-    "Which other samples have another output, however samples are read; those of the first reading."
+def others_changed(before: Tensor, after: Tensor, n: int, samples: set[int]) -> list[int]:
+    "Which samples but these have another output, however samples are read; those of the first reading."
     if before.shape != after.shape: return []
     readings = []
     for a, b in zip(by_sample(before, n), by_sample(after, n)):
         rows = differs(a, b).any(1).nonzero().flatten().tolist()
-        readings.append([j for j in rows if j != i])
-    readings += with_pairs(before, after, n, i)
+        readings.append([j for j in rows if j not in samples])
+    readings += with_pairs(before, after, n, samples)
     return readings[0] if readings and all(readings) else []

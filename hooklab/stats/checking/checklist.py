@@ -17,10 +17,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ...checkpoints.loading import weights_not_loaded
+from ...debug.comparing.losses import seeded
 from ...errors.explaining import explaining
 from ...findings.found import Finding
 from ...findings.rules import NotLookedAt, rules_that_need
 from ...hooks.copies import is_wrapper
+from ...hooks.trace import traced
 from ...hooks.tree import parts_of, tensors
 from . import (  # noqa: F401 (their rules)
     answers, by_heart, data, data_sets, dependence, functions, loss, masks, modes, operations, optimizers, precision,
@@ -31,17 +33,18 @@ from .data import last_batch_size
 from .data_sets import read_set
 from .loss import first_step
 from .operations import where_nan_arises
-from .probes import given_in_calls
+from .probes import callers_of_the_model
 from .result import Checklist, Preflight
 from .time_limit import TimeIsUp, TimeLimit
-from .trial import (
-    Flown, TestFlight, check_loss, check_model, check_number, check_quiet, layer_outputs, layer_that_grows,
-    optimizers_in, reading_that_runs, restored, where_the_model_is)
+from .arguments import (
+    check_loss, check_model, check_number, optimizers_in, reading_that_runs, restored, where_the_model_is)
+from .flight import (
+    MOST_BYTES, Flight, Flown, check_quiet, layer_outputs, layer_that_grows)
 from ..diagnosing.evidence import in_digits
 from ..records.other_tools import forget, remember
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #f9fb1dda
-def loss_finite(flight: TestFlight) -> Check:
+def loss_finite(flight: Flight) -> Check:
     "The finding if the first loss is not finite, with the first layer that returns such numbers."
     outputs = layer_outputs(flight, flight.batch.raw)
     odd = [name for name, ts in outputs if not all(t.isfinite().all() for t in ts)]
@@ -51,7 +54,7 @@ def loss_finite(flight: TestFlight) -> Check:
     return ""
 
 
-def check_all(flight: TestFlight, flown: Flown, overfit: bool) -> Checklist:
+def check_all(flight: Flight, flown: Flown, overfit: bool) -> Checklist:
     "All checks, the cheap ones first."
     made = Checklist()
     flight.first = first_step(flight, flown)
@@ -75,7 +78,7 @@ def check_all(flight: TestFlight, flown: Flown, overfit: bool) -> Checklist:
     return made
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #4a3e17a1
-def name_its_layer(flight: TestFlight, made: Checklist):
+def name_its_layer(flight: Flight, made: Checklist):
     "A first loss that is far too high is told with the layer that makes the numbers large."
     for i, f in enumerate(made.findings):
         if f.what != "first loss too high" or f.layers: continue
@@ -91,7 +94,7 @@ OF_SIZE = "inputs not scaled", "targets not scaled", "constant inputs"
 LEARNED = .9  # of the distance to the least loss
 
 
-def note_what_does_no_harm(flight: TestFlight, made: Checklist):
+def note_what_does_no_harm(flight: Flight, made: Checklist):
     "That numbers have another size than usual is a note where the user's optimizer learns 16 samples all the same."
     lesson = flight.lesson
     if not flight.optimizers or lesson is None or lesson.leapt or lesson.fallen < LEARNED: return
@@ -102,12 +105,12 @@ def note_what_does_no_harm(flight: TestFlight, made: Checklist):
             made.findings[i] = replace(f, sure="note", evidence=f"{f.evidence} 16 samples are learned all the same.")
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #b398fe70
-def given_to_model(flight: TestFlight) -> set[int] | None:
+def given_to_model(flight: Flight) -> set[int] | None:
     "The numbers of the parts that the model gets, where that is all but one, and this is not known as the target."
     batch = flight.batch
     if not flight.call or len(batch.parts) < 2 or batch.odd or not is_flat(batch.raw): return None
     copies = {p.number: p.tensor.clone() for p in batch.parts}  # as `call` may write into them
-    given = [t for t in given_in_calls(flight, batch.put(copies)) if t.dim()]
+    given = [t for t in given_as_it_is(flight, batch.put(copies)) if t.dim()]
     if not all(is_plain(t) and not is_wrapper(t) for t in (*given, *copies.values())): return None
     number_of = {t.untyped_storage().data_ptr(): number for number, t in copies.items()}
     found = {number_of.get(t.untyped_storage().data_ptr()) for t in given}
@@ -116,20 +119,26 @@ def given_to_model(flight: TestFlight) -> set[int] | None:
     return None if as_known else found
 
 
+def given_as_it_is(flight: Flight, raw: Any) -> list[Tensor]:
+    "What the models get that `call` calls, with the storages that these tensors have."
+    names = {*callers_of_the_model(flight)}
+    with suppress(Exception), flight.at_the_start("eval"), seeded(), traced(flight.model, MOST_BYTES) as trace:
+        flight.set_mode("eval")
+        flight.called(raw)
+    return [v.numbers for call in trace.calls if call.name in names for v in call.given if v.numbers is not None]
+
+
 def is_flat(raw: Any) -> bool:
     "Are the tensors of a batch in no lists or dicts inside it?"
     taken = parts_of(raw)
     return taken is not None and all(isinstance(x, Tensor) or not tensors(x) for x in taken[1])
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #65359c82
-def take_few_samples(flight: TestFlight, n: int = 16) -> Flown: # The first pass, with which others are compared
+def take_few_samples(flight: Flight, n: int = 16) -> Flown: # The first pass, with which others are compared
     "Use 16 samples of each batch from now on, if the model accepts that; an error in the user's code is raised here."
     def first_pass():
         flight.batch = flight.small[0]
-        flight.keep_buffers()
-        began = flight.limit.took
-        flown = flight.run(flight.batch.raw)
-        flight.pass_seconds = flight.limit.took - began
+        flown = flight.begin(flight.batch.raw)
         check_number(flown.loss)
         flight.has_flown = True
         flight.other = flight.small[1] if len(flight.small) > 1 else None
@@ -169,14 +178,14 @@ def preflight(
     last_size = last_batch_size(loader) if isinstance(loader, DataLoader) else None
     given = {name: data for name, data in (("train", train), ("valid", valid)) if data is not None}
     not_loaded = None if weights is None else weights_not_loaded(model, weights)
-    with explaining(model), restored(model, loss_fn, optimizers, readings[0]):
+    with explaining(model), restored(model, loss_fn, optimizers, readings[0]) as state:
         given_raws = reading_that_runs(model, call, [[*raws] for raws in readings])
         raws = [where_the_model_is(model, raw) for raw in given_raws]
         whole = [batch_of(raw, model.forward) for raw in raws]
         if call is None and loss_fn is not None and whole[0].given.target is None:
             raise TypeError(f"no part of the batch is called {', '.join(TARGET_NAMES)}; give (inputs, targets), or "
                             "call=lambda model, batch: … that returns the loss")
-        flight = TestFlight(model, loss_fn, call, whole, optimizers)
+        flight = Flight(model, loss_fn, call, whole, optimizers, state)
         flight.last_size, flight.limit, flight.not_loaded = last_size, limit, not_loaded
         flight.gives = given_to_model(flight)
         if flight.gives is not None:
@@ -184,7 +193,8 @@ def preflight(
         for name, data in given.items():
             before = given_raws[0] if name == "train" else None
             flight.sets[name] = read_set(data, name, model.forward, seconds/5, flight.gives, before, given_raws[0])
-        made = check_all(flight, take_few_samples(flight), overfit)
+        try: made = check_all(flight, take_few_samples(flight), overfit)
+        finally: flight.close()
     found = made.result(limit.took)
     remember(model, optimizers, found)
     return found

@@ -6,49 +6,9 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/checks.ipynb #743f4b7f
-import linecache
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from types import FrameType
-from typing import Any
 
-import torch
-
-from hooklab.findings.found import Finding
+from ...findings.found import Finding
 
 # %% ../../../nbs/lib/stats/checking/checks.ipynb #124fd3bb
 Check = Iterator[Finding] # It yields what it finds, and returns what it says if it finds nothing
-
-
-OURS = Path(sys.modules[Finding.__module__].__file__).parents[1]
-INSTALLED = "site-packages", "dist-packages"
-NOT_THE_USERS = f"{Path(torch.__file__).parent}/", f"{OURS}/"
-
-
-def user_frame(frame: FrameType | None) -> FrameType | None:
-    "The innermost frame that is neither torch's nor hooklab's, from this one outwards."
-    while frame is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
-        frame = frame.f_back
-    return frame
-
-
-def own_frame(frame: FrameType | None) -> FrameType | None:
-    "The innermost frame of the user's code; None for code of an installed package."
-    frame = user_frame(frame)
-    if frame is None or any(name in frame.f_code.co_filename for name in INSTALLED): return None
-    return frame
-
-
-def quoted_line(file: str, line: int, variables: dict[str, Any] | None = None) -> str:
-    "A line of code, to be read in a sentence; empty if the code is in no file."
-    text = linecache.getline(file, line, variables).strip()
-    if not text: return ""
-    return f"`{text[:79]}…`" if len(text) > 80 else f"`{text}`"
-
-
-def line_now() -> str:
-    "The line of the user's program that runs now."
-    frame = user_frame(sys._getframe(1))
-    found = frame and quoted_line(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
-    return f" ({found})" if found else ""

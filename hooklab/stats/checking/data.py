@@ -14,14 +14,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
-from ...hooks.hook import Hooks
 from ...hooks.select import first_few
-from ...hooks.tree import tensors
+from ...hooks.trace import Value, values_in
 from .batch import BatchPart, SampleBatch, is_plain
 from .checks import Check
-from .loss import ACTIVATIONS, last_made, op
-from .loss_calls import OF_ANSWERS, OF_CLASSES, SeenLoss, first_calls, seen_in
-from .trial import TestFlight, heard, running_leaves
+from .loss import activation_of, maker_behind
+from .loss_calls import OF_ANSWERS, OF_CLASSES, LossCalls, loss_calls, numbers
+from .flight import Flight, calls_of, running_leaves
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #77aa0003
@@ -35,10 +34,11 @@ def empty_beside(name: str, ts: list[Tensor]) -> Check:
     yield Finding("constant inputs", "possible", f"All numbers of {name} are {number:g}.", [name])
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #77aa0009
-def of_another_range(flight: TestFlight) -> Check:
+def of_another_range(flight: Flight) -> Check:
     "Is what the model makes from -1 to 1 or from 0 to 1, and the data of that shape otherwise?"
-    for _, t in flight.first.flown.floats:
-        activation = ACTIVATIONS.get(op(last_made(t)), "")
+    trace, flown = flight.written()
+    for _, t in flown.floats:
+        activation = activation_of(trace.value(t))
         if activation not in ("tanh", "sigmoid") or t[0].numel() < 8:
             continue
         for p in flight.whole[0].parts:
@@ -106,7 +106,7 @@ def has_bad_numbers(ts: list[Tensor]) -> bool:
          advice="Subtract the mean and divide by the standard deviation of the training set, column by column for "
                 "a table; or begin the model with a normalization layer."),
     claim="Inputs are finite, different from each other and of a usual size.", needs="batch")
-def inputs_fine(flight: TestFlight) -> Check:
+def inputs_fine(flight: Flight) -> Check:
     "Are inputs finite, different from each other and of a usual size?"
     parts = [data_parts(batch.inputs) for batch in flight.whole]
     if not parts[0]: raise NotLookedAt("no input is a tensor")
@@ -129,22 +129,17 @@ def inputs_fine(flight: TestFlight) -> Check:
     return f"without {first_few(odd, 4)}, which is sparse, nested or quantized" if odd else ""
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a6
-def taken_first(flight: TestFlight) -> tuple[str, Tensor] | None:
+def taken_first(flight: Flight) -> tuple[str, Tensor] | None:
     "The first layer with parameters, and the numbers it gets; None if that is normalization or gets no numbers."
-    found = []
-    def note(name, m, inputs, output):
-        has_parameters = next(m.parameters(recurse=False), None) is not None
-        if "Norm" in type(m).__name__: found.append((name, []))
-        elif has_parameters:
-            found.append((name, [t.clone() for t in tensors(inputs)]))
-    with heard(running_leaves(flight.model), note):
-        flight.asked(flight.batch.raw, "train")
-    if not found: return None
-    name, given = found[0]
-    return (name, given[0]) if given and given[0].is_floating_point() else None
+    for call in calls_of(flight, running_leaves(flight.model), mode="train"):
+        if "Norm" in type(call.layer).__name__: return None
+        if next(call.layer.parameters(recurse=False), None) is None: continue
+        x = next(iter(values_in(call.args)), None)
+        return (call.name, numbers(x)) if x is not None and x.dtype.is_floating_point else None
+    return None
 
 
-def scaled(flight: TestFlight) -> Check:
+def scaled(flight: Flight) -> Check:
     "Does the first layer get numbers of a usual size?"
     taken = taken_first(flight)
     if taken is None: return
@@ -161,50 +156,48 @@ def scaled(flight: TestFlight) -> Check:
     yield Finding("inputs not scaled", sure, evidence, [name])
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #5bfc27d1
-FROM_LAYER = {"Addmm", "Mm", "Convolution", "MkldnnConvolution"}
+FROM_LAYER = {"linear", "addmm", "mm", "matmul", "conv1d", "conv2d", "conv3d"}
 
 
-def comes_from_layer(t: Tensor) -> bool:
+def comes_from_layer(made: Value) -> bool:
     "Are these numbers the output of a linear layer or convolution, whose units are classes?"
-    node = last_made(t)
-    if op(node) not in FROM_LAYER: return False
-    found = [op(parent) if op(parent) != "T" else op(parent.next_functions[0][0]) for parent, _ in node.next_functions]
-    return "torch::autograd::AccumulateGrad" in found
+    op = maker_behind(made)
+    return op is not None and op.function in FROM_LAYER and any(v.requires_grad and not v.makers for v in op.given)
 
 
-def made_by_loss(seen: SeenLoss, batch: SampleBatch, names: tuple[str, ...]) -> list[tuple[Tensor, Tensor]]:
+def made_by_loss(seen: LossCalls, batch: SampleBatch, names: tuple[str, ...]) -> list[tuple[Value, Tensor]]:
     "Predictions and labels of the calls of these functions in one pass; none if the batch has labels for them."
     found = []
     for call in seen.calls:
-        t = call.target.detach()
+        t = call.target
         if call.name not in names: continue
         own = [p.tensor for p in batch.parts if p.tensor.numel() == t.numel() and is_plain(p.tensor)]
         if any((x.flatten() == t.flatten()).all() for x in own): return []
         if names is OF_CLASSES:
             if t.is_floating_point(): return []
             t = t[t != call.given["ignore_index"]]
-        found.append((call.prediction, t.flatten()))
+        found.append((call.made, t.flatten()))
     return found
 
 
-def may_be_constant(predictions: list[Tensor], names: tuple[str, ...]) -> str:
+def may_be_constant(predictions: list[Value], names: tuple[str, ...]) -> str:
     "How sure it is that such labels are a fault, by what they are compared with; empty if they are none."
     if names is OF_CLASSES:  # else own pairs may be in the first column
         return "likely" if all(map(comes_from_layer, predictions)) else ""
-    makers = {op(last_made(t)) for t in predictions}
-    if "Sub" in makers: return ""  # the difference of two scores
-    return "likely" if makers == {"Cat"} else "note"  # what two kinds of samples get, in one row
+    makers = {op.function if op else "" for op in map(maker_behind, predictions)}
+    if "sub" in makers: return ""  # the difference of two scores
+    return "likely" if makers == {"cat"} else "note"  # what two kinds of samples get, in one row
 
 
-def labels_of_the_loss(flight: TestFlight) -> Check:
+def labels_of_the_loss(flight: Flight) -> Check:
     "Are all labels the same that the loss makes, as where the number for nothing is that of something?"
     def the_same(made):
         labels = torch.cat([t for _, t in made]) if made else torch.zeros(0)
         return labels if len(labels) and (labels == labels[0]).all() else labels[:0]
     for names in (OF_CLASSES, OF_ANSWERS):
-        made = made_by_loss(first_calls(flight), flight.batch, names)
+        made = made_by_loss(loss_calls(flight), flight.batch, names)
         if not len(the_same(made)): continue
-        for batch in flight.whole: made += made_by_loss(seen_in(flight, batch.raw), batch, names)
+        for batch in flight.whole: made += made_by_loss(loss_calls(flight, batch.raw), batch, names)
         labels = the_same(made)
         least = 32 if labels.any() else 256  # what is rare may lack by chance, and then all labels say "nothing"
         sure = may_be_constant([prediction for prediction, _ in made], names)
@@ -214,8 +207,8 @@ def labels_of_the_loss(flight: TestFlight) -> Check:
                       f"{labels[0].item():g}: one answer is right for all.{also}")
 
 
-def made_for(flight: TestFlight, names: tuple[str, ...]) -> str:
-    return next(call.name for call in first_calls(flight).calls if call.name in names)
+def made_for(flight: Flight, names: tuple[str, ...]) -> str:
+    return next(call.name for call in loss_calls(flight).calls if call.name in names)
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #5bfc27d2
 @rule(
@@ -225,7 +218,7 @@ def made_for(flight: TestFlight, names: tuple[str, ...]) -> str:
          advice="Look at how targets are made. Sorted data needs shuffle=True, or a batch has one class only.",
          brings=("samples alike", "loss does not fall", "spike"), page="preflight"),
     claim="Targets are finite, and not all the same.", needs="batch")
-def targets_fine(flight: TestFlight) -> Check:
+def targets_fine(flight: Flight) -> Check:
     "Are targets finite, and not all the same?"
     if flight.call: yield from labels_of_the_loss(flight)
     if not flight.whole[0].targets:
@@ -250,25 +243,24 @@ def targets_fine(flight: TestFlight) -> Check:
     return ""
 
 
-def is_a_target(flight: TestFlight, number: Tensor) -> bool:
+def is_a_target(flight: Flight, number: Tensor) -> bool:
     "Does a loss function get this number for every target?"
-    targets = [call.target for call in first_calls(flight).calls if isinstance(call.target, Tensor)]
+    targets = [call.target for call in loss_calls(flight).calls if isinstance(call.wanted, Value)]
     return any(t.numel() > 1 and bool((t == number.to(t.device)).all()) for t in targets)
 
 
-def _n_classes(flight: TestFlight) -> int:
-    flown = flight.asked(flight.batch.raw, "train")
-    outputs = [t for _, t in flown.floats if t.dim() > 1]
+def _n_classes(flight: Flight) -> int:
+    outputs = [t for _, t in flight.first.flown.floats if t.dim() > 1]
     return outputs[0].size(1) if outputs else 0
 
 
-def all_finite(flight: TestFlight) -> bool:
+def all_finite(flight: Flight) -> bool:
     "Are the first loss and its gradient finite?"
     loss = flight.first.flown.loss
     if not loss.isfinite() or not loss.requires_grad:
         return bool(loss.isfinite())
-    grads = torch.autograd.grad(loss, [*flight.trained.values()], retain_graph=True, allow_unused=True)
-    return not has_bad_numbers([g.coalesce().values() if g.is_sparse else g for g in grads if g is not None])
+    grads = [g for g in flight.gradients().values() if g is not None]
+    return not has_bad_numbers([g.coalesce().values() if g.is_sparse else g for g in grads])
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #699f45aa
 def last_batch_size(loader: Any) -> int | None:
@@ -289,7 +281,7 @@ MANY = 32  # numbers: their deviation is known to an eighth
          advice="Larger batches, drop_last=True in the loader, or GroupNorm, which needs no batch; for running "
                 "statistics, a momentum near 0.1."),
     claim="Batches are large enough for batch norm.", needs="batch")
-def batch_norm_fine(flight: TestFlight) -> Check:
+def batch_norm_fine(flight: Flight) -> Check:
     "Are batches large enough for batch norm in train mode?"
     named = {name: m for name, m in flight.model.named_modules() if isinstance(m, _BatchNorm)}
     training = [name for name, m in named.items() if (m, True) in flight.modes]
@@ -297,13 +289,8 @@ def batch_norm_fine(flight: TestFlight) -> Check:
     n = flight.whole[0].n
     names = training[:1]
     if n is not None and n <= 2:
-        counts = []
-        def note(m, inputs, output):
-            counts.append(inputs[0].numel()//max(inputs[0].size(1), 1))
-        layers = {name: named[name] for name in training}
-        with Hooks(layers, note):
-            flight.asked(flight.batch.raw, "train")
-        fewest = min(counts, default=n)
+        shapes = [call.args[0].shape for call in calls_of(flight, training, mode="train")]
+        fewest = min((shape.numel()//max(shape[1], 1) for shape in shapes), default=n)
         sure = "likely" if fewest <= 4 else "possible" if fewest < MANY else "note"
         yield Finding("batch norm", sure,
                       f"Batch norm in {first_few(training, 3)} takes its statistics from {n} samples, "

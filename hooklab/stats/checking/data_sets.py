@@ -24,7 +24,7 @@ from .batch import (
     BatchPart, SampleBatch, batch_of, data_in, is_batch, is_plain, named_place, order_kept)
 from .checks import Check
 from .time_limit import TimeLimit
-from .trial import TestFlight
+from .flight import Flight
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #05f7174d
@@ -238,7 +238,7 @@ def put_together(found: DataSet, batches: list):
          advice="Change a copy of the sample: x = x.clone(), or x.copy() in NumPy; or write x = x - mean in the "
                 "place of x -= mean."),
     claim="Reading the training data changes nothing in it.", needs="sets")
-def stays_as_it_is(flight: TestFlight) -> Check:
+def stays_as_it_is(flight: Flight) -> Check:
     "Is the first batch what it was when it was read before?"
     train = flight.sets.get("train")
     if train is None: raise NotLookedAt("no train= was given")

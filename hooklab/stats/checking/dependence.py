@@ -6,31 +6,29 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #39714d8e
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from math import isfinite
-from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ...debug.comparing.losses import seeded
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.distributed import is_dtensor
+from ...hooks.frames import line_now, own_frame
+from ...hooks.graph import leaves_before, nodes_before, op_of
 from ...hooks.names import class_name
-from ...hooks.putting_back import putting_back
 from ...hooks.select import layers, runs, unwrap
-from ...hooks.tree import tensors
+from ...hooks.trace import LayerCall, Op, Value, values_in
 from .changed import differs
-from .checks import Check, line_now, own_frame
-from .loss import nodes_before, op
-from .trial import TestFlight, heard, same
+from .checks import Check
+from .flight import Flight, moved_to, numbers_in, same
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #1b8f7b0d
-def ways(flight: TestFlight, names: Iterable[str], seed: int = 0) -> dict[str, Tensor]:
+def ways(flight: Flight, names: Iterable[str], seed: int = 0) -> dict[str, Tensor]:
     "A direction at random for each of these parameters, as long as the parameter itself."
     found = {}
     chance = torch.Generator().manual_seed(seed)
@@ -41,62 +39,43 @@ def ways(flight: TestFlight, names: Iterable[str], seed: int = 0) -> dict[str, T
     return found
 
 
-@contextmanager
-def moved(flight: TestFlight, by: Mapping[str, Tensor], far: float) -> Iterator[None]:
+def moved(flight: Flight, by: Mapping[str, Tensor], far: float) -> AbstractContextManager[None]:
     "Parameters that are moved along a direction."
-    before = [(flight.parameters[name], flight.parameters[name].data) for name in by]
-    def put_back():
-        for p, data in before: p.data = data
-    with putting_back(put_back):
-        for (p, data), way in zip(before, by.values()):
-            p.data = data + far*way
-        yield
+    return moved_to(flight, {name: flight.parameters[name].data + far*way for name, way in by.items()})
 
 
-def change_loss(flight: TestFlight, names: list[str], mode: str) -> list[str]:
+def change_loss(flight: Flight, names: list[str], mode: str) -> list[str]:
     "Those of these parameters with which the loss changes."
-    def loss_of():
-        return flight.asked(flight.batch.raw, mode).loss
-    if any(map(is_dtensor, flight.trained.values())): return []
-    base, found = loss_of(), []
-    if not torch.equal(base, loss_of()): return []
+    own = flight.batch.raw
+    if not names or any(map(is_dtensor, flight.trained.values())): return []
+    base, found = flight.out(own, mode).loss, []
+    if not torch.equal(base, flight.again((own, mode))[0].loss): return []
     for name in names:
-        with moved(flight, ways(flight, [name]), 1):
-            loss = loss_of()
+        with moved(flight, ways(flight, [name]), 1): loss = flight.out(own, mode).loss
         if (loss - base).abs() > 1e-6*base.abs():
             found.append(name)
     return found
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #38a70a4e
-def leaves_before(starts: Iterable, ends: Iterable = ()) -> set[Tensor]:
-    "The tensors that lead to these operations, such as parameters, without those that do so by `ends` only."
-    found = set()
-    for start in starts:
-        for node in nodes_before(start, ends):
-            if hasattr(node, "variable"): found.add(node.variable)
-    return found
-
-
 def weighted_sum(outputs: Iterable[Tensor]) -> Tensor:
     "A sum with random weights, so that gradients do not cancel."
     with seeded():
         return sum((t*torch.randn_like(t)).sum() for t in outputs)
 
 
-def goes_straight_through(flight: TestFlight) -> bool:
+def goes_straight_through(flight: Flight) -> bool:
     "Does the output have a gradient by the input, as behind a rounding whose gradient goes straight through?"
     floats = [p for p in flight.batch.inputs if p.tensor.is_floating_point()]
     given = {p.number: p.tensor.detach().requires_grad_() for p in floats}
     flown = flight.run(flight.batch.put(given), flight.quiet)
     outputs = [t for _, t in flown.floats if t.requires_grad]
-    leaves = leaves_before([t.grad_fn for t in outputs])
-    inputs = [*leaves - {*flight.parameters.values()}]
+    inputs = [*{*leaves_before(*outputs)} - {*flight.parameters.values()}]
     if not inputs: return False
     grads = torch.autograd.grad(weighted_sum(outputs), inputs, allow_unused=True)
     return any(grad is not None and bool(grad.any()) for grad in grads)
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #15320ad5
-def by_scale_only(flight: TestFlight, i: int, others: list[int]) -> bool:
+def by_scale_only(flight: Flight, i: int, others: list[int]) -> bool:
     "Do the outputs of other samples have no gradient by sample `i`, though they have one by their own inputs?"
     batch = flight.batch
     own = [p for p in batch.inputs if p.dim == 0 and p.tensor.is_floating_point()]
@@ -105,9 +84,8 @@ def by_scale_only(flight: TestFlight, i: int, others: list[int]) -> bool:
     flown = flight.run(batch.put(given), flight.quiet)
     outputs = [t for _, t in flown.floats if t.requires_grad and t.size(0) == batch.n]
     if not outputs: return False
-    leaves = leaves_before([t.grad_fn for t in outputs])
     shapes = [x.shape for x in given.values()]
-    inputs = [t for t in leaves - {*flight.parameters.values()} if t.shape in shapes]
+    inputs = [t for t in {*leaves_before(*outputs)} - {*flight.parameters.values()} if t.shape in shapes]
     if not inputs: return False
     of_others = weighted_sum([t[others] for t in outputs])
     grads = torch.autograd.grad(of_others, inputs, allow_unused=True)
@@ -120,88 +98,58 @@ def by_scale_only(flight: TestFlight, i: int, others: list[int]) -> bool:
 IN_STEPS = {"Ceil": "ceil", "Floor": "floor", "Round": "round", "Trunc": "trunc", "Sign": "sign"}
 
 
-def behind_rounding(flight: TestFlight, zero: list[str]) -> dict[str, list[str]]:
+def behind_rounding(flight: Flight, zero: list[str]) -> dict[str, list[str]]:
     "By the functions that round: those of these parameters that lead to the loss through them only."
-    loss = flight.run(flight.batch.raw).loss
-    nodes = [*nodes_before(loss.grad_fn)]
-    steps = [node for node in nodes if op(node) in IN_STEPS]
+    loss = flight.written().flown.loss
+    steps = [node for node in nodes_before(loss) if op_of(node) in IN_STEPS]
     if not steps: return {}
-    free = leaves_before([loss.grad_fn], steps)
+    free = {*leaves_before(loss, ends=steps)}
     found = {}
     for step in steps:
-        only_here = leaves_before([step]) - free
+        only_here = {*leaves_before(step)} - free
         names = [name for name in zero if flight.trained[name] in only_here]
         if not names: continue
-        function = IN_STEPS[op(step)]
+        function = IN_STEPS[op_of(step)]
         known = found.setdefault(function, [])
         known += [name for name in names if name not in known]
     return found
 
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #7b56c5ce
-class Given(NamedTuple):
-    "What one layer got and returned."
-    layer: str
-    kind: str # Its class
-    on: bool # Were gradients computed when it had run?
-    inputs: list[Tensor]
-    has_parameters: bool
-    given: bool # Does an input have a graph?
-    returned: bool # Does an output?
-    goes_on: bool # Does it return numbers at all?
+def passed_on(flight: Flight, mode: str) -> list[LayerCall]:
+    "Each call of a layer in one pass, in the order in which they end; of the model itself if it has no layers."
+    named = layers(flight.model) or {"": unwrap(flight.model)}
+    return [call for call in flight.written(mode=mode).trace.calls if call.name in named and runs(call.layer)]
 
 
-def running_layers(model: nn.Module) -> dict[str, nn.Module]:
-    "The layers by name, without containers that are never called; the model itself if it has none."
-    named = layers(model) or {"": unwrap(model)}
-    return {name: m for name, m in named.items() if runs(m)}
-
-
-def passed_on(flight: TestFlight, mode: str) -> list[Given]:
-    "Each call of a layer in one pass, in the order in which they end."
-    found = []
-    def note(name, m, inputs, output):
-        numbers = [t for t in tensors(inputs) if t.is_floating_point()]
-        made = [t for t in tensors(output) if t.is_floating_point()]
-        found.append(Given(
-            layer=name,
-            kind=class_name(m),
-            on=torch.is_grad_enabled(),
-            inputs=[t.detach().clone() for t in numbers],
-            has_parameters=any(p.requires_grad for p in m.parameters()),
-            given=any(t.requires_grad for t in numbers),
-            returned=any(t.requires_grad for t in made),
-            goes_on=bool(made),
-        ))
-    with heard(running_layers(flight.model), note, detach=False):
-        flight.run(flight.batch.raw, mode)
-    return found
+def with_graph(values: list[Value]) -> bool: return any(v.requires_grad for v in values if v.dtype.is_floating_point)
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #3d28d3bb
-def where_cut(flight: TestFlight, names: list[str], mode: str) -> tuple[str, str]:
+def where_cut(flight: Flight, names: list[str], mode: str) -> tuple[str, str]:
     "The layer at which gradients of these parameters end, and what happens there; empty if no layer shows it."
     calls = passed_on(flight, mode)
     with moved(flight, ways(flight, names), 1):
         after = passed_on(flight, mode)
-    if [c.layer for c in calls] != [c.layer for c in after]:
+    if [c.name for c in calls] != [c.name for c in after]:
         return "", ""
     for own, other in zip(calls, after):
         what = cut_at(own, other)
         if what:
-            return own.layer, f"{own.layer} ({own.kind}) {what}"
+            return own.name, f"{own.name} ({class_name(own.layer)}) {what}"
     return "", ""
 
 
-def cut_at(own: Given, other: Given) -> str:
+def cut_at(own: LayerCall, other: LayerCall) -> str:
     "What happens at a layer at which gradients end, by its call and the one with moved parameters; empty elsewhere."
-    trains = own.given or own.has_parameters
-    if own.goes_on and trains and not own.returned:
-        if not own.on:
+    given, goes_on = with_graph(values_in(own.args)), any(v.dtype.is_floating_point for v in own.made)
+    trains = given or any(p.requires_grad for p in own.layer.parameters())
+    if goes_on and trains and not with_graph(own.made):
+        if not own.with_grad:
             return "runs while gradients are switched off"
-        if own.given:
+        if given:
             return "gets numbers with a graph and returns numbers without one"
         return "returns numbers without a graph"
-    if not own.given and depends_on_moved(own.inputs, other.inputs):
+    if not given and depends_on_moved(numbers_in(values_in(own.args)), numbers_in(values_in(other.args))):
         return "gets numbers that depend on them, without a graph"
     return ""
 
@@ -212,32 +160,23 @@ def depends_on_moved(inputs: list[Tensor], others: list[Tensor]) -> bool:
     return any(differs(a, b).any() for a, b in pairs)
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #9f1f1b1a
-def whole_gradient(flight: TestFlight, mode: str, watch: Any = None) -> tuple[dict[str, Tensor], float]:
+def whole_gradient(flight: Flight, mode: str, watch: AbstractContextManager) -> tuple[dict[str, Tensor], float]:
     "The gradients of one pass that are not zero, and its loss; `watch` is on while the pass goes forward."
-    for p in flight.trained.values(): p.grad = None
-    with watch or nullcontext(): loss = flight.run(flight.batch.raw, mode).loss
-    if not loss.requires_grad:
-        raise NotLookedAt("the loss has no graph")
-    loss.backward()
-    found = {}
-    for name, p in flight.trained.items():
-        if p.grad is None: continue
-        grad = p.grad.to_dense()
-        if grad.any() and grad.isfinite().all():
-            found[name] = grad
-    for p in flight.trained.values(): p.grad = None
-    return found, loss.item()
+    with flight.at_the_start(mode):
+        with watch: flown = flight.go(flight.batch.raw, mode)
+        if not flown.loss.requires_grad: raise NotLookedAt("the loss has no graph")
+        grads = flight.arrived(flown)
+    found = {name: grad.to_dense() for name, grad in grads.items() if grad is not None}
+    return {name: g for name, g in found.items() if g.any() and g.isfinite().all()}, flown.loss.item()
 
 
-def steady_mode(flight: TestFlight) -> str:
+def steady_mode(flight: Flight) -> str:
     "The training mode, if the model returns the same twice in it, or else the mode in which it does."
-    first = flight.asked(flight.batch.raw, "train")
-    second = flight.asked(flight.batch.raw, "train")
+    first, second = flight.again((flight.batch.raw, "train"), (flight.batch.raw, "train"))
     mode = "train" if same(first, second) else flight.quiet
     if not mode:
         raise NotLookedAt("the model returns something else each time for the same batch")
     return mode
-
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #c2ce500c
 TAKEN = "item", "__float__", "tolist", "detach"
@@ -263,14 +202,14 @@ class TakenAsNumbers(TorchFunctionMode):
         if own is None or own.numel() != 1 or not own.requires_grad or id(own) in self.doubled:
             return result
         if not (is_data or name in TAKEN) or isinstance(result, list): return result
-        if own_frame(sys._getframe(1)) is None: return result  # estimators of libraries do it on purpose
+        if own_frame() is None: return result  # estimators of libraries do it on purpose
         self.lines.append(line_now())
         result = 2*result
         if isinstance(result, Tensor): self.doubled[id(result)] = result, own
         return result
 
 
-def added_as_number(flight: TestFlight, mode: str, grads: dict[str, Tensor], base: float) -> str:
+def added_as_number(flight: Flight, mode: str, grads: dict[str, Tensor], base: float) -> str:
     """Where a number is taken out of the graph that is added to the loss; empty if there is none. With twice that
     number the loss is another, and its gradient is not: a factor would change both."""
     taken = TakenAsNumbers()
@@ -289,18 +228,24 @@ def added_as_number(flight: TestFlight, mode: str, grads: dict[str, Tensor], bas
          advice="Look for detach, no_grad, `.data`, `.item()`, rounding or argmax in a part of the loss. For a "
                 "target, a teacher or a straight-through estimator it is meant."),
     claim="No number that is taken out of the graph is added to the loss.", needs="passes")
-def no_term_is_a_number(flight: TestFlight) -> Check:
+def no_term_is_a_number(flight: Flight) -> Check:
     "Does the loss change with a number that is taken out of the graph, and its gradient does not?"
     if not flight.trained:
         raise NotLookedAt("no parameter is trained")
     if any(map(is_dtensor, flight.trained.values())):
         raise NotLookedAt("parameters are split between processes")
+    if not any(map(takes_a_number, flight.written().trace.top)): return ""
     flight.afford(4, 1.)
     mode = steady_mode(flight)
-    grads, base = whole_gradient(flight, mode)
+    grads, base = whole_gradient(flight, mode, nullcontext())
     if not grads: raise NotLookedAt("all gradients are zero")
     line = added_as_number(flight, mode, grads, base)
     if line:
         yield Finding("term without gradient", "likely", f"A number is taken out of the graph{line} and added to the "
                       "loss. With twice that number the loss is another one, and all gradients are the same.")
     return ""
+
+
+def takes_a_number(op: Op) -> bool:
+    "Does an operation take a single number out of the graph?"
+    return op.function in ("item", "float", "tolist", "detach", "data") and op.x.requires_grad and op.x.shape.numel() == 1

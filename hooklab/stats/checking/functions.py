@@ -6,115 +6,68 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #04eee335
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
-from ...hooks.copies import HookWarning
-from ...hooks.function_mode import FunctionCall
-from ...hooks.functions import hook_calls
-from ...hooks.hook import hooks_for_now
-from ...hooks.putting_back import putting_back
-from ...hooks.select import first_few, outermost, runs, unwrap
-from ...hooks.tree import tensors
+from ...hooks.select import first_few, runs, unwrap
+from ...hooks.trace import Op, Value
 from .changed import differs
 from .checks import Check
-from .probes import is_graph, leaks
-from .trial import TestFlight, base_of, layer_outputs, same
+from .flight import Flight, base_of, layer_outputs, same
+from .probes import given_in_calls, is_graph, leaks
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #16cdf32d
-def calls_in(flight: TestFlight, raw: Any, functions: list, f: Callable, mode: str | None = None) -> dict[str, Any]:
-    "What `f` returns for each call of these functions in one pass, by the name of the call."
+def calls_in(flight: Flight, raw: Any, functions: set[str], mode: str = "train", graph: bool = True) -> dict[str, Op]:
+    "The calls that the model makes of these functions, also inside those of torch, by name; not those of the loss."
     if not runs(unwrap(flight.model)):
         raise NotLookedAt("the model has no forward of its own")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HookWarning)  # most models call a few of them only
-        with hook_calls(flight.model, functions, ["", "*"], lambda call: (call.name, f(call))) as calls:
-            flight.asked(raw, mode)
-            return dict(calls)
+    trace, found, names = flight.written(raw, mode, graph).trace, {}, {}
+    for op in trace.ops:
+        if op.function not in functions or not op.has_ended or not op.in_model: continue
+        n = names[op.layer, op.function] = names.get((op.layer, op.function), -1) + 1
+        found[f"{op.layer}/{op.function}#{n}"] = op
+    return found
 
 
-def argument(call: FunctionCall, place: int, name: str, otherwise):
-    "An argument of a call, given by its place or by its name."
-    if name in call.kwargs: return call.kwargs[name]
-    return call.inputs[place] if len(call.inputs) > place else otherwise
-
-
-def layer_of(call: str) -> str:
-    "The layer that has made a call; of the model itself, the name is empty."
-    return call.rpartition("/")[0]
-
-
-def makers_of(calls: Iterable[str]) -> list[str]:
+def makers_of(calls: list[Op]) -> list[str]:
     "The layers that have made these calls, each once."
-    return list(dict.fromkeys(map(layer_of, calls)))
+    return list(dict.fromkeys(op.layer for op in calls))
 
 
 def makers_in_words(layers: list[str]) -> str:
     return first_few([layer or "the model itself" for layer in layers], 4)
 
-
-def sizes_in_words(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape))
-
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #1f3ab231
-DROPOUTS = [F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout]
-MASKS = [torch.bernoulli, Tensor.bernoulli_, Tensor.bernoulli]
+DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout",
+            "feature_dropout", "bernoulli", "bernoulli_", "scaled_dot_product_attention"}
 
 
-def drops(call: FunctionCall) -> bool:
+def drops(op: Op) -> bool:
     "Does this call set numbers to zero at random?"
-    name = call.function
-    if name == "scaled_dot_product_attention":
-        return argument(call, 4, "dropout_p", 0.) > 0
-    if "dropout" in name:
-        return bool(argument(call, 2, "training", True)) and argument(call, 1, "p", .5) > 0
-    chance = argument(call, 1, "p", None) if name == "bernoulli_" else call.inputs[0]
-    if not isinstance(chance, Tensor):
-        return chance is None or 0 < chance < 1
-    if not chance.numel(): return False
-    first = chance.flatten()[0]
-    return bool((chance == first).all())  # one chance for all, so no model has made it
+    if op.function == "scaled_dot_product_attention": return op.arg(4, "dropout_p", 0.) > 0
+    if "dropout" in op.function: return bool(op.arg(2, "training", True)) and op.arg(1, "p", .5) > 0
+    chance = op.arg(1, "p") if op.function == "bernoulli_" else op.x
+    if not isinstance(chance, Value): return chance is None or 0 < chance < 1
+    if chance.numbers is None or not chance.shape.numel(): return False
+    return bool((chance.numbers == chance.numbers.flatten()[0]).all())  # one chance for all, so no model has made it
 
 
-@contextmanager
-def other_chance(flight: TestFlight) -> Iterator[None]:
-    def put_back(): flight.seed = 0
-    with putting_back(put_back):
-        flight.seed = 1
-        yield
-
-
-def gets_noise(flight: TestFlight) -> bool:
+def gets_noise(flight: Flight) -> bool:
     "Do the inputs of the model depend on random numbers, as where the loss adds noise to them?"
     if not flight.call: return False
-    found = []
-    def note(m, inputs, output):
-        found.append([t.clone() for t in tensors(inputs)])
-    watched = [flight.model] if runs(unwrap(flight.model)) else outermost(flight.model)
-    with hooks_for_now(watched, note):
-        flight.asked(flight.batch.raw, "eval")
-        first, found = found, []
-        with other_chance(flight):
-            flight.asked(flight.batch.raw, "eval")
-    pairs = []
-    for own, other in zip(first, found): pairs += zip(own, other)
-    return any(a.shape != b.shape or not torch.equal(a, b) for a, b in pairs)
+    own, other = (given_in_calls(flight, mode="eval", seed=seed) for seed in (0, 1))
+    return any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(own, other))
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #ee11f1a2
-def first_random_layer(flight: TestFlight) -> str:
+def first_random_layer(flight: Flight) -> str:
     "The first layer whose output changes with the random numbers; empty if there is none."
-    own = layer_outputs(flight, flight.batch.raw)
-    with other_chance(flight):
-        theirs = layer_outputs(flight, flight.batch.raw)
+    own, theirs = (layer_outputs(flight, flight.batch.raw, seed) for seed in (0, 1))
     for (name, xs), (_, ys) in zip(own, theirs):
         for x, y in zip(xs, ys):
             if x.shape == y.shape and differs(x, y).any():
@@ -129,28 +82,21 @@ def first_random_layer(flight: TestFlight) -> str:
          advice="Use nn.Dropout as a registered layer, or pass training=self.training, and dropout_p=0 in eval "
                 "mode. A layer of your own has to look at self.training each time."),
     claim="In eval mode the output does not depend on random numbers.", needs="passes")
-def calm_in_eval(flight: TestFlight) -> Check:
+def calm_in_eval(flight: Flight) -> Check:
     "Does the output in eval mode depend on random numbers?"
     if flight.quiet != "eval":
         raise NotLookedAt("the model returns something else each time, or has no eval mode")
-    base = flight.asked(flight.batch.raw, "eval")
+    base = flight.out(flight.batch.raw, "eval")
     if not base.floats: raise NotLookedAt("no output was seen")
-    with other_chance(flight):
-        other = flight.asked(flight.batch.raw, "eval")
-    if same(base, other): return ""
+    if same(base, flight.out(flight.batch.raw, "eval", seed=1)): return ""
     if gets_noise(flight): return "its inputs do already"
-    functions = [*DROPOUTS, *MASKS, F.scaled_dot_product_attention]
-    calls = calls_in(flight, flight.batch.raw, functions, drops, "eval")
-    dropped = [name for name, is_on in calls.items() if is_on]
+    dropped = [op for op in calls_in(flight, flight.batch.raw, DROPOUTS, "eval", graph=False).values() if drops(op)]
     if dropped:
         layers = makers_of(dropped)
-        where = makers_in_words(layers)
-        kinds = {}
-        for name in dropped:
-            own_name = name.rpartition("/")[2]
-            kinds[own_name.partition("#")[0]] = None
+        kinds = dict.fromkeys(op.function for op in dropped)
         yield Finding("random in eval", "likely", "In eval mode the output changes with the random numbers: "
-                      f"{' and '.join(kinds)} in {where} still drops numbers.", [layer for layer in layers if layer])
+                      f"{' and '.join(kinds)} in {makers_in_words(layers)} still drops numbers.",
+                      [layer for layer in layers if layer])
         return ""
     first = first_random_layer(flight)
     where = f", first of all that of {first}" if first else ""
@@ -159,13 +105,13 @@ def calm_in_eval(flight: TestFlight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #210c43a2
-SOFTMAXES = [F.softmax, F.log_softmax, F.softmin, torch.softmax, torch.log_softmax, Tensor.softmax, Tensor.log_softmax]
+SOFTMAXES = {"softmax", "log_softmax", "softmin"}
 
 
 def three_quarters(n: int) -> int: return n - max(n//4, 1)
 
 
-def fewer_samples(flight: TestFlight):
+def fewer_samples(flight: Flight):
     "The batch with about three quarters of its samples, and how many these are."
     n = flight.batch.n
     if not n or n < 4:
@@ -174,16 +120,14 @@ def fewer_samples(flight: TestFlight):
     return flight.batch.taken(range(fewer)), fewer
 
 
-def size_summed(call: FunctionCall) -> tuple[int, int, tuple]:
-    "Along which dimension a softmax goes, how long that is, and the whole shape."
-    x = call.inputs[0] if call.inputs else call.kwargs["input"]
-    dim = argument(call, 1, "dim", None)
-    if dim is None: dim = 0 if x.dim() in (0, 1, 3) else 1
-    size = x.size(dim) if x.dim() else 1
-    return dim % max(x.dim(), 1), size, tuple(x.shape)
+def size_summed(op: Op) -> tuple[int, int]:
+    "Along which dimension a softmax goes, and how long that is."
+    shape, dim = op.x.shape, op.arg(1, "dim")
+    if dim is None: dim = 0 if len(shape) in (0, 1, 3) else 1
+    return dim % max(len(shape), 1), shape[dim] if shape else 1
 
 
-def beside_time(flight: TestFlight):
+def beside_time(flight: Flight):
     "The batch with fewer columns, and how many there were and are, where a recurrent layer takes these for samples."
     batch = flight.batch
     recurrent = [m for m in flight.model.modules() if isinstance(m, nn.RNNBase)]
@@ -206,7 +150,7 @@ def beside_time(flight: TestFlight):
          advice="Give the softmax the dimension of classes, heads or places: often `dim=-1`. If samples shall "
                 "share weights among them, this is no fault.", brings=("samples leak",)),
     claim="No softmax goes over samples.", needs="passes")
-def softmax_within_samples(flight: TestFlight) -> Check:
+def softmax_within_samples(flight: Flight) -> Check:
     "Does a softmax of the model go over samples?"
     if is_graph(flight):
         raise NotLookedAt("the samples seem to be nodes of a graph")
@@ -216,31 +160,27 @@ def softmax_within_samples(flight: TestFlight) -> Check:
     else:
         fewer, after = fewer_samples(flight)
         before = flight.batch.n
-    own = calls_in(flight, flight.batch.raw, SOFTMAXES, size_summed)
+    own = calls_in(flight, flight.batch.raw, SOFTMAXES)
     if not own: return "there is none"
-    theirs = calls_in(flight, fewer, SOFTMAXES, size_summed)
+    theirs = calls_in(flight, fewer, SOFTMAXES)
     wrong = []
-    for name, (_, size, _) in own.items():
-        if name not in theirs: continue
-        size_with_fewer = theirs[name][1]
-        if size_with_fewer*before == size*after:
-            wrong.append(name)
-    pairs = [name for name in wrong if own[name][2].count(before) > 1]  # all samples with each other
+    for name, op in own.items():
+        if name in theirs and size_summed(theirs[name])[1]*before == size_summed(op)[1]*after: wrong.append(name)
+    pairs = [name for name in wrong if [*own[name].x.shape].count(before) > 1]  # all samples with each other
     if pairs and not turned and next(leaks(flight, flight.batch, base_of(flight)), None) is None:
         wrong = [name for name in wrong if name not in pairs]
     if not wrong: return ""
-    layers = makers_of(wrong)
-    where = makers_in_words(layers)
-    dim, size, shape = own[wrong[0]]
-    size_with_fewer = theirs[wrong[0]][1]
+    layers = makers_of([own[name] for name in wrong])
+    first = own[wrong[0]]
+    dim, size = size_summed(first)
     sure = "possible" if turned else "likely"  # a recurrent layer may have been made without batch_first by mistake
-    yield Finding("softmax over samples", sure, f"A softmax in {where} goes over dimension {dim} of "
-                  f"{sizes_in_words(shape)}, which has {size} numbers with {before} samples and {size_with_fewer} with "
-                  f"{after}.", [layer for layer in layers if layer])
+    yield Finding("softmax over samples", sure, f"A softmax in {makers_in_words(layers)} goes over dimension {dim} of "
+                  f"{first.x.shape_text}, which has {size} numbers with {before} samples and "
+                  f"{size_summed(theirs[wrong[0]])[1]} with {after}.", [layer for layer in layers if layer])
     return ""
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #1f0a03f5
-VIEWS = [Tensor.view, Tensor.reshape, torch.reshape, Tensor.flatten, torch.flatten]
+VIEWS = {"view", "reshape", "flatten"}
 
 
 def joined(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -277,8 +217,7 @@ def keeps_order(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
     return not (looks_swapped(old, new) or looks_cut(old, new) or looks_cut(new, old))
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #1f0a03f7
-def shapes(call: FunctionCall) -> tuple[tuple, tuple]:
-    return tuple(call.inputs[0].shape), tuple(call.output.shape)
+def keeps_its_order(op: Op) -> bool: return keeps_order(tuple(op.x.shape), tuple(op.y.shape))
 
 
 @rule(
@@ -288,20 +227,17 @@ def shapes(call: FunctionCall) -> tuple[tuple, tuple]:
          advice="Swap dimensions with transpose, permute or movedim before view, reshape or flatten: those keep "
                 "the order of the numbers."),
     claim="No view stands for a permutation.", needs="passes")
-def views_keep_order(flight: TestFlight) -> Check:
+def views_keep_order(flight: Flight) -> Check:
     "Does a view have the shape of a permutation?"
-    own = calls_in(flight, flight.batch.raw, VIEWS, shapes)
-    swapped = {name: both for name, both in own.items() if not keeps_order(*both)}
+    own = calls_in(flight, flight.batch.raw, VIEWS)
+    swapped = {name: op for name, op in own.items() if not keeps_its_order(op)}
     if not swapped: return ""
     fewer, _ = fewer_samples(flight)
-    theirs = calls_in(flight, fewer, VIEWS, shapes)
-    also_with_fewer = [name for name in swapped if name in theirs and not keeps_order(*theirs[name])]
+    theirs = calls_in(flight, fewer, VIEWS)
+    also_with_fewer = [op for name, op in swapped.items() if name in theirs and not keeps_its_order(theirs[name])]
     if not also_with_fewer: return ""
-    layers = makers_of(also_with_fewer)
-    where = makers_in_words(layers)
-    old, new = swapped[also_with_fewer[0]]
-    yield Finding("places mixed up", "likely",
-                  f"A view or reshape in {where} makes {sizes_in_words(new)} of {sizes_in_words(old)}, which looks "
-                  "like a permutation but keeps the order of the numbers: they land at other places.",
-                  [layer for layer in layers if layer])
+    layers, first = makers_of(also_with_fewer), also_with_fewer[0]
+    yield Finding("places mixed up", "likely", f"A view or reshape in {makers_in_words(layers)} makes "
+                  f"{first.y.shape_text} of {first.x.shape_text}, which looks like a permutation but keeps the order of "
+                  "the numbers: they land at other places.", [layer for layer in layers if layer])
     return ""

@@ -7,10 +7,9 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #14c603d2
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,41 +17,52 @@ from torch.nn import functional as F
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.trace import Op, Value, ops_before
 from ...hooks.tree import tensors
 from .checks import Check
-from .loss_calls import (
-    are_logarithms, are_probabilities, class_dim, first_calls, op_of, pushed_apart)
+from .flight import Flight, Flown
+from hooklab.stats.checking.loss_calls import (
+    DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, LossCalls, are_logarithms, are_probabilities, class_dim, loss_calls,
+    pushed_apart)
 from .time_limit import TimeIsUp
-from .trial import Flown, TestFlight
 from ..diagnosing.evidence import in_digits
 from ..measure.loss_kind import look_at_output, loss_kind
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #0b21f95c
-CRITERIA = {"NllLoss": "nll", "NllLoss2D": "nll", "LogSoftmax": "log softmax",
-            "BinaryCrossEntropyWithLogits": "bce with logits", "BinaryCrossEntropy": "bce",
-            "MseLoss": "distance", "SmoothL1Loss": "distance", "HuberLoss": "distance"}
-ONLY_TURNED = {"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T", "Slice",
-               "Select", "Alias", "Clone", "ToCopy", "Expand"}
-ACTIVATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid", "Relu": "ReLU", "Tanh": "tanh", "LogSoftmax": "log_softmax",
-               "Exp": "exp", "Softplus": "softplus"}
+COMPARE = {*DISTANCES, *OF_CLASSES, *OF_ANSWERS, "log_softmax"}
+ONLY_TURN = {"view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose",
+             "t", "T", "mT", "permute", "movedim", "getitem", "narrow", "select", "chunk", "split", "unbind", "clone",
+             "contiguous", "to", "type", "type_as", "float", "double", "half", "bfloat16", "expand", "expand_as"}
+ACTIVATIONS = {"softmax": "softmax", "sigmoid": "sigmoid", "relu": "ReLU", "tanh": "tanh",
+               "log_softmax": "log_softmax", "exp": "exp", "softplus": "softplus"}
 
 
-def op(node: Any) -> str:
-    "The name of an operation in the graph, such as `Softmax`."
-    return op_of(node) if node is not None else ""
+def only_turns(op: Op) -> bool:
+    "Does an operation put the numbers that it gets into another shape, order or dtype, and change none?"
+    return op.function in ONLY_TURN and len(op.given) == 1
 
 
-def source(node: Any) -> Any:
-    "The operation that has made the numbers which `node` got; those that only reshape them are skipped."
-    node = node.next_functions[0][0] if node is not None and node.next_functions else None
-    while op(node) in ONLY_TURNED:
-        node = node.next_functions[0][0]
-    return node
+def maker_behind(value: Value | None, also: tuple[str, ...] = ()) -> Op | None:
+    """The operation that has computed these numbers, behind those that only turn them, and behind those with one of
+    these names that get a single argument with a gradient. None where there is not just one."""
+    while value is not None and len(value.makers) == 1:
+        op, = value.makers
+        trained = [v for v in op.given if v.requires_grad]
+        if only_turns(op): value = op.x
+        elif op.function in also and len(trained) == 1: value, = trained
+        else: return op
+    return None
+
+
+def activation_of(value: Value | None, also: tuple[str, ...] = ()) -> str:
+    "The activation that has made these numbers; empty if none has."
+    op = maker_behind(value, also)
+    return ACTIVATIONS.get(op.function.removesuffix("_"), "") if op else ""
 
 
 @dataclass(eq=False)
 class Criterion:
-    "A function that compares outputs with targets, as found in the graph of a loss."
+    "A function that compares outputs with targets."
     kind: str
     activation: str # What was applied to the outputs just before; empty if that was no activation
     prediction: Tensor | None = None
@@ -61,34 +71,33 @@ class Criterion:
     ignored: int = -100
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #9f3b20f5
-def criteria_in(loss: Tensor, most: int = 200) -> Iterator[Criterion]:
-    "The functions that compare outputs with targets, those next to the loss first."
-    todo, seen = [loss.grad_fn], set()
-    while todo and len(seen) < most:
-        node = todo.pop(0)
-        if node is None or node in seen: continue
-        seen.add(node)
-        kind = CRITERIA.get(op(node))
-        if kind is None:
-            todo += [parent for parent, _ in node.next_functions]
-        else: yield criterion_at(node, kind, loss)
+def criteria_in(seen: LossCalls) -> Iterator[Criterion]:
+    "The functions that compare outputs with targets, those next to the loss first; not what is behind one of them."
+    calls = {call.op: call for call in seen.calls}
+    last, found = seen.trace.makers(seen.flown.loss), {}
+    for op in [*last, *ops_before(last, stop=COMPARE.__contains__)]:
+        if op.function in COMPARE and op.trains: found[op] = None
+    for op in found:
+        if op in calls: yield criterion_at(calls[op], seen)
+        elif op.function == "log_softmax": yield Criterion("log softmax", activation_of(op.x))
 
 
-def criterion_at(node: Any, kind: str, loss: Tensor) -> Criterion:
-    before = source(node)
-    if kind == "nll" and op(before) == "LogSoftmax":
-        kind = "cross-entropy"
-        before = source(before)
-    found = Criterion(kind, ACTIVATIONS.get(op(before), ""))
-    if kind == "log softmax": return found
-    found.prediction = node._saved_self.detach()
-    found.target = node._saved_target.detach()
-    if kind in ("nll", "cross-entropy"):
-        ignored = node._saved_ignore_index
-        found.ignored = ignored - 2**64 if ignored >= 2**63 else ignored
-    if getattr(node, "_saved_reduction", 1):
-        edge = torch.autograd.graph.GradientEdge(node, 0)
-        slope, = torch.autograd.grad(loss, [edge], retain_graph=True, allow_unused=True)
+def criterion_at(call: LossCall, seen: LossCalls) -> Criterion:
+    made, wanted = call.prediction, call.target
+    before, activation = maker_behind(call.made), activation_of(call.made)
+    if call.name in OF_CLASSES:
+        if wanted.is_floating_point(): return Criterion("log softmax", activation)
+        kind, normalized = "cross-entropy", call.name == "cross_entropy"
+        if not normalized and before is not None and before.function == "log_softmax":
+            activation = activation_of(before.x)
+        elif not normalized: kind = "nll"
+        if normalized: made = made.log_softmax(class_dim(made))
+        found = Criterion(kind, activation, made, wanted, ignored=call.given["ignore_index"])
+    elif call.name in OF_ANSWERS: 
+        found = Criterion("bce with logits" if "logits" in call.name else "bce", activation, made, wanted)
+    else: found = Criterion("distance", activation, *torch.broadcast_tensors(made, wanted))
+    if call.given.get("reduction", "mean") != "none":
+        slope, = seen.slopes(call.op)
         if slope is not None: found.sign = slope.sum().item()
     return found
 
@@ -102,22 +111,22 @@ class FirstStep:
     activation: str # What the output went through at last
 
 
-def first_step(flight: TestFlight, flown: Flown) -> FirstStep:
-    "Read what is wanted from a pass and its graph."
-    outputs = [t for _, t in flown.floats]
-    last = last_made(outputs[0]) if outputs else None
-    step = FirstStep(flown, flown.loss.item(), [], ACTIVATIONS.get(op(last), ""))
-    with suppress(Exception, TimeIsUp):  # a graph may be odd, or what it has saved was written to
-        step.criteria = criteria_of(flight, step, outputs)
+def first_step(flight: Flight, flown: Flown) -> FirstStep:
+    "Read what is wanted from a pass, and from the same pass written down."
+    step = FirstStep(flown, flown.loss.item(), [], "")
+    with suppress(Exception, TimeIsUp):  # a graph may be odd
+        seen = loss_calls(flight)
+        outputs = [t for _, t in seen.flown.floats]
+        if outputs: step.activation = activation_of(seen.trace.value(outputs[0]))
+        step.criteria = criteria_of(flight, step, seen)
     return step
 
 
-def criteria_of(flight: TestFlight, step: FirstStep, outputs: list[Tensor]) -> list[Criterion]:
-    "What compares outputs with targets, by the graph of a loss, or else by what the loss does."
-    loss = step.flown.loss
-    found = list(criteria_in(loss)) if loss.requires_grad else []
-    found += absolute_errors(flight, loss)
+def criteria_of(flight: Flight, step: FirstStep, seen: LossCalls) -> list[Criterion]:
+    "What compares outputs with targets: by the functions that are called, or else by what the loss does."
+    found = list(criteria_in(seen)) if step.flown.loss.requires_grad else []
     if found: return found
+    outputs = [t for _, t in step.flown.floats]
     pair = _plain_distance(flight, outputs)
     if pair: return [Criterion("distance", step.activation, *pair)]
     return [*by_gradient(step, outputs[0])] if len(outputs) == 1 else []
@@ -136,38 +145,14 @@ def by_gradient(step: FirstStep, output: Tensor) -> Iterator[Criterion]:
             yield Criterion(kind.kind, step.activation, output.detach())
 
 
-def absolute_errors(flight: TestFlight, loss: Tensor) -> Iterator[Criterion]:
-    "The L1 losses, which the graph does not show."
-    if not loss.requires_grad: return
-    seen = first_calls(flight)
-    for call in seen.calls:
-        made, y = call.prediction, call.target
-        if call.name != "l1_loss" or made.shape != y.shape or made.grad_fn is None:
-            continue
-        found = Criterion("distance", ACTIVATIONS.get(op(last_made(made)), ""), made.detach(), y.detach())
-        if call.result.requires_grad:
-            slope, = torch.autograd.grad(seen.flown.loss, [call.result], retain_graph=True, allow_unused=True)
-            if slope is not None:
-                found.sign = slope.sum().item()
-        yield found
-
-
-def last_made(t: Tensor) -> Any:
-    "The operation that has made these numbers; those that only reshape them are skipped."
-    node = t.grad_fn
-    while op(node) in ONLY_TURNED:
-        node = node.next_functions[0][0]
-    return node
-
-
-def only_pair(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
+def only_pair(flight: Flight, outputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
     "Output and target, where a loss function gets one of each."
     targets = tensors(flight.batch.given.target)
     if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1: return None
     return outputs[0], targets[0]
 
 
-def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
+def _plain_distance(flight: Flight, outputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
     "Output and target, if the loss is zero where they are equal, as of any distance."
     pair = only_pair(flight, outputs)
     if pair is None: return None
@@ -176,8 +161,8 @@ def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, 
         return None
     try:
         with torch.no_grad():
-            least = flight.loss_fn(y.clone(), y)
-            own = flight.loss_fn(out.detach().clone(), y)
+            least = flight.loss_fn(y.clone(), y.clone())
+            own = flight.loss_fn(out.detach().clone(), y.clone())
     except Exception: return None
     is_zero = least.abs() <= 1e-6*own.abs()
     return (out.detach(), y) if is_zero else None
@@ -192,37 +177,25 @@ def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, 
          brings=("constant output", "samples alike", "input unused", "not trained", "first loss too high",
                  "loss does not fall", "cannot learn by heart"), page="preflight"),
     claim="A softmax goes over several numbers.", needs="passes")
-def several_classes(flight: TestFlight) -> Check:
+def several_classes(flight: Flight) -> Check:
     "Does the loss, or a softmax at the end of the model, choose among more than one class?"
-    ends = [t.grad_fn for _, t in flight.first.flown.floats]
-    if any(map(is_over_one, nodes_before(flight.first.flown.loss.grad_fn, ends, 200))):
+    trace, flown = flight.written()
+    outputs = [t for _, t in flown.floats]
+    behind = trace.leading_to(flown.loss) - trace.leading_to(*outputs)
+    if any(map(is_over_one, behind)):
         yield Finding("one class", "certain", "The loss chooses among one class, so it is the same whatever the model "
                       "returns.")
-        return ""
-    for _, t in flight.first.flown.floats:
-        if not is_over_one(last_made(t)): continue
+    elif any(map(is_over_one, filter(None, (maker_behind(trace.value(t)) for t in outputs)))):
         yield Finding("one class", "certain", "The model ends in a softmax over one number, which is always 1.")
-        return ""
     return ""
 
 
-def is_over_one(node: Any) -> bool:
-    "Is this a softmax over a single number?"
-    if op(node) not in ("Softmax", "LogSoftmax"): return False
-    made, dim = node._saved_result, node._saved_dim
-    return made.size(dim - 2**64 if dim >= 2**63 else dim) == 1
-
-
-def nodes_before(start: Any, ends: Iterable = (), most: float = math.inf) -> Iterator[Any]:
-    "The operations of a graph from here up to these, the nearest first."
-    todo, seen = [start], {None, *ends}
-    while todo and len(seen) < most:
-        node = todo.pop(0)
-        if node in seen: continue
-        seen.add(node)
-        yield node
-        todo += [parent for parent, _ in node.next_functions]
-
+def is_over_one(op: Op) -> bool:
+    "Is this a softmax over a single number, which is trained?"
+    if op.function == "cross_entropy": return op.trains and op.x.shape[min(1, len(op.x.shape) - 1)] == 1
+    if op.function not in ("softmax", "log_softmax") or not op.trains: return False
+    dim = op.arg(1, "dim")
+    return isinstance(dim, int) and len(op.x.shape) > 0 and op.x.shape[dim] == 1
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #bd7ba74d
 WANTED = {"cross-entropy": "cross-entropy wants logits, and applies softmax itself",
@@ -237,9 +210,9 @@ POSITIVE = {"exp": (0., math.inf), "softplus": (0., math.inf), "log_softmax": (-
          advice="Return what the last linear layer returns, or use the loss that goes with the activation: "
                 "NLLLoss with log_softmax, BCELoss with sigmoid."),
     claim="The loss gets logits, probabilities or numbers, whichever it wants.", needs="passes")
-def activation_fits(flight: TestFlight) -> Check:
+def activation_fits(flight: Flight) -> Check:
     "Does the loss get logits, probabilities or numbers, whichever it wants?"
-    if not flight.first.criteria and not first_calls(flight).calls:
+    if not flight.first.criteria and not loss_calls(flight).calls:
         raise NotLookedAt("the loss is of a kind that preflight does not know")
     known = {c.kind for c in flight.first.criteria}
     for c in flight.first.criteria:
@@ -265,13 +238,13 @@ def activation_fits(flight: TestFlight) -> Check:
     return ""
 
 
-def probabilities_given(flight: TestFlight) -> Check:
+def probabilities_given(flight: Flight) -> Check:
     "Does cross-entropy get probabilities that no softmax of torch has made?"
     if any(c.kind == "cross-entropy" and c.activation in RANGE for c in flight.first.criteria):
         return
-    for call in first_calls(flight).calls:
+    for call in loss_calls(flight).calls:
         if call.name != "cross_entropy": continue
-        made = call.prediction.detach()
+        made = call.prediction
         dim = class_dim(made)
         n = made.size(dim)
         if n < 2 or made.numel() < 8*n or made.numel() > 1e7 or not are_probabilities(made, dim):
@@ -296,7 +269,7 @@ def right_and_wrong(out: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
             yield form(one), form(other)
 
 
-def perfect_is_worse(flight: TestFlight) -> bool:
+def perfect_is_worse(flight: Flight) -> bool:
     "Does a loss of unknown kind rise when the output becomes the target?"
     pair = only_pair(flight, [t for _, t in flight.first.flown.floats])
     if pair is None: return False
@@ -313,10 +286,10 @@ def perfect_is_worse(flight: TestFlight) -> bool:
     Kind("wrong sign", rank=210,
          advice="Look for a minus before the loss, or for a score that should rise in place of a loss."),
     claim="The loss falls when outputs come closer to targets.", needs="passes")
-def sign_right(flight: TestFlight) -> Check:
+def sign_right(flight: Flight) -> Check:
     "Does the loss fall when outputs come closer to targets?"
     known = [c for c in flight.first.criteria if c.target is not None]
-    apart = pushed_apart(first_calls(flight))
+    apart = pushed_apart(loss_calls(flight))
     if apart:
         yield Finding("wrong sign", "likely", f"The loss falls when each of {apart} samples becomes less similar to "
                       "its own partner, on the diagonal of the similarities, and more similar to all others.")
@@ -360,7 +333,7 @@ def classified(c: Criterion) -> tuple[float, float] | None:
          advice="Subtract the mean of the targets and divide by their standard deviation; undo it after "
                 "predicting."),
     claim="The first loss is about that of a guess.", needs="passes")
-def loss_of_a_guess(flight: TestFlight) -> Check:
+def loss_of_a_guess(flight: Flight) -> Check:
     "Is the first loss about that of a model that knows nothing?"
     known = [c for c in flight.first.criteria if c.target is not None]
     if not known:

@@ -6,19 +6,22 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #5e8a4cd0
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from ...debug.comparing.losses import seeded
-from ...hooks.tree import map_tensors
+from ...findings.rules import NotLookedAt
+from ...hooks.graph import nodes_before, op_of, parents_of
+from ...hooks.trace import Op, Value, traced
+from ...hooks.tree import map_tensors, tensors
 from .batch import given_by
-from .trial import Flown, TestFlight
+from .flight import MOST_BYTES, Flight, Flown, Written
 
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #e14f9bad
 DISTANCES = {"mse_loss": "squared error", "l1_loss": "absolute error", "smooth_l1_loss": "smooth L1 loss",
@@ -28,81 +31,86 @@ OF_ANSWERS = "binary_cross_entropy", "binary_cross_entropy_with_logits"
 LOSSES = {*DISTANCES, *OF_CLASSES, *OF_ANSWERS, "kl_div", "poisson_nll_loss", "ctc_loss", "soft_margin_loss",
           "hinge_embedding_loss", "cosine_embedding_loss", "margin_ranking_loss", "multilabel_soft_margin_loss"}
 SIGNATURES = {name: signature(getattr(F, name)) for name in LOSSES}
-SOFTMAX = "softmax", "log_softmax"
-MOST = 1000  # numbers and calls that are kept of one pass
+MOST = 1000  # numbers and calls that are looked at
+
+
+def numbers(x: Any) -> Any:
+    "The numbers of a value; what is no value is returned as it is."
+    if not isinstance(x, Value): return x
+    if x.numbers is None: raise NotLookedAt("the numbers of a pass take too much memory, or cannot be read")
+    return x.numbers
 
 
 @dataclass(eq=False)
 class LossCall:
     "One call of a torch loss function."
-    name: str
+    op: Op
     given: dict[str, Any] # Its arguments, by their names
-    result: Tensor
 
     @property
-    def prediction(self) -> Tensor:
-        "What was compared: its first argument."
+    def name(self) -> str: return self.op.function
+
+    @property
+    def made(self) -> Value:
+        "What was compared: its first argument, with its place in the graph."
         return next(iter(self.given.values()))
 
     @property
-    def target(self) -> Tensor:
-        return self.given["targets" if self.name == "ctc_loss" else "target"]
+    def wanted(self) -> Any: return self.given["targets" if self.name == "ctc_loss" else "target"]
+    @property
+    def prediction(self) -> Tensor: return numbers(self.made)
+    @property
+    def target(self) -> Any: return numbers(self.wanted)
 
 
-@dataclass(eq=False)
-class SeenLoss(TorchFunctionMode):
-    "Notes the calls of one pass while it is on."
-    calls: list[LossCall] = field(default_factory=list)
-    softmaxes: list[Tensor] = field(default_factory=list)
-    numbers: list[tuple[str, Tensor]] = field(default_factory=list) # The name of a function, and what it returned
-    flown: Flown | None = None
+class LossCalls:
+    "What a pass shows of its loss: the calls of torch's loss functions, and the numbers that were computed."
+    def __init__(self, written: Written):
+        self.trace, self.flown = written
+        of_torch = [op for op in self.trace.of(*LOSSES) if op.call.__module__ == F.__name__]
+        self.calls = [LossCall(op, arguments_of(op)) for op in of_torch[:MOST]]
+        computed = [op for op in self.trace.top if isinstance(op.out, Value) and op.out.edge is not None]
+        self.computed = [op for op in computed if op.out.shape.numel() < 1e6][:MOST]  # numbers with a graph
 
-    def __post_init__(self): super().__init__()
+    def slopes(self, *ops: Op) -> list[Tensor | None]:
+        "The gradients of the loss by what these operations returned."
+        edges = [op.y.edge for op in ops]
+        if not self.flown.loss.requires_grad or None in edges: return [None]*len(ops)
+        return torch.autograd.grad(self.flown.loss, edges, retain_graph=True, allow_unused=True)
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if not isinstance(result, Tensor): return result
-        name = getattr(func, "__name__", "")
-        if name in LOSSES and getattr(func, "__module__", "") == F.__name__ and len(self.calls) < MOST:
-            bound = SIGNATURES[name].bind(*args, **(kwargs or {}))
-            bound.apply_defaults()
-            self.calls.append(LossCall(name, bound.arguments, result))
-        elif name in SOFTMAX and len(self.softmaxes) < MOST:
-            self.softmaxes.append(result)
-        if result.grad_fn is not None and result.numel() < 1e6 and len(self.numbers) < MOST:
-            self.numbers.append((name, result))
-        return result
+
+def arguments_of(op: Op) -> dict[str, Any]:
+    bound = SIGNATURES[op.function].bind(*op.args, **op.kwargs)
+    bound.apply_defaults()
+    return bound.arguments
 
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #c20f3015
-def seen_in(flight: TestFlight, raw: Any, mode: str = "train") -> SeenLoss:
-    "What one pass has shown, with its graph."
-    seen = SeenLoss()
-    with seen: seen.flown = flight.run(raw, mode)
-    return seen
+def loss_calls(flight: Flight, raw: Any = None, mode: str = "train", graph: bool = True) -> LossCalls:
+    "What a pass shows of its loss; that of the first batch without a change."
+    raw = flight.batch.raw if raw is None else raw
+    return flight.fact("loss calls", raw, mode, graph, lambda: LossCalls(flight.written(raw, mode, graph)))
 
 
-def first_calls(flight: TestFlight) -> SeenLoss:
-    "The calls that a pass of the first batch makes."
-    if flight.seen is None:
-        flight.seen = seen_in(flight, flight.batch.raw)
-    return flight.seen
+def loss_of_samples(flight: Flight, samples: Sequence[int], mode: str) -> LossCalls:
+    "What the loss shows of these samples: of their rows of one output, where a function gets that; or else of a pass."
+    batch = flight.batch
+    raw, alone = batch.taken(samples), flight.call is None and flight.loss_fn is not None
+    output = flight.out(batch.raw, mode).output if alone else None
+    if output is None or any(not t.dim() or t.size(0) != batch.n for t in tensors(output)):
+        return loss_calls(flight, raw, mode)
+    def rows(t): return t[torch.tensor(samples, device=t.device)].requires_grad_(t.is_floating_point())
+    def measure():
+        made, target = map_tensors(rows, output), given_by(raw, flight.model.forward).target
+        with seeded(), traced(flight.model, MOST_BYTES) as trace: loss = flight.loss_fn(made, target)
+        return Written(trace, Flown(made, loss))
+    return LossCalls(flight.fact("loss alone", raw, mode, 0, measure))
 
 
-def some_left(flight: TestFlight, ignored: int) -> bool:
+def some_left(flight: Flight, ignored: int) -> bool:
     "Have the other samples of the batch labels that count?"
     if flight.small == flight.whole: return False
-    calls = seen_in(flight, flight.whole[0].raw).calls
+    calls = loss_calls(flight, flight.whole[0].raw, graph=False).calls
     return any(call.name in OF_CLASSES and (call.target != ignored).any() for call in calls)
-
-
-def seen_after_the_model(flight: TestFlight) -> SeenLoss:
-    "What the loss function does with an output; nothing if it is not called with one."
-    seen = SeenLoss()
-    if flight.call or flight.loss_fn is None: return seen
-    output = map_tensors(lambda t: t.detach().requires_grad_(t.is_floating_point()), flight.first.flown.output)
-    target = given_by(flight.batch.raw, flight.model.forward).target
-    with seen, seeded(): flight.loss_fn(output, target)
-    return seen
 
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #b40ebdf9
 def class_dim(t: Tensor) -> int: return min(1, t.dim() - 1)
@@ -114,12 +122,6 @@ def are_logarithms(t: Tensor, dim: int = -1) -> bool:
 
 def are_probabilities(t: Tensor, dim: int = -1) -> bool:
     return bool((t >= 0).all()) and bool(((t.double().sum(dim) - 1).abs() < .02).all())
-
-# %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #4c27c7ae
-def op_of(node: Any) -> str:
-    "The name of an operation in the graph, such as `Softmax`; of its own gradient in a graph, `SoftmaxBackwardData`."
-    name = node.name()
-    return name.rpartition("Backward")[0] or name
 
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #4c27c7ad
 ADDED = {"Add", "Sub", "Rsub", "Neg", "Mul", "Div"}
@@ -133,10 +135,13 @@ class Term:
     value: float # With that factor
 
 
+def with_graph(node: Any) -> list[Any]: return [parent for parent in parents_of(node) if parent is not None]
+
+
 def is_of_terms(node: Any) -> bool:
     "Are these numbers a sum of several, maybe weighted by what is not trained?"
     while node is not None:
-        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        parents = with_graph(node)
         if op_of(node) in ("Add", "Sub") and len(parents) > 1:
             return True
         if op_of(node) not in ADDED or len(parents) != 1:
@@ -147,53 +152,39 @@ def is_of_terms(node: Any) -> bool:
 
 def ends_below(start: Any, split: bool = False) -> set:
     "The operations whose results a loss adds up; if `split`, those that its one sum or mean adds up."
-    todo, ends = [start], set()
-    while todo and len(ends) < MOST:
-        node = todo.pop()
-        parents = [parent for parent, _ in node.next_functions if parent is not None]
-        is_product = op_of(node) in ("Mul", "Div") and len(parents) > 1
-        is_sum = split and node is start and op_of(node) in ("Sum", "Mean") and is_of_terms(parents[0])
-        if op_of(node) in ADDED and not is_product or is_sum:
-            todo += parents
-        else: ends.add(node)
-    return ends
+    def ends(node):
+        is_product = op_of(node) in ("Mul", "Div") and len(with_graph(node)) > 1
+        is_sum = split and node is start and op_of(node) in ("Sum", "Mean") and is_of_terms(with_graph(node)[0])
+        return not (op_of(node) in ADDED and not is_product or is_sum)
+    return {node for node in nodes_before(start, stop=ends, most=MOST) if ends(node)}
 
 
-def terms_of(seen: SeenLoss) -> list[Term]:
+def terms_of(seen: LossCalls) -> list[Term]:
     "The numbers that a loss adds up, in the order in which they were computed."
     loss = seen.flown.loss
     if loss.grad_fn is None or loss.numel() != 1: return []
     ends = ends_below(loss.grad_fn)
     if len(ends) == 1: ends = ends_below(*ends, split=True)
     found = {}
-    for name, t in seen.numbers:
-        if t.grad_fn in ends:
-            found.setdefault(t.grad_fn, (name, t))
+    for op in seen.computed:
+        if op.y.edge.node in ends: found.setdefault(op.y.edge.node, op)
     if len(found) < len(ends): return []  # a number that no function returned, such as the one behind `backward`
-    numbers = [t for _, t in found.values()]
-    factors = torch.autograd.grad(loss, numbers, retain_graph=True, allow_unused=True)
-    terms = []
-    for (name, t), factor in zip(found.values(), factors):
-        if factor is not None:
-            terms.append(Term(name, factor.sum().item(), (factor*t.detach()).sum().item()))
-    return terms
+    pairs = [*zip(found.values(), seen.slopes(*found.values()))]
+    return [Term(op.function, factor.sum().item(), (factor*numbers(op.y)).sum().item())
+            for op, factor in pairs if factor is not None]
 
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #2347cba2
-OF_PAIRS = "matmul", "mm", "__matmul__", "einsum", "bmm", "cosine_similarity", "inner"
+OF_PAIRS = "matmul", "mm", "einsum", "bmm", "cosine_similarity", "inner"
 
 
-def pushed_apart(seen: SeenLoss) -> int | None:
+def pushed_apart(seen: LossCalls) -> int | None:
     "How many pairs, if a loss rises with the similarity of each pair and falls with that of all others."
-    loss = seen.flown.loss
-    if loss.grad_fn is None: return None
-    for name, t in seen.numbers:
-        n = t.size(0) if t.dim() == 2 else 0
-        if name not in OF_PAIRS or n < 4 or t.size(1) != n:
-            continue
-        grad, = torch.autograd.grad(loss, [t], retain_graph=True, allow_unused=True)
+    for op in seen.computed:
+        n = op.y.shape[0] if len(op.y.shape) == 2 else 0
+        if op.function not in OF_PAIRS or n < 4 or op.y.shape[1] != n: continue
+        grad, = seen.slopes(op)
         if grad is None or not grad.isfinite().all(): continue
         pairs, others = grad.diagonal(), grad[~torch.eye(n, dtype=torch.bool, device=grad.device)]
         if (pairs > 0).all() and (others <= 0).all() and (others < 0).double().mean() > .5:
             return n
     return None
-

@@ -16,35 +16,31 @@ from ...edit.edits import edit_output
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.select import leaves
-from ...hooks.tree import tensors
+from ...hooks.trace import values_in
 from .batch import BatchPart, is_plain, looks_like_mask, masked_by, padded_at
 from .changed import differs
 from .checks import Check
-from .trial import Flown, TestFlight, base_of, heard, roused, same
+from .flight import Flight, Flown, base_of, calls_of, numbers_in, roused, same
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #77aa0007
-def vectors_of(flight: TestFlight, x: Tensor) -> str:
+def vectors_of(flight: Flight, x: Tensor) -> str:
     "The name of the layer that makes vectors of these tokens; empty if none is seen."
-    found = []
-    def note(name, m, inputs, output):
-        given = inputs[0] if inputs else None
-        if isinstance(given, Tensor) and given.shape == x.shape and torch.equal(given, x):
-            found.append(name)
-    embeddings = {name: m for name, m in leaves(flight.model).items() if isinstance(m, nn.Embedding)}
-    with heard(embeddings, note): flight.asked(flight.batch.raw)
-    return found[0] if found else ""
+    embeddings = {name for name, m in leaves(flight.model).items() if isinstance(m, nn.Embedding)}
+    for call in calls_of(flight, embeddings) if embeddings else ():
+        given = call.args[0].numbers if call.args else None
+        if given is not None and given.shape == x.shape and torch.equal(given, x): return call.name
+    return ""
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #74709c80
-def with_noise(flight: TestFlight, name: str, where: Tensor) -> Flown:
+def with_noise(flight: Flight, name: str, where: Tensor) -> Flown:
     "A pass in which the vectors of the tokens at these places are others."
     def note(m, inputs, output):
         if output.shape[:2] != where.shape: return None
         with seeded(): noise = torch.randn_like(output)
         others = output + noise*(output.std() + .1)
         return torch.where(where[..., None], others, output)
-    with edit_output(flight.model, note, names=[name]):
-        return flight.asked(flight.batch.raw)
+    return flight.edited(flight.batch.raw, lambda: edit_output(flight.model, note, names=[name]))
 
 
 def next_known(known: Tensor, tokens: Tensor) -> Tensor:
@@ -53,7 +49,7 @@ def next_known(known: Tensor, tokens: Tensor) -> Tensor:
     return known[following % len(known)]
 
 
-def reads_padding_only(flight: TestFlight) -> Generator[Finding, None, bool]:
+def reads_padding_only(flight: Flight) -> Generator[Finding, None, bool]:
     "Is the output the same for other tokens wherever there is no padding?"
     found = False
     for p in flight.batch.inputs:
@@ -68,13 +64,13 @@ def reads_padding_only(flight: TestFlight) -> Generator[Finding, None, bool]:
     return found
 
 
-def padding_counts_only(flight: TestFlight, p: BatchPart, padded: Tensor) -> bool:
+def padding_counts_only(flight: Flight, p: BatchPart, padded: Tensor) -> bool:
     "Does the output of these tokens hang on padding alone: on how much of it there is, or on its vectors?"
     tokens, base = p.tensor, base_of(flight)
     if not base.floats: return False
 
     def stays(changed: Tensor) -> bool:
-        return same(base, flight.asked(flight.batch.put({p.number: changed})))
+        return same(base, flight.out(flight.batch.put({p.number: changed})))
 
     others = next_known(tokens[~padded].unique(), tokens)
     if not stays(torch.where(padded, tokens, others)):
@@ -90,7 +86,7 @@ def padding_counts_only(flight: TestFlight, p: BatchPart, padded: Tensor) -> boo
     return not same(base, with_noise(flight, name, padded))  # else it is not used at all
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #8e1692b2
-def reads_more_padding(flight: TestFlight) -> Check:
+def reads_more_padding(flight: Flight) -> Check:
     "Is the output another one if all samples have one more place of padding?"
     base = base_of(flight)
     for p in flight.batch.inputs:
@@ -98,7 +94,7 @@ def reads_more_padding(flight: TestFlight) -> Check:
         if padded is None: continue
         more, is_last = p.tensor[padded][:1].expand(len(padded), 1), padded[:, -1].any()
         longer = torch.cat([p.tensor, more] if is_last else [more, p.tensor], 1)
-        after, places = flight.asked(flight.batch.put({p.number: longer})), padded.size(1)
+        after, places = flight.out(flight.batch.put({p.number: longer})), padded.size(1)
         for (_, a), (_, b) in zip(base.floats, after.floats):
             if b.dim() > 1 and b.size(1) == places + 1: b = b[:, :places] if is_last else b[:, 1:]
             if a.shape != b.shape or not differs(a, b).any(): continue
@@ -122,7 +118,7 @@ def other_numbers(t: Tensor) -> Tensor:
          advice="Pass the mask on to attention or pooling, and check which value hides: True hides in torch's "
                 "key_padding_mask, and 1 shows in Hugging Face's attention_mask.", page="preflight"),
     claim="What a mask hides does not reach the output.", needs="passes")
-def mask_obeyed(flight: TestFlight) -> Check:
+def mask_obeyed(flight: Flight) -> Check:
     "Does what a mask hides reach the output?"
     masks = [p for p in flight.batch.inputs if looks_like_mask(p, flight.batch)]
     masks = [p for p in masks if "mask" in p.name.lower() or not vectors_of(flight, p.tensor)]  # else it tells kinds
@@ -161,15 +157,15 @@ def mask_and_sides(mask: Tensor) -> tuple[Tensor, list[Tensor]]:
     return mask, [hidden]
 
 
-def sides_matter(flight: TestFlight, mask: BatchPart) -> bool:
+def sides_matter(flight: Flight, mask: BatchPart) -> bool:
     "Is the output another one if a mask of zeros and ones is turned round?"
     t = mask.tensor
     if not ((t == 0) | (t == 1)).all(): return False
     turned = (~t.bool()).to(t.dtype)
-    return not same(base_of(flight), flight.asked(flight.batch.put({mask.number: turned})))
+    return not same(base_of(flight), flight.out(flight.batch.put({mask.number: turned})))
 
 
-def shows_padding(flight: TestFlight, mask: BatchPart, x: BatchPart) -> bool:
+def shows_padding(flight: Flight, mask: BatchPart, x: BatchPart) -> bool:
     "Does a mask that is the same everywhere let the padding of some tokens reach the output?"
     padded = padded_at(x.tensor) if "mask" in mask.name.lower() else None
     if padded is None or (mask.tensor != mask.tensor[0, 0]).any(): return False
@@ -190,13 +186,13 @@ def _is_added(mask: Tensor) -> bool:
     return mask.is_floating_point() and bool((mask < 0).any())
 
 
-def reaches(flight: TestFlight, masked: dict[int, Tensor], x: BatchPart, hidden: Tensor) -> bool:
+def reaches(flight: Flight, masked: dict[int, Tensor], x: BatchPart, hidden: Tensor) -> bool:
     "Do other numbers at the hidden positions change the output at the others?"
     more_dims = [1]*(x.tensor.dim() - 2)
     where = hidden.view(*hidden.shape, *more_dims)
     new = torch.where(where, other_numbers(x.tensor), x.tensor)
-    before = flight.asked(flight.batch.put(masked))
-    after = flight.asked(flight.batch.put({**masked, x.number: new}))
+    before = flight.out(flight.batch.put(masked))
+    after = flight.out(flight.batch.put({**masked, x.number: new}))
     for (_, a), (_, b) in zip(before.floats, after.floats):
         changed = differs(a, b)
         if changed.shape[:2] == hidden.shape:
@@ -205,18 +201,14 @@ def reaches(flight: TestFlight, masked: dict[int, Tensor], x: BatchPart, hidden:
     return False
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #c22ebcaa
-def hidden_by(flight: TestFlight, mask: Tensor, x: Tensor) -> Tensor | None:
+def hidden_by(flight: Flight, mask: Tensor, x: Tensor) -> Tensor | None:
     "The places of one side of a mask that some layer gets as one and the same vector, though `x` differs there."
-    found = []
-    def note(name, m, inputs, output):
-        for t in tensors((inputs, output)):
-            if found or not t.is_floating_point() or t.shape[:2] != mask.shape or t.dim() != 3:
-                continue
+    for call in calls_of(flight, leaves(flight.model)):
+        for t in numbers_in((*values_in(call.args), *call.made)):
+            if t.shape[:2] != mask.shape or t.dim() != 3: continue
             for side in (mask, ~mask):
-                if is_one_vector(x, t, side): found.append(side)
-    with heard(leaves(flight.model), note):
-        flight.asked(flight.batch.raw)
-    return found[0] if found else None
+                if is_one_vector(x, t, side): return side
+    return None
 
 
 def is_one_vector(x: Tensor, t: Tensor, side: Tensor) -> bool:
@@ -260,12 +252,12 @@ def places_that_count(flown: Flown, mask: Tensor) -> Tensor | None:
 
 @rule(
     claim="A loss asks for what is hidden.", needs="passes")
-def hidden_places_count(flight: TestFlight) -> Check:
+def hidden_places_count(flight: Flight) -> Check:
     "Does the loss leave out just the places that the model is not shown?"
     masks = [p for p in flight.batch.parts if is_mask_of_places(p)]
     if not masks:
         return "no part of the batch is a mask of places"
-    flown = flight.run(flight.batch.raw)
+    flown = flight.written().flown
     for p in masks:
         counts = places_that_count(flown, p.tensor)
         if counts is None: continue
@@ -297,12 +289,12 @@ def left_out_of(target: Tensor, counts: Tensor) -> float:
 
 @rule(
     claim="Targets of all sizes count.", needs="passes")
-def large_and_small_count(flight: TestFlight) -> Check:
+def large_and_small_count(flight: Flight) -> Check:
     "Does the loss leave out all targets below or above a number?"
-    flown = flight.run(flight.batch.raw)
+    flown = flight.written().flown
     made = [t for _, t in flown.floats if t.requires_grad]
     if not made or not flown.loss.requires_grad: return "no output with a gradient was seen"
-    for t, grad in zip(made, torch.autograd.grad(flown.loss, made, allow_unused=True)):
+    for t, grad in zip(made, torch.autograd.grad(flown.loss, made, retain_graph=True, allow_unused=True)):
         if grad is None or not grad.any(): continue
         for p in flight.batch.parts:
             y = p.tensor

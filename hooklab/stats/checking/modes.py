@@ -16,50 +16,33 @@ from torch import Tensor, nn
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.hook import hooks_for_now
 from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, unwrap
 from .checks import Check
-from .trial import Flown, TestFlight, heard, same
+from .flight import Flight, row_of, same
 from ..diagnosing.evidence import in_digits
 from ..diagnosing.special_layer_faults import LONG, TAKEN_UP
 
-# %% ../../../nbs/lib/stats/checking/modes.ipynb #01488aef
-@contextmanager
-def with_buffers(flight: TestFlight, buffers: list[Tensor]) -> Iterator[None]:
-    "Buffers as they were: some change in each pass, such as those of spectral norm."
-    now = [(b, b.data) for b in flight.model.buffers()]
-    def put_back():
-        for b, data in now: b.data = data
-    with putting_back(put_back):
-        for (b, _), data in zip(now, buffers): b.data = data.clone()
-        yield
-
-
-def in_train_mode(flight: TestFlight) -> Flown:
-    with with_buffers(flight, flight.first_buffers):
-        return flight.asked(flight.batch.raw, "train")
-
-
+# %% ../../../nbs/lib/stats/checking/modes.ipynb #f4ded49f
 @rule(
     Kind("eval mode", rank=33,
          advice="Look for code that runs if `self.training` is false and writes to an attribute, such as a rate "
                 "of dropout: let it use a local variable."),
     claim="Passes in eval mode change nothing in train mode.", needs="passes")
-def same_after_eval(flight: TestFlight) -> Check:
+def same_after_eval(flight: Flight) -> Check:
     "Does the model in train mode return what it returned before the first pass in eval mode?"
     if flight.quiet != "eval":
         raise NotLookedAt("the model does not run in eval mode, or returns something else each time")
-    flight.afford(2)
-    first = flight.first.flown
-    after, again = in_train_mode(flight), in_train_mode(flight)
-    if not same(after, again):
+    if same(flight.first.flown, row_of(flight, "eval").in_training): return ""
+    own = flight.batch.raw
+    if not same(*flight.again((own, "train"), (own, "train"))):
         raise NotLookedAt("the model in train mode changes from pass to pass")
-    if same(first, after): return ""
     yield Finding("eval mode", "likely", "In train mode, with the same random numbers, the model returns something "
                   "else since it was called in eval mode: it keeps what that has set.")
     return ""
 
-# %% ../../../nbs/lib/stats/checking/modes.ipynb #f4ded49f
+
 @rule(
     Kind("state goes on", rank=158, lesson="05-stats",
          symptom="Results depend on the order of batches, and the validation differs from run to run.",
@@ -67,20 +50,13 @@ def same_after_eval(flight: TestFlight) -> Check:
          advice="Reset it before a batch that has nothing to do with the last one, in training and in validation. "
                 "For one long text that is read in order, it is meant; then it is detached.", page="preflight"),
     claim="The answer for a batch does not depend on the one before.", needs="passes")
-def forgets(flight: TestFlight) -> Check:
+def forgets(flight: Flight) -> Check:
     "Does a model return the same for a batch, whichever one it had before?"
     if flight.other is None: return "there is no other batch"
-    flight.afford(4)
-    own, other = flight.batch.raw, flight.other.raw
-    after = []
-    for before in own, other:
-        flight.asked(before, "eval")
-        after.append(flight.asked(own, "eval"))
-    if same(*after): return ""
+    if row_of(flight, "eval").forgets: return ""
     yield Finding("state goes on", "note", "In eval mode, with the same random numbers, the model returns something "
                   "else for a batch that comes after another one: it keeps a part of what it had before.")
     return ""
-
 
 # %% ../../../nbs/lib/stats/checking/modes.ipynb #9c580fc2
 Moments = tuple[Tensor, Tensor]  # mean and variance, a number for each channel
@@ -102,15 +78,15 @@ def moments_of(x: Tensor, by_sample: bool) -> list[Moments]:
     return [(one.mean(1), one.var(1, correction=0)) for one in flat]
 
 
-def given_to(flight: TestFlight, named: dict[str, nn.Module], raw: Any) -> dict[str, list[list[Moments]]]:
+def given_to(flight: Flight, named: dict[str, nn.Module], raw: Any) -> dict[str, list[list[Moments]]]:
     "By the name of the norm, for each of its calls: the moments of its groups."
     found = {}
-    def note(name, m, inputs, output):
+    def note(m, inputs, output):
         x = inputs[0]
         if isinstance(x, Tensor) and x.dim() > 1:
-            found.setdefault(name, []).append(moments_of(x, is_of_instances(m)))
-    with heard(named, note):
-        flight.asked(raw, "train")
+            found.setdefault(names[m], []).append(moments_of(x, is_of_instances(m)))
+    names = {m: name for name, m in reversed(named.items())}
+    flight.edited(raw, lambda: hooks_for_now([*names], note), "train")
     return found
 
 
@@ -128,7 +104,7 @@ FAR = 1.  # deviations: the means of two batches of eight samples that are drawn
 
 @rule(
     claim="The statistics of norms are those of each batch.", needs="passes")
-def statistics_fit(flight: TestFlight) -> Check:
+def statistics_fit(flight: Flight) -> Check:
     "Do batches, or the samples of an instance norm, differ more from each other than the numbers in one of them?"
     training = {id(m) for m, on in flight.modes if on}
     named = {name: m for name, m in unwrap(flight.model).named_modules() if keeps_statistics(m) and id(m) in training}
@@ -178,22 +154,20 @@ def had_time(m: nn.Module) -> bool:
     return share >= SETTLED or n >= LONG and share < TAKEN_UP
 
 
-def left_behind(flight: TestFlight, named: dict[str, nn.Module], batches: list[dict[str, list]]) -> Iterator[Finding]:
+def left_behind(flight: Flight, named: dict[str, nn.Module], batches: list[dict[str, list]]) -> Iterator[Finding]:
     "The finding on batch norms with which the loss in eval mode is much higher than with statistics of the batches."
     norms = {name: m for name, m in named.items() if not is_of_instances(m) and all(name in batch for batch in batches)}
-    raw, apart = flight.whole[0].raw, []
-    with with_buffers(flight, flight.given_buffers):
-        if not any(map(had_time, norms.values())): return
-        flight.afford(2)
-        own = flight.asked(raw, "eval").loss.item()
-        for name, m in norms.items():
-            moments = [one for batch in batches for groups in batch[name] for one in groups]
-            mean, var = (torch.stack(parts).mean(0) for parts in zip(*moments))
-            running = m.running_mean.double(), m.running_var.double()
-            if had_time(m): apart.append((distance_of([(running, (mean, var))]), name, int(m.num_batches_tracked)))
-            m.running_mean.copy_(mean)
-            m.running_var.copy_(var)
-        again = flight.asked(raw, "eval").loss.item()
+    raw, apart, moved = flight.whole[0].raw, [], {}
+    if not any(map(had_time, norms.values())): return
+    flight.afford(2)
+    for name, m in norms.items():
+        moments = [one for batch in batches for groups in batch[name] for one in groups]
+        mean, var = (torch.stack(parts).mean(0) for parts in zip(*moments))
+        running = m.running_mean.double(), m.running_var.double()
+        if had_time(m): apart.append((distance_of([(running, (mean, var))]), name, int(m.num_batches_tracked)))
+        moved |= {m.running_mean: mean.to(m.running_mean), m.running_var: var.to(m.running_var)}
+    with started_with(flight, {}): own = flight.out(raw, "eval").loss.item()
+    with started_with(flight, moved): again = flight.out(raw, "eval").loss.item()
     few = sum(batch.n or 1 for batch in flight.whole)**-.5  # as far away means of as many samples are by chance
     far = sorted((one for one in apart if one[0] > AWAY + few), reverse=True)
     if not far or not own - again > (WORSE - 1)*abs(again): return
@@ -204,3 +178,13 @@ def left_behind(flight: TestFlight, named: dict[str, nn.Module], batches: list[d
                   f"{in_digits(again)}. Those of {first_few(layers, 4)} are up to {in_digits(most)} deviations away, "
                   f"after {n} batches with momentum={norms[name].momentum}. `update_bn` of torch.optim.swa_utils "
                   "estimates them again.", layers)
+
+
+@contextmanager
+def started_with(flight: Flight, numbers: dict[Tensor, Tensor]) -> Iterator[None]:
+    "Passes in eval mode with the buffers that the model came with, but for these."
+    before = flight.start["eval"]
+    def put_back(): flight.start["eval"] = before
+    with putting_back(put_back):
+        flight.start["eval"] = [numbers.get(b, given) for b, given in zip(flight.buffers, flight.start["train"])]
+        yield

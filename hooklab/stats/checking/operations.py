@@ -8,225 +8,159 @@ __all__ = []
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #10d0f23e
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.graph import leaves_before, nodes_before, op_of
 from ...hooks.select import first_few
-from .checks import Check, line_now
-from .loss import ACTIVATIONS, ONLY_TURNED, nodes_before, op
-from .loss_calls import DISTANCES, LOSSES, first_calls
-from .optimizers import leaves_of
+from ...hooks.trace import Op, Trace, Value
+from .checks import Check
+from .flight import Flight
+from .loss import activation_of, maker_behind
+from .loss_calls import DISTANCES, LOSSES, loss_calls, numbers
 from .probes import is_graph
 from .training import owners
-from .trial import TestFlight
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #306ed661
-LINEAR = {"add", "sub", "rsub", "neg", "__neg__", "mean", "sum", "stack", "cat", "squeeze", "view", "reshape", "to",
-          "float", "double", "clone", "__add__", "__radd__", "__sub__", "__rsub__", "__iadd__", "__isub__", "add_"}
-SCALING = {"mul", "div", "true_divide", "__mul__", "__rmul__", "__imul__", "__truediv__", "__itruediv__"}
-PAIRS = LINEAR | SCALING | {"__rtruediv__", "minimum", "maximum", "min", "max", "mse_loss", "l1_loss",
-                            "smooth_l1_loss", "huber_loss"}
-OVER_A_DIM = {"softmax", "log_softmax", "logsumexp"}
-TURNED = {"unsqueeze", "__getitem__", "view", "reshape", "expand", "unflatten", "T", "mT", "t", "transpose", "permute",
-          "view_as", "reshape_as", "expand_as", "repeat", "stack", "tile"}
+SUMS = {"add", "sub", "rsub", "neg", "mean", "sum", "stack", "cat", "squeeze", "view", "reshape", "to", "float",
+        "double", "clone", "add_", "sub_"}
+SCALING = {"mul", "div", "mul_", "div_"}
+PAIRS = SUMS | SCALING | {"rdiv", "rtruediv", "minimum", "maximum", "min", "max", *DISTANCES}
+MAKES_A_COLUMN = {"unsqueeze", "getitem", "view", "reshape", "expand", "unflatten", "T", "mT", "t", "transpose",
+                  "permute", "view_as", "reshape_as", "expand_as", "repeat", "stack", "tile"}
 
 
-class Square(NamedTuple):
-    "A column and a row that were combined."
-    function: str
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
-    line: str
+def is_square(a: Value, b: Value) -> bool:
+    "Are these a column and a row of as many numbers?"
+    a, b = sorted((a.shape, b.shape), key=len, reverse=True)
+    return len(a) == 2 and len(b) == 1 and a[1] == 1 and a[0] == b[0] > 2
 
 
-class Over(NamedTuple):
-    "A softmax, or the sum in one."
-    function: str
-    shape: tuple[int, ...]
-    dim: int
-    trains: bool # Does a gradient go through it?
-    of_labels: bool # Has each row of what it gets one 1 and else zeros?
-    line: str
-
-    @property
-    def size(self) -> int: return self.shape[self.dim]
+def is_wider(column: Value, wide: Value) -> bool:
+    "Is one a column, and the other as many numbers times as many?"
+    a, b = column.shape, wide.shape
+    return len(a) == len(b) == 2 and a[1] == 1 and b[0] == b[1] == a[0] > 2
 
 
-class Twice(NamedTuple):
-    "Two activations in a row."
-    first: str
-    then: str
-    line: str
+def on_purpose(trace: Trace) -> set[Value]:
+    "The columns that an operation has made of something else, and what was computed from these."
+    found = set()
+    for op in trace.top:
+        if not isinstance(op.out, Value) or len(op.out.shape) != 2 or op.out.shape[1] != 1: continue
+        from_one = any(v in found and v.dtype.is_floating_point for v in op.given)  # an index makes none
+        if op.function in MAKES_A_COLUMN or op.kwargs.get("keepdim") or from_one: found.add(op.out)
+    return found
 
 
-class Unmoved(NamedTuple):
-    "A loss function of torch that was given nothing with a graph."
-    function: str
-    line: str
+def squares_in(trace: Trace) -> Iterator[Op]:
+    "The operations in which a column meets a row, and neither was made for that."
+    columns, wide = on_purpose(trace), {}  # what came of a column and a row, by the result
+    for op in trace.top:
+        if op.function not in PAIRS or len(op.given) < 2 or not isinstance(op.out, Value): continue
+        a, b = op.given[:2]
+        if is_square(a, b):
+            wide[op.out] = op
+            if (a.requires_grad or b.requires_grad) and not {a, b} & columns: yield op
+        for column, other in ((a, b), (b, a)):  # such as a value, and a target that has become too large before
+            known = column in columns and op.function not in DISTANCES
+            is_wide = is_wider(column, other) and column.requires_grad and not other.requires_grad
+            if is_wide and other in wide and not known: yield wide[other]
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #e7fa7723
-BEFORE = {"ReLU", "softmax", "sigmoid"}
+BEFORE = {"ReLU": "which is never below zero and has no gradient there", "softmax": "which is between 0 and 1",
+          "sigmoid": "which is between 0 and 1"}
 NAMES = {"logsumexp": "softmax", "log_softmax": "softmax", "softmax": "softmax", "sigmoid": "sigmoid"}
 
 
-def is_square(a: Tensor, b: Tensor) -> bool:
-    "Are these a column and a row of as many numbers?"
-    if a.dim() < b.dim(): a, b = b, a
-    return a.dim() == 2 and b.dim() == 1 and a.size(1) == 1 and a.size(0) == b.size(0) > 2
-
-
-def is_wider(a: Tensor, b: Tensor) -> bool:
-    "Is one a column, and the other as many numbers times as many?"
-    if a.numel() > b.numel(): a, b = b, a
-    return a.dim() == b.dim() == 2 and a.size(1) == 1 and b.size(0) == b.size(1) == a.size(0) > 2
+def two_activations(trace: Trace) -> Iterator[Finding]:
+    "Does an activation get what another one returns, maybe scaled, or hidden in part?"
+    for op in trace.of(*NAMES):
+        first = activation_of(op.x, ("mul", "div", "masked_fill")) if op.x and op.x.shape else ""
+        if first not in BEFORE: continue
+        sure = "possible" if first == "sigmoid" and op.function != "sigmoid" else "likely"
+        yield Finding("activation before the loss", sure, f"A {NAMES[op.function]}{op.line} gets what {first} "
+                      f"returns, {BEFORE[first]}.")
+        return
 
 
 def are_labels(t: Tensor) -> bool:
     "Does each row have one 1 and else zeros?"
-    if t.dim() < 2 or t.size(-1) < 2 or t.requires_grad:
-        return False
+    if t.dim() < 2 or t.size(-1) < 2: return False
     return bool(((t == 0) | (t == 1)).all()) and bool((t.sum(-1) == 1).all())
 
 
-def activation_of(t: Tensor) -> str:
-    "The activation that has made these numbers, behind which they were only scaled or hidden; empty if none has."
-    node = t.grad_fn
-    while node is not None:
-        parents = [parent for parent, _ in node.next_functions if parent is not None]
-        if op(node) not in ONLY_TURNED | {"Mul", "Div", "MaskedFill"} or len(parents) != 1:
-            break
-        node, = parents
-    return ACTIVATIONS.get(op(node), "")
-
-# %% ../../../nbs/lib/stats/checking/operations.ipynb #0f5b21aa
-@dataclass(eq=False)
-class Operations(TorchFunctionMode):
-    "Notes what the operations of a pass get, while it is on."
-    squares: list[Square] = field(default_factory=list)
-    over: list[Over] = field(default_factory=list)
-    twice: list[Twice] = field(default_factory=list)
-    constant: Unmoved | None = None # A term of the loss that nothing trained changes
-    _columns: dict[int, Tensor] = field(default_factory=dict) # Made on purpose
-    _wide: dict[int, tuple[Tensor, Square]] = field(default_factory=dict) # What came of a column and a row
-    _unmoved: dict[int, tuple[Tensor, Unmoved]] = field(default_factory=dict) # And what was computed from them
-
-    def __post_init__(self): super().__init__()
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        given = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
-        name = getattr(func, "__name__", "")
-        if name == "__get__": name = getattr(getattr(func, "__self__", None), "__name__", "")
-        if name in NAMES and given: self._note_softmax(name, given[0], args, kwargs)
-        result = func(*args, **kwargs)
-        if isinstance(result, Tensor): self._note(name, result, args, given, kwargs)
-        return result
-
-    def _note(self, name, result, args, given, kwargs):
-        if name in ("stack", "cat") and isinstance(args[0], list | tuple): given = [*args[0]]
-        if result.dim() == 2 and result.size(1) == 1:
-            from_one = any(id(t) in self._columns and t.is_floating_point() for t in given)  # an index makes none
-            if name in TURNED or kwargs.get("keepdim") or from_one:
-                self._columns[id(result)] = result
-        if name in PAIRS and len(given) > 1: self._note_pair(name, result, *given[:2])
-        if not torch.is_grad_enabled(): return
-        if name in LOSSES and len(given) > 1 and not result.requires_grad:
-            self._unmoved[id(result)] = result, Unmoved(name, line_now())
-        elif name in LINEAR or name in SCALING and sum(t.requires_grad for t in given) == 0:
-            for t in given:
-                if id(t) in self._unmoved: self._unmoved[id(result)] = result, self._unmoved[id(t)][1]
-
-    def _note_pair(self, name, result, a, b):
-        if is_square(a, b):
-            square = Square(name.strip("_"), (tuple(a.shape), tuple(b.shape)), line_now())
-            self._wide[id(result)] = result, square
-            if (a.requires_grad or b.requires_grad) and not {id(a), id(b)} & {*self._columns}:
-                self.squares.append(square)
-        elif is_wider(a, b):  # such as a value, and a target that has become too large before
-            column, wide = (a, b) if a.numel() < b.numel() else (b, a)
-            known = id(column) in self._columns and name not in DISTANCES
-            if column.requires_grad and not wide.requires_grad and id(wide) in self._wide and not known:
-                self.squares.append(self._wide[id(wide)][1])
-
-    def _note_softmax(self, name, x, args, kwargs):
-        first = activation_of(x) if x.dim() else ""
-        if first in BEFORE: self.twice.append(Twice(first, name, line_now()))
-        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
-        if name not in OVER_A_DIM or not isinstance(dim, int) or not x.dim(): return
-        of_labels = name == "log_softmax" and are_labels(x)
-        self.over.append(Over(name, tuple(x.shape), dim % x.dim(), x.requires_grad, of_labels, line_now()))
-
-
-# %% ../../../nbs/lib/stats/checking/operations.ipynb #0a73ed80
-def operations_of(flight: TestFlight, raw: Any) -> Operations:
-    "What one pass in training shows."
-    seen = Operations()
-    with seen: loss = flight.run(raw).loss
-    if loss.requires_grad: _, seen.constant = seen._unmoved.get(id(loss), (None, None))
-    return seen
+def constant_term(trace: Trace, loss: Tensor) -> Iterator[Finding]:
+    "Does the loss add up what a loss function of torch has made of numbers that nothing trained changes?"
+    if not loss.requires_grad: return
+    todo, seen = trace.makers(loss), set()
+    while todo:
+        op = todo.pop(0)
+        if op in seen: continue
+        seen.add(op)
+        if op.function in LOSSES and len(op.given) > 1 and not op.trains and op.with_grad:
+            yield Finding("term without gradient", "likely", f"{op.function}{op.line} adds to the loss what no parameter "
+                          "changes: neither of its arguments depends on what is trained.")
+            return
+        if op.function in SUMS or op.function in SCALING and not op.trains: todo += op.parents
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #569c2a09
 @rule(
     claim="Each operation of the loss gets what it is meant for.", needs="passes")
-def operations_fit(flight: TestFlight) -> Check:
+def operations_fit(flight: Flight) -> Check:
     "Does a column meet a row, an activation another one, or a label the place of a logit?"
-    seen = operations_of(flight, flight.batch.raw)
-    for square in seen.squares[:1]:
-        a, b = square.shapes
+    trace, flown = flight.written()
+    square = next(squares_in(trace), None)
+    if square is not None:
+        a, b = (tuple(v.shape) for v in square.given[:2])
+        n = max(a[0], b[0])
         yield Finding("labels broadcast", "likely", f"{square.function}{square.line} combines numbers of the shapes "
-                      f"{a} and {b}, so each of one meets each of the other: {max(a[0], b[0])} times "
-                      f"{max(a[0], b[0])} in place of {max(a[0], b[0])}.")
-    yield from swapped_labels(flight, seen)
-    for one in seen.twice[:1]:
-        sure = "possible" if one.first == "sigmoid" and one.then != "sigmoid" else "likely"
-        yield Finding("activation before the loss", sure, f"A {NAMES[one.then]}{one.line} gets what {one.first} "
-                      f"returns, {LOSES[one.first]}.")
-    if seen.constant:
-        yield Finding("term without gradient", "likely", f"{seen.constant.function}{seen.constant.line} adds to the "
-                      "loss what no parameter changes: neither of its arguments depends on what is trained.")
-    yield from over_one_number(seen)
+                      f"{a} and {b}, so each of one meets each of the other: {n} times {n} in place of {n}.")
+    yield from swapped_labels(flight, trace)
+    yield from two_activations(trace)
+    yield from constant_term(trace, flown.loss)
+    yield from over_one_number(trace)
     return ""
 
 
-LOSES = {"ReLU": "which is never below zero and has no gradient there", "softmax": "which is between 0 and 1",
-         "sigmoid": "which is between 0 and 1"}
-
-
-def swapped_labels(flight: TestFlight, seen: Operations) -> Iterator[Finding]:
+def swapped_labels(flight: Flight, trace: Trace) -> Iterator[Finding]:
     "Are labels where logits should be?"
-    for one in seen.over:
-        if not one.of_labels: continue
-        yield Finding("loss takes another form", "likely", f"A log_softmax{one.line} is taken of rows that have one 1 "
+    for op in trace.of("log_softmax"):
+        if op.x.requires_grad or not are_labels(numbers(op.x)): continue
+        yield Finding("loss takes another form", "likely", f"A log_softmax{op.line} is taken of rows that have one 1 "
                       "and else zeros, as labels do: logits and labels seem to be swapped.")
         return
-    for call in first_calls(flight).calls:
+    for call in loss_calls(flight).calls:
         if call.name not in ("cross_entropy", "binary_cross_entropy", "binary_cross_entropy_with_logits"):
             continue
-        if call.prediction.requires_grad or not call.target.requires_grad:
+        if call.made.requires_grad or not call.wanted.requires_grad:
             continue
         yield Finding("loss takes another form", "likely", f"The first argument of {call.name} does not depend on what "
                       "is trained, and its target does: they seem to be swapped.")
         return
 
 
-def over_one_number(seen: Operations) -> Iterator[Finding]:
+def dim_of(op: Op) -> int | None:
+    "The dimension along which a softmax goes, if it is given one."
+    dim = op.arg(1, "dim")
+    return dim % len(op.x.shape) if isinstance(dim, int) and op.x and op.x.shape else None
+
+
+def over_one_number(trace: Trace) -> Iterator[Finding]:
     "Is a softmax always over one number?"
+    found = [op for op in trace.of("softmax", "log_softmax") if dim_of(op) is not None and op.x.requires_grad]
     most = {}
-    for one in seen.over:
-        if one.trains and one.function != "logsumexp":
-            most[one.line] = max(most.get(one.line, 0), one.size)
-    for one in seen.over:
-        if one.line and most.get(one.line) == 1 and torch.Size(one.shape).numel() > 2:
-            yield Finding("wrong axis", "likely", f"A softmax{one.line} goes over dimension {one.dim} of "
-                          f"{'×'.join(map(str, one.shape))}, which has one number: it always returns 1, and what it "
-                          "gets has no gradient.")
+    for op in found: most[op.line] = max(most.get(op.line, 0), op.x.shape[dim_of(op)])
+    for op in found:
+        if op.line and most[op.line] == 1 and op.x.shape.numel() > 2:
+            yield Finding("wrong axis", "likely", f"A softmax{op.line} goes over dimension {dim_of(op)} of "
+                          f"{op.x.shape_text}, which has one number: it always returns 1, and what it gets has no "
+                          "gradient.")
             return
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0001
@@ -238,16 +172,16 @@ def over_one_number(seen: Operations) -> Iterator[Finding]:
                 "next state, a baseline. If both sides shall come together, as in a loss of two branches, this is "
                 "no fault."),
     claim="Targets stay where they are.", needs="passes")
-def targets_stay(flight: TestFlight) -> Check:
+def targets_stay(flight: Flight) -> Check:
     "Does the target of a loss function have a gradient, and come from what is trained?"
     trained = {*map(id, flight.trained.values())}
-    for call in first_calls(flight).calls:
-        wanted = call.target
-        if call.name not in (*DISTANCES, "kl_div", "cross_entropy") or not call.prediction.requires_grad:
+    for call in loss_calls(flight).calls:
+        wanted = call.wanted
+        if call.name not in (*DISTANCES, "kl_div", "cross_entropy") or not call.made.requires_grad:
             continue
-        if not wanted.requires_grad or not any(id(leaf) in trained for leaf in leaves_of(wanted)):
+        if not wanted.requires_grad or not any(id(leaf) in trained for leaf in leaves_before(wanted.edge.node)):
             continue
-        made = [{op(node) for node in nodes_before(t.grad_fn, most=60)} for t in (call.prediction, wanted)]
+        made = [{op_of(node) for node in nodes_before(v.edge.node, most=60)} for v in (call.made, wanted)]
         is_value = "Gather" in made[0] and made[1] & {"Max", "Amax", "Maximum"} and "Gather" not in made[1]
         what = ("the prediction is gathered and the target has a maximum, as where the value of the next state is "
                 "wanted" if is_value else "both sides come to meet each other")
@@ -257,36 +191,31 @@ def targets_stay(flight: TestFlight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0003
-def size_of_similarities(t: Tensor) -> float | None:
+def size_of_similarities(t: Value) -> float | None:
     "The factor in front of cosine similarities; None if these numbers are none, or if the factor is trained."
-    node = t.grad_fn
-    while node is not None and op(node) not in ("Mm", "Bmm"):
-        parents = [parent for parent, _ in node.next_functions if parent is not None]
-        if op(node) not in ONLY_TURNED | {"Mul", "Div"} or len(parents) != 1:
-            return None
-        node, = parents
-    a, b = getattr(node, "_saved_self", None), getattr(node, "_saved_mat2", None)
-    if op(node) != "Mm" or a is None or b is None or a.size(0)*b.size(1) != t.numel():
-        return None
+    op = maker_behind(t, ("mul", "div"))
+    if op is None or op.function not in ("matmul", "mm", "linear") or len(op.given) != 2: return None
+    a, b = map(numbers, op.given)
+    if op.function == "linear": b = b.mT
+    if a.dim() != 2 or b.dim() != 2 or a.size(0)*b.size(1) != t.shape.numel(): return None
     if ((a.norm(dim=1) - 1).abs() > 1e-3).any() or ((b.norm(dim=0) - 1).abs() > 1e-3).any():
         return None
-    return (t.detach().abs().max()/(a @ b).abs().max().clamp(min=1e-9)).item()
+    return (numbers(t).abs().max()/numbers(op.y).abs().max().clamp(min=1e-9)).item()
 
 
 @rule(
     claim="Logits can become large enough.", needs="passes")
-def logits_are_free(flight: TestFlight) -> Check:
+def logits_are_free(flight: Flight) -> Check:
     "Are logits cosine similarities without a temperature?"
-    for call in first_calls(flight).calls:
-        t = call.prediction
-        if call.name != "cross_entropy" or t.dim() != 2 or t.size(1) < 4:
-            continue
-        most, guess = size_of_similarities(t), math.log(t.size(1))
+    for call in loss_calls(flight).calls:
+        if call.name != "cross_entropy" or len(call.made.shape) != 2 or call.made.shape[1] < 4: continue
+        n = call.made.shape[1]
+        most, guess = size_of_similarities(call.made), math.log(n)
         if most is None: continue
-        least = math.log1p((t.size(1) - 1)*math.exp(-2*most))
+        least = math.log1p((n - 1)*math.exp(-2*most))
         if least < .3*guess: continue
         yield Finding("loss takes another form", "likely", f"The logits of cross_entropy are cosine similarities, from "
-                      f"{in_digits(-most)} to {in_digits(most)}: with {t.size(1)} of them even a perfect answer loses "
+                      f"{in_digits(-most)} to {in_digits(most)}: with {n} of them even a perfect answer loses "
                       f"{in_digits(least)}, and a guess {in_digits(guess)}. Divide them by a temperature such as 0.07.")
         return ""
     return ""
@@ -294,7 +223,7 @@ def logits_are_free(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #f05359a8
 @rule(
     claim="No softmax of the loss goes over samples.", needs="passes")
-def softmax_of_the_loss(flight: TestFlight) -> Check:
+def softmax_of_the_loss(flight: Flight) -> Check:
     "Does a softmax that `call` asks for itself go over samples?"
     batch = flight.batch
     if not flight.call: return "the loss gets the output only"
@@ -303,63 +232,51 @@ def softmax_of_the_loss(flight: TestFlight) -> Check:
     if is_graph(flight):
         raise NotLookedAt("the samples seem to be nodes of a graph")
     fewer = batch.n - batch.n//4
-    own = operations_of(flight, batch.raw).over
-    try: theirs = operations_of(flight, batch.taken(range(fewer))).over
-    except Exception as error: raise NotLookedAt(f"the loss takes whole batches only ({error})") from error
-    if [one.line for one in own] != [one.line for one in theirs]:
+    own = softmaxes_in(flight, batch.raw)
+    if not own: return "there is none"
+    theirs = softmaxes_in(flight, batch.taken(range(fewer)))
+    if [op.line for op in own] != [op.line for op in theirs]:
         raise NotLookedAt("its softmaxes differ")
     for a, b in zip(own, theirs):
-        shorter = [i for i, (x, y) in enumerate(zip(a.shape, b.shape)) if x != y]
-        if shorter != [a.dim] or len(a.shape) < 2 or a.size*fewer != b.size*batch.n:
-            continue
-        yield Finding("softmax over samples", "likely", f"A softmax{a.line} goes over dimension {a.dim} of "
-                      f"{'×'.join(map(str, a.shape))}, which has {a.size} numbers with {batch.n} samples and {b.size} "
-                      f"with {fewer}.")
+        dim, shorter = dim_of(a), [i for i, (x, y) in enumerate(zip(a.x.shape, b.x.shape)) if x != y]
+        if shorter != [dim] or len(a.x.shape) < 2: continue
+        many, few = a.x.shape[dim], b.x.shape[dim]
+        if many*fewer != few*batch.n: continue
+        yield Finding("softmax over samples", "likely", f"A softmax{a.line} goes over dimension {dim} of "
+                      f"{a.x.shape_text}, which has {many} numbers with {batch.n} samples and {few} with {fewer}.")
         return ""
     return ""
 
+
+def softmaxes_in(flight: Flight, raw: Any) -> list[Op]:
+    "The softmaxes of a pass, and the sums in them, that are given a dimension."
+    return [op for op in flight.written(raw).trace.of("softmax", "log_softmax", "logsumexp") if dim_of(op) is not None]
+
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #77aa0002
-@dataclass(eq=False)
-class FirstNan(TorchFunctionMode):
-    "Notes the first operation that makes NaN of numbers, while it is on."
-    said: str = ""
-
-    def __post_init__(self): super().__init__()
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if self.said or not isinstance(result, Tensor) or not result.is_floating_point():
-            return result
-        given = [t for t in (*args, *(kwargs or {}).values()) if isinstance(t, Tensor) and t.is_floating_point()]
-        if not result.isnan().any() or not given or any(t.isnan().any() for t in given):
-            return result
-        name, t = getattr(func, "__name__", "").strip("_"), given[0].detach()
+def where_nan_arises(flight: Flight) -> str:
+    "The operation that makes NaN of numbers, in words; empty if none is seen."
+    def bad(values): return any(v.numbers is not None and v.dtype.is_floating_point and v.numbers.isnan().any() for v in values)
+    for op in flight.written().trace.top:
+        floats = [v for v in op.given if v.dtype.is_floating_point]
+        if not floats or not isinstance(op.out, Value) or not bad(op.made) or bad(floats): continue
+        t = numbers(floats[0])
         odd = "" if t.isfinite().all() else ", some of them infinite"
-        self.said = (f" NaN arises in {name}{line_now()}, which gets numbers from {in_digits(t.min())} to "
-                     f"{in_digits(t.max())}{odd}.")
-        if not any(t.requires_grad for t in given):
-            self.said += " They do not depend on what is trained: look at the data and at how targets are encoded."
-        return result
-
-
-def where_nan_arises(flight: TestFlight) -> str:
-    "The operation that makes NaN, in words; empty if none is seen."
-    first = FirstNan()
-    with first: flight.run(flight.batch.raw)
-    return first.said
+        said = (f" NaN arises in {op.function.strip('_')}{op.line}, which gets numbers from {in_digits(t.min())} to "
+                f"{in_digits(t.max())}{odd}.")
+        if any(v.requires_grad for v in floats): return said
+        return f"{said} They do not depend on what is trained: look at the data and at how targets are encoded."
+    return ""
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0051
 @rule(
     claim="The first gradient is finite.", needs="passes")
-def gradient_finite(flight: TestFlight) -> Check:
+def gradient_finite(flight: Flight) -> Check:
     "Are all numbers of the gradient of a batch finite?"
     flight.afford(4)
     for batch in flight.whole:
-        loss = flight.run(batch.raw).loss
-        if not loss.isfinite() or not loss.requires_grad: continue
-        grads = torch.autograd.grad(loss, [*flight.trained.values()], allow_unused=True)
-        odd = [name for name, grad in zip(flight.trained, grads) if grad is not None and not is_finite(grad)]
-        if not odd: continue
+        grads = flight.gradients(batch.raw)
+        odd = [name for name, grad in grads.items() if grad is not None and not is_finite(grad)]
+        if not odd or not flight.out(batch.raw, "train").loss.isfinite(): continue
         yield Finding("NaN or Inf", "certain", f"The loss of a batch is finite, and the gradient of "
                       f"{first_few(odd, 4)} is not.{where_gradient_breaks(flight, batch.raw)}", owners(flight, odd)[:4])
         return ""
@@ -371,7 +288,7 @@ def is_finite(grad: Tensor) -> bool:
     return bool(numbers.isfinite().all())
 
 
-def where_gradient_breaks(flight: TestFlight, raw: Any) -> str:
+def where_gradient_breaks(flight: Flight, raw: Any) -> str:
     "The operation that makes finite gradients infinite or NaN, in words; empty if none is seen."
     loss, found = flight.run(raw).loss, []
     def finite(grads):
@@ -379,9 +296,9 @@ def where_gradient_breaks(flight: TestFlight, raw: Any) -> str:
     def note(name, given, made):
         if not found and finite(made) and not finite(given):
             found.append(name)
-    for node in [*nodes_before(loss.grad_fn)]:
+    for node in [*nodes_before(loss)]:
         if not hasattr(node, "variable"):
-            node.register_hook(partial(note, op(node)))
+            node.register_hook(partial(note, op_of(node)))
     torch.autograd.grad(loss, [*flight.trained.values()], allow_unused=True)
     if not found: return ""
     return f" It arises at {found[0]}, on the way back: look at what it gets, such as a 0 under a root."

@@ -6,30 +6,30 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #9807e61d
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, rule
 from hooklab.hooks.select import first_few
-from hooklab.stats.checking.checks import Check, line_now
-from hooklab.stats.checking.trial import TestFlight
+from hooklab.hooks.trace import Op, Value
+from hooklab.stats.checking.checks import Check
+from hooklab.stats.checking.flight import Flight
+from hooklab.stats.checking.loss_calls import numbers
 from hooklab.stats.diagnosing.evidence import in_digits
 from hooklab.stats.diagnosing.schedule_faults import HALF_OF_LEAST, lost_in_optimizer
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #54024697
-SUMS = "add", "add_", "__add__", "__radd__"
-LOWER = {"clamp": 1, "clamp_": 1, "clip": 1, "clamp_min": 1, "clamp_min_": 1}  # where the limit is among the arguments
-UPPER = {"clamp": 2, "clamp_": 2, "clip": 2, "clamp_max": 1, "clamp_max_": 1}
+SUMS = "add", "add_"
+LOWER = {"clamp": 1, "clamp_": 1, "clamp_min": 1, "clamp_min_": 1}  # where the limit is among the arguments
+UPPER = {"clamp": 2, "clamp_": 2, "clamp_max": 1, "clamp_max_": 1}
 MADE_OF_NUMBERS = "tensor", "new_tensor", "as_tensor", "scalar_tensor", "full", "new_full", "full_like"
 LIMITS = "minimum", "min", "where", *UPPER
 GUARDED = {"normalize": 1e-12, "cosine_similarity": 1e-8}  # functions with a guard of their own
+CASTS = "to", "type", "type_as", "half", "bfloat16"
 SHORT = torch.bfloat16, torch.float16  # the coarser one first
 
 
@@ -38,7 +38,63 @@ def rounded(number: float, dtype: torch.dtype) -> float:
 
 
 def name_of(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
-def kind_of(t: Tensor) -> str: return name_of(t.dtype)
+
+
+def is_lost(number: object, to: float, dtype: torch.dtype) -> bool:
+    return isinstance(number, float) and number != to and rounded(number, dtype) == to
+
+
+def limits_of(op: Op) -> Iterator[tuple[Value, float, bool]]:
+    "The numbers that an operation adds as a guard, or takes for limits: what they guard, and is it an upper limit?"
+    if op.x is None or not op.args or op.args[0] is not op.x or not op.x.dtype.is_floating_point: return
+    least = op.arg(1, "other") if op.function in SUMS else op.arg(LOWER[op.function], "min") if op.function in LOWER else None
+    most = op.arg(UPPER[op.function], "max") if op.function in UPPER else None
+    for limit, is_upper in ((least, False), (most, True)):
+        if isinstance(limit, float): yield op.x, limit, is_upper
+
+
+def limits_in_tensors(ops: list[Op]) -> Iterator[tuple[Value, float, bool]]:
+    "The same of upper limits that were made tensors in 16 bits before."
+    made = {}
+    for op in ops:
+        if op.function in MADE_OF_NUMBERS and isinstance(op.out, Value) and op.out.dtype in SHORT:
+            given = [x for x in (*op.args, *op.kwargs.values()) if isinstance(x, float) and .9 < x < 1]
+            if given: made[op.out] = given[0]
+        if op.function not in LIMITS or not op.args or not isinstance(op.args[0], Value): continue
+        for limit in [made[v] for v in op.given if v in made]:
+            yield from ((v, limit, True) for v in op.given if v not in made and v.dtype.is_floating_point)
+
+
+def lost_limits(ops: list[Op]) -> tuple[dict[str, None], dict[str, None]]:
+    "Guards that are lost in the dtype, in words: those that this batch needs, and upper limits that it doesn't reach."
+    lost, useless = {}, {}
+    for x, limit, is_upper in (*(found for op in ops for found in limits_of(op)), *limits_in_tensors(ops)):
+        if is_upper and limit < 1 and is_lost(limit, 1., x.dtype):
+            said = f"1 - {1 - limit:.2g} is 1 in {name_of(x.dtype)}"
+            if (numbers(x) >= 1).any(): lost[said] = None
+            elif x.dtype in SHORT: useless[said] = None
+        if not is_upper and limit > 0 and is_lost(limit, 0., x.dtype) and (numbers(x) <= 0).any():
+            lost[f"{limit:g} is 0 in {name_of(x.dtype)}"] = None
+    for op in ops:
+        if op.function not in GUARDED or not isinstance(op.out, Value) or op.out.dtype not in SHORT: continue
+        least = op.kwargs.get("eps", op.args[-1] if isinstance(op.args[-1], float) else GUARDED[op.function])
+        if rounded(least, op.out.dtype) == 0 and numbers(op.out).isnan().any():
+            lost[f"{least:g}, the eps of `{op.function}`, is 0 in {name_of(op.out.dtype)}"] = None
+    return lost, useless
+
+# %% ../../../nbs/lib/stats/checking/precision.ipynb #571808ec
+def beyond_half(op: Op) -> bool:
+    "Is what a function gives infinite in float16, and finite in float32?"
+    made = op.out
+    if not isinstance(made, Value) or made.dtype != torch.float16 or not made.requires_grad: return False
+    if not numbers(made).isinf().any() or not all(numbers(v).isfinite().all() for v in op.given): return False
+    if op.function in CASTS: return True
+    def wide(x):
+        if isinstance(x, Value): return numbers(x).float() if x.dtype == torch.float16 else numbers(x)
+        return type(x)(map(wide, x)) if type(x) in (list, tuple) else x
+    with suppress(Exception), torch.no_grad(), torch.autocast(numbers(made).device.type, enabled=False):
+        return bool(op.call(*map(wide, op.args), **{k: wide(x) for k, x in op.kwargs.items()}).isfinite().all())
+    return False  # not every function has a form for float32
 
 
 def computed_in(x: Tensor) -> torch.dtype:
@@ -47,125 +103,32 @@ def computed_in(x: Tensor) -> torch.dtype:
     return next((dtype for dtype in SHORT if torch.equal(x.to(dtype).to(x.dtype), x)), x.dtype)
 
 
-CASTS = "to", "type", "type_as", "half", "bfloat16"
+def is_of_whole_numbers(v: Value) -> bool:
+    return not v.dtype.is_floating_point and not v.dtype.is_complex and v.dtype != torch.bool
 
 
-def is_whole_numbers(t: Tensor) -> bool:
-    return not t.is_floating_point() and not t.is_complex() and t.dtype != torch.bool
+def made_equal(op: Op) -> str:
+    "What were different whole numbers, or angles, and is now equal, or nearly so, in words."
+    own = op.args[0] if op.args and isinstance(op.args[0], Value) else None
+    if op.function in ("sin", "cos", "sin_", "cos_") and own is not None: return coarse_angles(numbers(own))
+    if not isinstance(op.out, Value) or op.out.dtype not in SHORT or not 1 < op.out.shape.numel() <= 1e6: return ""
+    is_cast = op.function in CASTS and own is not None and is_of_whole_numbers(own) and own.shape == op.out.shape
+    if not (is_cast or op.function == "arange"): return ""
+    made = numbers(op.out)
+    before = len(numbers(own).unique()) if is_cast else made.numel()
+    after = len(made.unique())
+    if after >= before: return ""
+    return f"{before} different whole numbers up to {in_digits(made.max())} are {after} in {name_of(made.dtype)}"
 
 
-def is_beyond_half(func: Callable, given: tuple, result: Tensor) -> bool:
-    "Is what a function gives infinite in float16, and finite in float32?"
-    tensors = [t for t in tree_leaves(given) if isinstance(t, Tensor)]
-    if not result.isinf().any() or not all(t.isfinite().all() for t in tensors): return False
-    if getattr(func, "__name__", "") in CASTS: return True
-    def wide(x): return x.float() if isinstance(x, Tensor) and x.dtype == torch.float16 else x
-    args, kwargs = tree_map(wide, given)
-    with torch.no_grad(), torch.autocast(result.device.type, enabled=False):
-        return bool(func(*args, **kwargs).isfinite().all())
-
-
-# %% ../../../nbs/lib/stats/checking/precision.ipynb #571808ec
-class SmallNumbers(TorchFunctionMode):
-    "Notes the small numbers that are lost in the dtype of what they should protect, and numbers that become equal."
-    def __init__(self):
-        super().__init__()
-        self.lost = {}  # a description: the number and the dtype, where zeros or ones of the batch need it
-        self.useless = {}  # the same for limits of one in 16 bits that this batch does not reach
-        self.equal = {}  # a description: whole numbers, or angles, that 16 bits do not tell apart
-        self.limits = {}  # by the id of a tensor that was made of such a limit: itself, and the number
-        self.beyond = ""  # the first function whose result float16 does not hold, with its line
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        own = args[0] if args and isinstance(args[0], Tensor) else None
-        if own is not None and own.is_floating_point():
-            if name in SUMS or name in LOWER or name in UPPER:
-                self.look(name, args, kwargs)
-            if name in ("sin", "cos", "sin_", "cos_"):
-                self.look_at_angles(own.detach())
-        if name in LIMITS and self.limits and own is not None:
-            self.look_at_tensors([t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)])
-        result = func(*args, **kwargs)
-        if isinstance(result, Tensor) and result.dtype in SHORT:
-            if name in MADE_OF_NUMBERS:
-                self.note_limit(result, [*args, *kwargs.values()])
-            from_whole = own is not None and is_whole_numbers(own)
-            if name == "arange" or from_whole and own.shape == result.shape:
-                self.look_at_cast(own, result, name)
-            if name in GUARDED:
-                self.look_at_guard(name, args, kwargs, result)
-            if result.dtype == torch.float16 and result.requires_grad and not self.beyond:
-                self.look_at_size(func, args, kwargs, result)
-        return result
-
-    def look_at_guard(self, name: str, args: tuple, kwargs: dict[str, Any], result: Tensor):
-        least = kwargs.get("eps", args[-1] if isinstance(args[-1], float) else GUARDED[name])
-        if rounded(least, result.dtype) == 0 and result.isnan().any():
-            self.lost[f"{least:g}, the eps of `{name}`, is 0 in {kind_of(result)}"] = None
-
-    def look_at_size(self, func: Callable, args: tuple, kwargs: dict[str, Any], result: Tensor):
-        name = getattr(func, "__name__", "").strip("_")
-        with suppress(Exception):  # not every function has a form for float32
-            if is_beyond_half(func, (args, kwargs), result): self.beyond = f"{name}{line_now()}"
-
-    def look(self, name: str, args: tuple, kwargs: dict[str, Any]):
-        x = args[0]
-        def given(place, key):
-            return args[place] if len(args) > place else kwargs.get(key)
-        def is_lost(number, to):
-            return isinstance(number, float) and number != to and rounded(number, x.dtype) == to
-        least = given(1, "other") if name in SUMS else given(LOWER.get(name, 9), "min")
-        if is_lost(least, 0.) and least > 0 and (x <= 0).any():
-            self.lost[f"{least:g} is 0 in {kind_of(x)}"] = None
-        most = given(UPPER.get(name, 9), "max")
-        if is_lost(most, 1.) and most < 1:
-            self.note_upper(x, most)
-
-    def note_upper(self, x: Tensor, most: float):
-        said = f"1 - {1 - most:.2g} is 1 in {kind_of(x)}"
-        if (x >= 1).any():
-            self.lost[said] = None
-        elif x.dtype in SHORT:
-            self.useless[said] = None
-
-    def note_limit(self, result: Tensor, given: list):
-        for number in given:
-            if not isinstance(number, float) or not .9 < number < 1:
-                continue
-            if rounded(number, result.dtype) == 1:
-                self.limits[id(result)] = result, number
-
-    def look_at_tensors(self, given: list[Tensor]):
-        limits = [self.limits[id(t)][1] for t in given if id(t) in self.limits]
-        others = [t for t in given if id(t) not in self.limits and t.is_floating_point()]
-        for most in limits:
-            for x in others: self.note_upper(x, most)
-
-    def look_at_cast(self, own: Tensor | None, made: Tensor, name: str):
-        "Are whole numbers that were different now equal?"
-        if not 1 < made.numel() <= 1e6: return
-        before = made.numel() if own is None else len(own.unique())
-        after = len(made.detach().unique())
-        if after >= before: return
-        if own is None or name in CASTS:
-            largest = in_digits(made.max())
-            self.equal[f"{before} different whole numbers up to {largest} are {after} in {kind_of(made)}"] = None
-
-    def look_at_angles(self, x: Tensor):
-        "Is the distance to the next number of the dtype more than half a radian?"
-        dtype = computed_in(x)
-        if dtype not in SHORT: return
-        angles = x.abs()
-        eps = torch.finfo(dtype).eps
-        is_coarse = angles.float()*eps >= .5
-        if is_coarse.double().mean().item() < .01: return
-        most = angles.max()
-        to_next = most.float()*eps
-        self.equal[f"angles go up to {in_digits(most)} in {name_of(dtype)}, where the next number is "
-                   f"{in_digits(to_next)} away"] = None
-
+def coarse_angles(x: Tensor) -> str:
+    "Angles whose distance to the next number of the dtype is more than half a radian, in words."
+    dtype = computed_in(x) if x.is_floating_point() else x.dtype
+    if dtype not in SHORT: return ""
+    eps, angles = torch.finfo(dtype).eps, x.abs()
+    if (angles.float()*eps >= .5).double().mean().item() < .01: return ""
+    return (f"angles go up to {in_digits(angles.max())} in {name_of(dtype)}, where the next number is "
+            f"{in_digits(angles.max().float()*eps)} away")
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #c8d1eabc
 def lost_by(optimizer: torch.optim.Optimizer) -> str:
@@ -192,24 +155,26 @@ def lost_by(optimizer: torch.optim.Optimizer) -> str:
          advice="Cast to float32 before this operation, as with `.float()`, or take means where sums grow with "
                 "the number of places; bfloat16 has no such limit."),
     claim="No small number is lost in rounding.", needs="batch")
-def guards_hold(flight: TestFlight) -> Check:
+def guards_hold(flight: Flight) -> Check:
     "Is a number that protects a logarithm or a division zero in its dtype, or a limit below one, one?"
-    with SmallNumbers() as small: flight.run(flight.batch.raw)
-    if small.lost:
-        few = ", ".join([*small.lost][:3])
+    ops = flight.written().trace.top
+    lost, useless = lost_limits(ops)
+    if lost:
         yield Finding("epsilon is lost", "likely",
-                      f"A small number is added, or used as a limit, where it makes no difference: {few}. Some numbers "
-                      "of this batch are exactly at that limit.")
-    elif small.useless:
+                      f"A small number is added, or used as a limit, where it makes no difference: "
+                      f"{', '.join([*lost][:3])}. Some numbers of this batch are exactly at that limit.")
+    elif useless:
         yield Finding("epsilon is lost", "likely", "A limit below one makes no difference: "
-                      f"{first_few([*small.useless], 3)}. Once a probability comes so near to one, a logarithm "
-                      "behind it is infinite.")
-    if small.beyond:
-        yield Finding("float16 limit", "certain", f"{small.beyond} gives Inf in float16, which ends at 65,504. What it "
-                      "is given is finite, and so is the result in float32.")
-    if small.equal:
+                      f"{first_few([*useless], 3)}. Once a probability comes so near to one, a logarithm behind it is "
+                      "infinite.")
+    beyond = next(filter(beyond_half, ops), None)
+    if beyond is not None:
+        yield Finding("float16 limit", "certain", f"{beyond.function.strip('_')}{beyond.line} gives Inf in float16, "
+                      "which ends at 65,504. What it is given is finite, and so is the result in float32.")
+    equal = dict.fromkeys(filter(None, map(made_equal, ops)))
+    if equal:
         yield Finding("lost in rounding", "likely", "Numbers that differ become equal, or nearly so: "
-                      f"{first_few([*small.equal], 3)}.")
+                      f"{first_few([*equal], 3)}.")
     for optimizer in flight.optimizers:
         said = lost_by(optimizer)
         if said: yield Finding("epsilon is lost", "likely", said)

@@ -6,8 +6,8 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #e4076390
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from ...debug.comparing.losses import seeded
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
-from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, outermost, runs, unwrap
 from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
@@ -25,52 +24,60 @@ from .batch import (
 from .changed import by_sample, differs, of_pairs, others_changed
 from .checks import Check
 from .dependence import by_scale_only, goes_straight_through
-from .trial import (
-    Flown, TestFlight, base_of, finer, first_layer_where, heard, layer_outputs, roused, same, samples_of_a_label)
+from .flight import (
+    Flight, Flown, base_of, calls_of, finer, first_layer_where, layer_outputs, roused, same, samples_of_a_label)
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #77aa0004
-def given_in_calls(flight: TestFlight, raw: Any = None) -> list[Tensor]:
+def callers_of_the_model(flight: Flight) -> Iterable[str]:
+    "The names of the model, or of the models in it, that somebody else calls."
+    return [""] if runs(unwrap(flight.model)) else outermost(flight.model)
+
+
+def given_in_calls(flight: Flight, raw: Any = None, mode: str | None = None, seed: int = 0) -> list[Tensor]:
     "The tensors that the model, or the models in it, get from whoever calls them, also those that no batch holds."
-    found = []
-    def note(name, m, inputs, kwargs, output):
-        found.extend(tensors((inputs, kwargs)))
-    model = flight.model
-    with heard({"": model} if runs(unwrap(model)) else outermost(model), note, with_kwargs=True):
-        with suppress(NotLookedAt):
-            flight.asked(flight.batch.raw if raw is None else raw)
-    return found
+    calls = []
+    with suppress(NotLookedAt): calls = calls_of(flight, callers_of_the_model(flight), raw, mode, seed)
+    return [v.numbers for call in calls for v in call.given if v.numbers is not None]
 
 
-def is_given(flight: TestFlight, raw: Any) -> bool:
+def is_given(flight: Flight, raw: Any) -> bool:
     "Is the model, or a model in it, given anything else with this batch?"
     own, other = given_in_calls(flight), given_in_calls(flight, raw)
     return len(own) != len(other) or any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(own, other))
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6738
-def partner(flight: TestFlight, part: BatchPart) -> Tensor | None:
+def partner(flight: Flight, part: BatchPart) -> Tensor | None:
     "The same tensor of the other batch."
     if not flight.other: return None
     return flight.other.parts[part.number].tensor
+
+
+def other_inputs(flight: Flight, moved: list[BatchPart], new: Mapping[int, Tensor]) -> Any:
+    "A batch with these inputs: the other batch, where that has them all and outputs are compared alone."
+    batch, other = flight.batch, flight.other
+    is_whole = other is not None and not flight.call and flight.loss_fn is not None and [*moved] == [*batch.inputs]
+    if is_whole and all(new[p.number] is partner(flight, p) for p in moved): return other.raw
+    return batch.put({p.number: new[p.number] for p in moved})
 
 
 @rule(
     Kind("input unused", rank=90,
          advice="Read `forward` from there on: a result that is overwritten, a wrong variable, dead units."),
     claim="The output depends on the input.", needs="passes")
-def input_used(flight: TestFlight) -> Check:
+def input_used(flight: Flight) -> Check:
     "Does the output depend on the input, and on each of its parts?"
     batch, base = flight.batch, base_of(flight)
     new = {p.number: swapped(p.tensor, partner(flight, p), p.dim) for p in batch.inputs}
     moved = [p for p in batch.inputs if not torch.equal(new[p.number], p.tensor)]
     if not moved: raise NotLookedAt(batch.why_unknown or "all samples are equal")
-    raw = batch.put({p.number: new[p.number] for p in moved})
+    raw = other_inputs(flight, moved, new)
     if not flight.other and not any(t.size(0) == batch.n for _, t in base.floats) and base.floats:
         raise NotLookedAt("there is one batch only, and its samples in another order may have the same output")
-    if same(base, flight.asked(raw)):
+    if same(base, flight.out(raw)):
         if not all(p in moved for p in batch.inputs if p.dim is None and p.tensor.is_floating_point()):
             raise NotLookedAt(f"another batch has other shapes: {batch.why_unknown}")
         if _same_when_roused(flight, raw):
-            in_training = same(flight.asked(batch.raw, "train"), flight.asked(raw, "train"))
+            in_training = same(flight.out(batch.raw, "train"), flight.out(raw, "train"))
             sure = "certain" if in_training else "likely"
             if flight.call and not (base.floats and is_given(flight, raw)): sure = "note"  # a generator gets noise
             evidence = _where_lost(flight, raw)
@@ -82,7 +89,7 @@ def input_used(flight: TestFlight) -> Check:
     for p in moved:
         raw = batch.put({p.number: new[p.number]})
         if looks_like_mask(p, batch): continue
-        flown = flight.asked(raw)
+        flown = flight.out(raw)
         of_loss = flight.call and bool(differs(flown.loss, base.loss))  # a target, or what else only the loss uses
         if of_loss or not same(base, flown): continue
         if not _same_when_roused(flight, raw): continue
@@ -91,14 +98,14 @@ def input_used(flight: TestFlight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6739
-def _same_when_roused(flight: TestFlight, raw: Any) -> bool:
+def _same_when_roused(flight: Flight, raw: Any) -> bool:
     "Is the output the same also when layers that begin at zero have moved?"
     with roused(flight):
-        base = flight.asked(flight.batch.raw)
-        return same(base, flight.asked(raw))
+        base = flight.out(flight.batch.raw)
+        return same(base, flight.out(raw))
 
 
-def _where_lost(flight: TestFlight, raw: Any) -> str:
+def _where_lost(flight: Flight, raw: Any) -> str:
     "Up to where the outputs of layers still differ."
     evidence = "With another batch's input the output is the same."
     with roused(flight):
@@ -127,14 +134,14 @@ def noisy(output: Any) -> Any:
     with seeded(): return map_tensors(moved, output)
 
 
-def losses_with(flight: TestFlight, output: Any, changes: list[Mapping[int, Tensor]]) -> list[float]:
+def losses_with(flight: Flight, output: Any, changes: list[Mapping[int, Tensor]]) -> list[float]:
     "The loss for each of these changes of the batch."
     found = []
     if flight.call or flight.loss_fn is None:
         with roused(flight):
             for new in changes:
                 raw = flight.batch.put(new)
-                found.append(flight.asked(raw).loss.item())
+                found.append(flight.out(raw).loss.item())
         return found
     for new in changes:
         given = given_by(flight.batch.put(new), flight.model.forward)
@@ -161,7 +168,7 @@ def losses_with(flight: TestFlight, output: Any, changes: list[Mapping[int, Tens
          advice="Give output and target the same shape: `output.squeeze(1)`, or `target[:, None]`.",
          brings=("samples alike", "loss does not fall", "cannot learn by heart"), page="preflight"),
     claim="The loss depends on every sample's own label.", needs="passes")
-def labels_used(flight: TestFlight) -> Check:
+def labels_used(flight: Flight) -> Check:
     "Does the loss depend on the label of every sample, and on which sample has it?"
     batch = flight.batch
     computed_inside = flight.call is not None or flight.loss_fn is None
@@ -196,7 +203,7 @@ def labels_used(flight: TestFlight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #77300201
-def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchPart],
+def _shuffled(flight: Flight, base: Flown, output: Any, targets: list[BatchPart],
               first: float) -> Iterator[Finding]:
     "Does it matter which sample has which label?"
     n = flight.batch.n
@@ -209,7 +216,7 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
     if not rolls: return
     if flight.call or flight.loss_fn is None:  # without noise, equal outputs do not show which label moved
         with roused(flight):
-            flown = flight.asked(flight.batch.raw)
+            flown = flight.out(flight.batch.raw)
         rows = [t for _, t in flown.floats if t.size(0) == n]
         are_unlike = any(differs(t, t[:1]).any() for t in rows)
         if not are_unlike: return
@@ -230,36 +237,40 @@ def _shuffled(flight: TestFlight, base: Flown, output: Any, targets: list[BatchP
                   f"target {shape_text(target)}.")
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #ef773ca0
-def changed_sample(flight: TestFlight, batch: SampleBatch, i: int) -> dict[int, Tensor]:
-    "The inputs with another sample in place of sample `i`."
+def changed_samples(flight: Flight, batch: SampleBatch, samples: set[int]) -> dict[int, Tensor]:
+    "The inputs with another sample in place of each of these."
     new = {}
     for p in batch.inputs:
         if p.dim is None: continue
         theirs = partner(flight, p)
-        own = p.tensor.select(p.dim, i)
-        other = None
         fits = theirs is not None and theirs.shape == p.tensor.shape
-        if fits: other = theirs.select(p.dim, i)
-        if other is None or torch.equal(other, own):
-            other = other_sample(p.tensor, p.dim, i)
-        if other is not None:
-            new[p.number] = with_sample(p.tensor, p.dim, i, other)
+        for i in samples:
+            own, other = p.tensor.select(p.dim, i), theirs.select(p.dim, i) if fits else None
+            if other is None or torch.equal(other, own): other = other_sample(p.tensor, p.dim, i)
+            if other is not None: new[p.number] = with_sample(new.get(p.number, p.tensor), p.dim, i, other)
     return new
 
 
-def leaks(flight: TestFlight, batch: SampleBatch, base: Flown) -> Iterator[tuple[int, list[int], dict]]:
+def leaks(flight: Flight, batch: SampleBatch, base: Flown) -> Iterator[tuple[int, list[int], dict]]:
     "A sample, the others whose output it changes, and the inputs with which it does."
-    few = {0, batch.n//2, batch.n - 1}
-    for i in sorted(few):
-        new = changed_sample(flight, batch, i)
+    if batch.n > 6 and not changes_others(flight, batch, base, {0, batch.n//2 - 1}): return
+    for i in sorted({0, batch.n//2, batch.n - 1}):
+        new = changed_samples(flight, batch, {i})
         if not new: continue
-        after = flight.asked(batch.put(new))
+        after = flight.out(batch.put(new))
         for (_, a), (_, b) in zip(base.floats, after.floats):
-            others = others_changed(a, b, batch.n, i)
+            others = others_changed(a, b, batch.n, {i})
             if others: yield i, others, new
 
+
+def changes_others(flight: Flight, batch: SampleBatch, base: Flown, samples: set[int]) -> bool:
+    "Do these samples together change the output of any other one?"
+    after = flight.out(batch.put(changed_samples(flight, batch, samples)))
+    pairs = zip(base.floats, after.floats)
+    return any(a.shape != b.shape or others_changed(a, b, batch.n, samples) for (_, a), (_, b) in pairs)
+
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #6fab0ef3
-def is_graph(flight: TestFlight) -> bool:
+def is_graph(flight: Flight) -> bool:
     "Are samples the nodes of a graph, as an adjacency matrix or a list of edges shows?"
     n = flight.batch.n
     others = {p.tensor.size(0) for p in flight.batch.inputs if p.tensor.dim()} - {n}  # nodes of another kind
@@ -290,7 +301,7 @@ def is_graph(flight: TestFlight) -> bool:
     return False
 
 
-def time_may_be_first(flight: TestFlight, base: Flown) -> bool:
+def time_may_be_first(flight: Flight, base: Flown) -> bool:
     "Are the samples apart along the second dimension, which targets have as well?"
     x = flight.batch.inputs[0].tensor
     targets = flight.batch.targets
@@ -306,14 +317,13 @@ def time_may_be_first(flight: TestFlight, base: Flown) -> bool:
     return not any(leaks(flight, turned, base))
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #77aa0006
-def by_place_in_batch(flight: TestFlight, base: Flown) -> Iterator[Finding]:
+def by_place_in_batch(flight: Flight, base: Flown) -> Iterator[Finding]:
     "Does the answer for a sample depend on its place in the batch, as with positions that are counted along it?"
     batch, n = flight.batch, flight.batch.n
     parts = [p for p in batch.parts if p.dim is not None]  # `call` may put the target into the model as well
     if n < 3 or len(parts) < len(batch.parts): return
-    with other_seed(flight): again = flight.asked(batch.raw)
-    if not same(base, again): return  # random numbers are drawn sample after sample
-    after = flight.asked(batch.put({p.number: p.tensor.roll(1, p.dim) for p in parts}))
+    if not same(base, flight.out(batch.raw, seed=1)): return  # random numbers are drawn sample after sample
+    after = flight.out(batch.put({p.number: p.tensor.roll(1, p.dim) for p in parts}))
     pairs = [(a, b) for (_, a), (_, b) in zip(base.floats, after.floats)
              if a.shape == b.shape and not of_pairs(a, n)]
     moved = [[differs(x.roll(1, 0), y).any() for x, y in zip(by_sample(a, n), by_sample(b, n))] for a, b in pairs]
@@ -322,14 +332,6 @@ def by_place_in_batch(flight: TestFlight, base: Flown) -> Iterator[Finding]:
     if any(p.is_input and p.tensor.shape[:2] == (n, n) for p in parts): return  # the other may have the samples
     yield Finding("samples leak", "likely", "With the same samples in another order each gets another answer: it "
                   "depends on the place of a sample in the batch. Are positions counted along the samples?")
-
-
-@contextmanager
-def other_seed(flight: TestFlight) -> Iterator[None]:
-    def put_back(): flight.seed = 0
-    with putting_back(put_back):
-        flight.seed = 1
-        yield
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #addd40f8
 @rule(
@@ -340,7 +342,7 @@ def other_seed(flight: TestFlight) -> Iterator[None]:
                 "for the dim= of softmax, mean or cat. If samples shall see each other, this is no fault.",
          page="preflight"),
     claim="No sample changes the output of another.", needs="passes")
-def samples_apart(flight: TestFlight) -> Check:
+def samples_apart(flight: Flight) -> Check:
     "Does a sample change the outputs of others?"
     batch = flight.batch
     if batch.n is None: raise NotLookedAt(batch.why_unknown)
@@ -368,7 +370,7 @@ def samples_apart(flight: TestFlight) -> Check:
                                               "right if time comes first.")
         return ""
     def leaking(a, b):
-        return bool(others_changed(a, b, batch.n, i))
+        return bool(others_changed(a, b, batch.n, {i}))
     layer = first_layer_where(flight, batch.raw, batch.put(new), leaking)
     if by_scale_only(flight, i, others):
         yield Finding("samples leak", "note", f"{evidence}, but no gradient leads from one to the other: something is "

@@ -17,9 +17,9 @@ from hooklab.findings.found import Finding
 from hooklab.findings.rules import NotLookedAt, rule
 from hooklab.hooks.names import class_name
 from hooklab.hooks.select import layers, runs
-from hooklab.hooks.tree import tensors
+from hooklab.hooks.trace import Value, values_in
 from hooklab.stats.checking.checks import Check
-from hooklab.stats.checking.trial import TestFlight, heard, running_leaves
+from hooklab.stats.checking.flight import Flight, calls_of, numbers_in, running_leaves
 from hooklab.stats.diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/recurrence.ipynb #ed642806
@@ -42,27 +42,22 @@ def is_step(m: nn.Module, given: list[Tensor]) -> bool:
     return x.dim() == 3 and x.size(1 if m.batch_first else 0) == 1
 
 
-def cells(flight: TestFlight) -> dict[str, nn.Module]:
+def cells(flight: Flight) -> dict[str, nn.Module]:
     "Recurrent layers: those of torch, and own ones by the names of their classes."
     own = {name: m for name, m in layers(flight.model).items() if runs(m) and IN_ITS_NAME.search(class_name(m))}
     return {name: m for name, m in own.items() if name}
 
 
-def steps_of(flight: TestFlight) -> dict[str, list[Step]]:
+def steps_of(flight: Flight) -> dict[str, list[Step]]:
     "By layer: its calls in one pass in which it is given a state."
     named, found = cells(flight), {}
-
-    def note(name, m, inputs, kwargs, output):
-        made = [t for t in tensors(output) if t.is_floating_point()]
-        first, *rest = [*inputs, *kwargs.values()] or [None]
-        given, shapes = tensors(first), {t.shape for t in made}
-        state = [t for t in tensors(rest) if t.is_floating_point() and t.shape in shapes]
-        if given and state and is_step(m, given):
-            copies = [[t.clone() for t in ts] for ts in (given, state, made)]
-            found.setdefault(name, []).append(Step(*copies))
-
-    if named:
-        with heard(named, note, with_kwargs=True): flight.asked(flight.batch.raw)
+    for call in calls_of(flight, named) if named else ():
+        made = numbers_in(call.made)
+        first, *rest = [*call.args, *call.kwargs.values()] or [None]
+        given = [v.numbers for v in values_in(first) if v.numbers is not None]
+        state = [t for t in numbers_in(values_in(rest)) if t.shape in {t.shape for t in made}]
+        if given and state and is_step(call.layer, given):
+            found.setdefault(call.name, []).append(Step(given, state, made))
     return found
 
 
@@ -82,7 +77,7 @@ def starts_over(steps: list[Step]) -> list[int]:
 # %% ../../../nbs/lib/stats/checking/recurrence.ipynb #f37c9b52
 @rule(
     claim="A recurrent layer gets the state that it has returned.", needs="passes")
-def state_goes_on(flight: TestFlight) -> Check:
+def state_goes_on(flight: Flight) -> Check:
     "Does a step get the same state each time?"
     if not flight.quiet: raise NotLookedAt("the model returns something else each time for the same batch")
     for name, steps in steps_of(flight).items():
@@ -104,35 +99,31 @@ class Sequence(NamedTuple):
     "The places of the first layer's output: along a dimension, or one for each call."
     layer: str
     dim: int | None # None if there is a call for each place
-    outputs: list[Tensor]
+    outputs: list[Value]
 
     def at(self, tensors: list[Tensor]) -> list[Tensor]:
         "What belongs to each place."
         return list(tensors) if self.dim is None else list(tensors[0].unbind(self.dim))
 
 
-def first_sequence(flight: TestFlight, mode: str) -> tuple[Sequence | None, Tensor]:
-    "What the first layer with a graph returns in one pass, if it has places; and the loss."
-    calls: dict[str, list[Tensor]] = {}
-
-    def note(name, m, inputs, output):
-        has_graph = isinstance(output, Tensor) and output.requires_grad
-        if has_graph and (not calls or name in calls): calls.setdefault(name, []).append(output)
-
-    with heard(running_leaves(flight.model), note, detach=False):
-        loss = flight.run(flight.batch.raw, mode).loss
+def first_sequence(flight: Flight) -> Sequence | None:
+    "What the first layer with a graph returns in one pass, if it has places."
+    calls: dict[str, list[Value]] = {}
+    for call in calls_of(flight, running_leaves(flight.model), mode="train"):
+        has_graph = isinstance(call.out, Value) and call.out.requires_grad
+        if has_graph and (not calls or call.name in calls): calls.setdefault(call.name, []).append(call.out)
     n = flight.batch.n
     for name, outputs in calls.items():
-        t = outputs[0]
-        if len(outputs) >= PLACES and all(x.shape == t.shape for x in outputs):
-            return Sequence(name, None, outputs), loss
-        if len(outputs) > 1 or t.dim() != 3 or n not in t.shape[:2]: continue
-        dims = [d for d in (0, 1) if t.size(d) != n and t.size(d) >= PLACES]
-        if dims: return Sequence(name, dims[0], outputs), loss
-    return None, loss
+        shape = outputs[0].shape
+        if len(outputs) >= PLACES and all(v.shape == shape for v in outputs):
+            return Sequence(name, None, outputs)
+        if len(outputs) > 1 or len(shape) != 3 or n not in shape[:2]: continue
+        dims = [d for d in (0, 1) if shape[d] != n and shape[d] >= PLACES]
+        if dims: return Sequence(name, dims[0], outputs)
+    return None
 
 # %% ../../../nbs/lib/stats/checking/recurrence.ipynb #96d813d1
-def loss_beside(flight: TestFlight, mode: str, of: Sequence, place: int, by: Tensor) -> float:
+def loss_beside(flight: Flight, mode: str, of: Sequence, place: int, by: Tensor) -> float:
     "The loss when the first layer's output is changed at one place."
     count = -1
 
@@ -144,13 +135,12 @@ def loss_beside(flight: TestFlight, mode: str, of: Sequence, place: int, by: Ten
         moved.select(of.dim, place).add_(by)
         return moved
 
-    with edit_output(flight.model, change, names=[of.layer]):
-        return flight.asked(flight.batch.raw, mode).loss.item()
+    return flight.edited(flight.batch.raw, lambda: edit_output(flight.model, change, names=[of.layer]), mode).loss.item()
 
 
-def slope_at(flight: TestFlight, mode: str, of: Sequence, place: int) -> float | None:
+def slope_at(flight: Flight, mode: str, of: Sequence, place: int) -> float | None:
     "How the loss changes with the output at a place; None where that is not the same from near and from far."
-    numbers = of.at(of.outputs)[place].detach()
+    numbers = of.at(numbers_in(of.outputs))[place]
     way = torch.randn(numbers.shape, generator=torch.Generator().manual_seed(0)).to(numbers)
     way = way*(numbers.double().square().mean().sqrt().item() or 1)
     slopes = []
@@ -164,14 +154,14 @@ def slope_at(flight: TestFlight, mode: str, of: Sequence, place: int) -> float |
 # %% ../../../nbs/lib/stats/checking/recurrence.ipynb #15bdedd4
 @rule(
     claim="Gradients go back along a sequence.", needs="passes")
-def gradient_goes_back(flight: TestFlight) -> Check:
+def gradient_goes_back(flight: Flight) -> Check:
     "Does an early place of a sequence change the loss without a gradient?"
     if not flight.quiet or flight.batch.n is None:
         raise NotLookedAt(flight.batch.why_unknown or "passes cannot be compared")
-    of, loss = first_sequence(flight, flight.quiet)
+    of, loss = first_sequence(flight), flight.written().flown.loss
     if of is None or not loss.requires_grad: return "the first layer returns no sequence"
-    grads = torch.autograd.grad(loss, of.outputs, allow_unused=True)
-    grads = [torch.zeros_like(t) if g is None else g for g, t in zip(grads, of.outputs)]
+    grads = torch.autograd.grad(loss, [v.edge for v in of.outputs], retain_graph=True, allow_unused=True)
+    grads = [torch.zeros(v.shape) if g is None else g for g, v in zip(grads, of.outputs)]
     reached = [bool(g.any()) for g in of.at(grads)]
     ends = [i for i in range(len(reached) - 1) if reached[i] != reached[i + 1]]
     if not ends: return ""

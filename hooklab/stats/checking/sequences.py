@@ -18,18 +18,16 @@ from ...hooks.tree import shape_text
 from .batch import BatchPart
 from .changed import differs
 from .checks import Check
-from .loss import CRITERIA, criterion_at, nodes_before, op
-from .loss_calls import DISTANCES, seen_in
+from .loss_calls import DISTANCES, OF_CLASSES, class_dim, loss_calls
 from .masks import other_numbers
 from .probes import given_in_calls, leaks
-from .trial import Flown, TestFlight, base_of, first_layer_where
+from .flight import Flight, Flown, base_of, first_layer_where
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #62d3f32a
 class Compared(NamedTuple):
     "What a loss compares: predictions and targets, with samples and places in the first two dimensions."
     prediction: Tensor
     target: Tensor
-    node: Any # the operation that compares them
     ignored: int
 
 
@@ -51,16 +49,16 @@ def by_class(y: Tensor, out: Tensor, n: int) -> tuple[Tensor, Tensor] | tuple[No
     return torch.cat([y, no_targets]), torch.cat([out, no_outputs])
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #bc2ed217
-def compared(flight: TestFlight, raw: Any) -> list[Compared]:
+def compared(flight: Flight, raw: Any, mode: str) -> list[Compared]:
     "The comparisons that the loss of one pass makes, for each place of a sequence."
-    flown = flight.run(raw, flight.quiet)
-    n, found = flight.batch.n, []
-    for node in nodes_before(flown.loss.grad_fn, most=200):
-        kind = CRITERIA.get(op(node))
-        if kind not in ("nll", "distance"): continue
-        c = criterion_at(node, kind, flown.loss)
-        y, out = c.target, c.prediction
-        if kind == "nll":
+    seen, n, found = loss_calls(flight, raw, mode, graph=mode == "train"), flight.batch.n, []
+    leading = seen.trace.leading_to(seen.flown.loss) | {*seen.trace.makers(seen.flown.loss)}
+    for call in seen.calls:
+        if call.op not in leading or call.name not in (*OF_CLASSES, *DISTANCES): continue
+        out, y, ignored = call.prediction, call.target, call.given.get("ignore_index", -100)
+        if call.name in OF_CLASSES:
+            if y.is_floating_point(): continue
+            if call.name == "cross_entropy": out = out.log_softmax(class_dim(out))
             y, out = by_class(y, out, n)
             if y is None: continue
             places = y.numel()//n
@@ -68,13 +66,13 @@ def compared(flight: TestFlight, raw: Any) -> list[Compared]:
         else: continue
         both = by_place(out, n, places), by_place(y, n, places)
         if None not in both and places > 3:
-            found.append(Compared(*both, node, c.ignored))
+            found.append(Compared(*both, ignored))
     if found or flight.call or flight.loss_fn is None:
         return found
-    return compared_outside(flight, flown)
+    return compared_outside(flight, seen.flown)
 
 
-def compared_outside(flight: TestFlight, flown: Flown) -> list[Compared]:
+def compared_outside(flight: Flight, flown: Flown) -> list[Compared]:
     "The one output and the one target of a pass whose loss shows no comparison, if they have the same places."
     n = flight.batch.n
     outputs, targets = [t for _, t in flown.floats], [p.tensor for p in flight.batch.targets]
@@ -85,7 +83,7 @@ def compared_outside(flight: TestFlight, flown: Flown) -> list[Compared]:
     places = target.size(1)
     both = by_place(output.detach(), n, places), by_place(target, n, places)
     fits = None not in both and output.shape[:2] == (n, places)
-    return [Compared(*both, None, -100)] if fits and places > 3 else []
+    return [Compared(*both, -100)] if fits and places > 3 else []
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #cb6fa9e7
 def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | None:
@@ -104,7 +102,7 @@ def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | No
     return fitting[0] if len(fitting) == 1 else None
 
 
-def sequence_parts(flight: TestFlight) -> list[BatchPart]:
+def sequence_parts(flight: Flight) -> list[BatchPart]:
     "The inputs that have a place for each token or number, with samples first; `call` may put in targets as well."
     n = flight.batch.n
     given = flight.batch.parts if flight.call else flight.batch.inputs
@@ -117,16 +115,16 @@ def has_places(t: Tensor) -> bool:
     return t.dim() in (2, 3) and t.size(1) > 3 and t.dtype != torch.bool
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #dc4b6ab4
-def changed_from(flight: TestFlight, x: BatchPart, place: int) -> Any:
+def changed_from(flight: Flight, x: BatchPart, place: int) -> Any:
     "The batch with other numbers at this place and all later ones."
     new = x.tensor.clone()
     new[:, place:] = other_numbers(x.tensor)[:, place:]
     return flight.batch.put({x.number: new})
 
 
-def places_changed(flight: TestFlight, own: Compared, raw: Any, number: int) -> list[int]:
+def places_changed(flight: Flight, own: Compared, raw: Any, number: int) -> list[int]:
     "The places whose prediction is another one for this batch."
-    try: theirs = compared(flight, raw)
+    try: theirs = compared(flight, raw, flight.quiet)
     except Exception: return []  # such as targets that change with the input, and that the loss cannot take
     if len(theirs) <= number or theirs[number].prediction.shape != own.prediction.shape:
         return []
@@ -135,7 +133,7 @@ def places_changed(flight: TestFlight, own: Compared, raw: Any, number: int) -> 
     return changed.nonzero().flatten().tolist()
 
 
-def copies(flight: TestFlight, own: Compared, x: BatchPart, number: int) -> bool:
+def copies(flight: Flight, own: Compared, x: BatchPart, number: int) -> bool:
     "Does a prediction see its own place and those before, and no later one, as where the next place is meant?"
     place = x.tensor.size(1)//2
     new = x.tensor.clone()
@@ -152,10 +150,11 @@ class Ahead(NamedTuple):
     raw: Any # the batch with that change
 
 
-def seen_targets(flight: TestFlight, parts: list[BatchPart]) -> tuple[list[Ahead], list[BatchPart]]:
+def seen_targets(flight: Flight, parts: list[BatchPart]) -> tuple[list[Ahead], list[BatchPart]]:
     "The targets that are one of these inputs moved, and the inputs that are a target as they are and can be copied."
     ahead, same = [], []
-    for number, own in enumerate(compared(flight, flight.batch.raw)):
+    if not compared(flight, flight.batch.raw, "train"): return ahead, same  # a pass that others have asked for already
+    for number, own in enumerate(compared(flight, flight.batch.raw, flight.quiet)):
         for x in parts:
             t = x.tensor if x.tensor.dim() == 3 else x.tensor[..., None]
             shift = shift_between(t, own.target, own.ignored)
@@ -171,7 +170,7 @@ def seen_targets(flight: TestFlight, parts: list[BatchPart]) -> tuple[list[Ahead
     return ahead, same
 
 
-def layer_that_sees(flight: TestFlight, found: Ahead) -> str:
+def layer_that_sees(flight: Flight, found: Ahead) -> str:
     "The first layer of which the first places change, whichever dimension has the places."
     places, place = found.x.tensor.size(1), found.place
 
@@ -195,7 +194,7 @@ def layer_that_sees(flight: TestFlight, found: Ahead) -> str:
          look_first="where the target is moved against the input: in the data, in the model, in the loss",
          advice="Move the target by one place, and once: many losses of language models do it themselves."),
     claim="A model that predicts what comes next sees only what came before.", needs="passes")
-def sees_the_past_only(flight: TestFlight) -> Check:
+def sees_the_past_only(flight: Flight) -> Check:
     "Where the target is the input moved, does a prediction see its target?"
     if not flight.quiet:
         raise NotLookedAt("the model returns something else each time for the same batch")
@@ -231,17 +230,17 @@ def sees_the_past_only(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #77aa0005
 @rule(
     claim="What is predicted is not what the model is given.", needs="passes")
-def target_is_no_input(flight: TestFlight) -> Check:
+def target_is_no_input(flight: Flight) -> Check:
     "Is an output compared with an input that the loss itself has made, as the noisy in place of the clean one?"
     if not flight.call: return "the batch says what is wanted"
     given = [t for t in given_in_calls(flight) if t.is_floating_point() and t.dim() > 1]
     parts = [p.tensor for p in flight.batch.parts]
     calls = []
     with suppress(Exception):
-        calls = seen_in(flight, flight.batch.raw, flight.quiet or "train").calls
+        calls = loss_calls(flight, flight.batch.raw, flight.quiet or "train").calls
     for call in calls:
         t = call.target
-        if call.name not in DISTANCES or t.requires_grad or not call.prediction.requires_grad:
+        if call.name not in DISTANCES or call.wanted.requires_grad or not call.made.requires_grad:
             continue
         def equals(x, t=t):
             return x.shape == t.shape and torch.equal(x, t)

@@ -15,22 +15,23 @@ from torch import Tensor, nn
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.hook import hooks_for_now
 from ...hooks.select import first_few, leaves
 from .checks import Check
 from .data_sets import DataSet
-from .loss_calls import OF_CLASSES, class_dim
+from .loss_calls import OF_CLASSES, class_dim, loss_calls
 from .sets import DIFFERS, both_or_one, is_discrete, is_in_order
 from .task import FITS, FORM
-from .trial import TestFlight, heard
+from .flight import Flight
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #0ab358e0
-def labels_of_calls(flight: TestFlight, train: DataSet):
+def labels_of_calls(flight: Flight, train: DataSet):
     "Each call of a loss over classes that gets the targets, and the labels of the training data that count in it."
     own = flight.batch.targets[0].tensor if flight.batch.targets else None
     if own is None or train.target is None or train.target.is_float:
         return
-    for call in flight.seen.calls if flight.seen else ():
+    for call in loss_calls(flight).calls:
         if call.name not in OF_CLASSES or call.target.shape != own.shape:
             continue
         if not torch.equal(call.target.detach(), own.to(call.target)):
@@ -44,7 +45,7 @@ def labels_of_calls(flight: TestFlight, train: DataSet):
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #a0f10d92
 @rule(
     claim="Each class of the model has labels, and rare ones count no less.", needs="sets")
-def classes_fit(flight: TestFlight) -> Check:
+def classes_fit(flight: Flight) -> Check:
     "Does the first or last class never occur? Are weights of classes larger for frequent ones?"
     train, = both_or_one(flight, "train")
     if train.labels is not None and is_in_order(train.labels) and not train.all_read:
@@ -89,7 +90,7 @@ def weights_of_frequent(weight: Tensor | None, counts: Tensor, name: str) -> Che
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #12568999
 @rule(
     claim="Each number of the target changes.", needs="sets")
-def targets_change(flight: TestFlight) -> Check:
+def targets_change(flight: Flight) -> Check:
     "Does each column of the targets have more than one value?"
     train, = both_or_one(flight, "train")
     t = train.target
@@ -185,7 +186,7 @@ def numbers_look_random(train: DataSet) -> Check:
          advice="Record input and target at the same place of the loop, for each step anew, and move both by the "
                 "same number of rows."),
     claim="Each input is that of its own row.", needs="sets")
-def rows_belong_together(flight: TestFlight) -> Check:
+def rows_belong_together(flight: Flight) -> Check:
     "Has one input many targets? Is a step of one series told by another series at the place before?"
     train, = both_or_one(flight, "train")
     if train.target is None or train.is_own_target:
@@ -219,7 +220,7 @@ def inputs_stay(train: DataSet) -> Check:
                   "function of the input can tell them apart. Is one input recorded for several steps?")
 
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #24312698
-def steps_of_others(flight: TestFlight, train: DataSet) -> Check:
+def steps_of_others(flight: Flight, train: DataSet) -> Check:
     "Is what changes in a series from a place to the next told by another one at the place before, not at its own?"
     series = []
     for p in [*train.inputs, train.target]:
@@ -301,7 +302,7 @@ def told_by_inputs(x: Tensor, labels: Tensor) -> Told:
          advice="Look whether inputs and labels are sorted and shuffled together. Some tasks are too hard for so "
                 "small a model, so this may be no fault."),
     claim="A small model can tell labels from inputs.", needs="sets")
-def predictable(flight: TestFlight) -> Check:
+def predictable(flight: Flight) -> Check:
     "Do the nearest neighbour and a linear model of the inputs predict labels better than a guess?"
     train, = both_or_one(flight, "train")
     labels = train.labels
@@ -327,7 +328,7 @@ def predictable(flight: TestFlight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/set-targets.ipynb #ad423728
-def both_features(flight: TestFlight, train: DataSet, valid: DataSet) -> Iterator[tuple[Tensor, Tensor]]:
+def both_features(flight: Flight, train: DataSet, valid: DataSet) -> Iterator[tuple[Tensor, Tensor]]:
     "What both sets can be compared by: their numbers, and what an untrained model makes of them before its last layer."
     pairs = [(a.numbers, b.numbers) for a, b in zip(train.inputs, valid.inputs)
              if a.is_float and a.numbers.shape[1:] == b.numbers.shape[1:]]
@@ -338,15 +339,13 @@ def both_features(flight: TestFlight, train: DataSet, valid: DataSet) -> Iterato
         yield made_of(flight, train)[:1000], made_of(flight, valid)[:500]
 
 
-def made_of(flight: TestFlight, found: DataSet) -> Tensor:
+def made_of(flight: Flight, found: DataSet) -> Tensor:
     "What the last linear layer gets for each sample."
-    linear, kept = {name: m for name, m in leaves(flight.model).items() if isinstance(m, nn.Linear)}, []
+    linear, kept, seen = [m for m in leaves(flight.model).values() if isinstance(m, nn.Linear)], [], []
+    def note(m, inputs, output): seen.append(inputs[0].flatten(1).double().cpu())
     for raw in found.raws:
-        seen = []
-        def note(name, m, inputs, output, seen=seen):
-            seen.append(inputs[0].detach())
-        with heard(linear, note): flight.asked(raw, "eval")
-        kept.append(seen[-1].flatten(1).double().cpu())
+        flight.edited(raw, lambda: hooks_for_now(linear, note), "eval")
+        kept.append(seen[-1])
     return torch.cat(kept)
 
 
@@ -376,7 +375,7 @@ def moved_classes(said: Tensor, y: Tensor, known: set[int]) -> dict[int, tuple[i
 
 @rule(
     claim="Classes have the same numbers in training and validation.", needs="sets")
-def classes_alike(flight: TestFlight) -> Check:
+def classes_alike(flight: Flight) -> Check:
     "Do the nearest training samples of a class in validation have another label, and all the same one?"
     train, valid = both_or_one(flight, "train", "valid")
     if train.labels is None or valid.labels is None or train.is_own_target:

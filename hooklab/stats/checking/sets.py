@@ -15,17 +15,17 @@ from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from .checks import Check
 from .data_sets import Columns, DataSet
-from .loss_calls import OF_ANSWERS, OF_CLASSES, class_dim, first_calls
+from .loss_calls import OF_ANSWERS, OF_CLASSES, class_dim, loss_calls
 from .probes import is_graph
 from .task import FITS
-from .trial import TestFlight
+from .flight import Flight
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #4d3081a2
 FEW = 50  # samples: fewer say little about a data set
 
 
-def both_or_one(flight: TestFlight, *names: str) -> list[DataSet]:
+def both_or_one(flight: Flight, *names: str) -> list[DataSet]:
     "The data sets of these names; a `NotLookedAt` if one is missing or has too few samples."
     for name in names:
         if name not in flight.sets:
@@ -89,7 +89,7 @@ def numbers_in_order(train: DataSet) -> Check:
          look_first="shuffle= and sampler= of the loader",
          advice="Set shuffle=True in the loader of the training data, or shuffle files before they are streamed."),
     claim="The training data is shuffled.", needs="sets")
-def shuffled(flight: TestFlight) -> Check:
+def shuffled(flight: Flight) -> Check:
     "Do batches of the training data have as many classes as by chance?"
     train, = both_or_one(flight, "train")
     labels = train.labels
@@ -119,7 +119,7 @@ def shuffled(flight: TestFlight) -> Check:
          advice="Look at a score that counts classes alike. Weights in the loss, a WeightedRandomSampler or a "
                 "first bias that fits the shares help."),
     claim="No class is nearly all of the training data.", needs="sets")
-def balanced(flight: TestFlight) -> Check:
+def balanced(flight: Flight) -> Check:
     "Is one class nearly all of the training data?"
     train, = both_or_one(flight, "train")
     labels = train.labels
@@ -136,9 +136,9 @@ def balanced(flight: TestFlight) -> Check:
 
 @rule(
     claim="All targets are in the range of the loss.", needs="sets")
-def targets_in_range(flight: TestFlight) -> Check:
+def targets_in_range(flight: Flight) -> Check:
     "Are there targets that the loss cannot take, or is not made for?"
-    calls = flight.seen.calls if flight.seen else []
+    calls = loss_calls(flight).calls
     own = flight.batch.targets[0].tensor if flight.batch.targets else None
     said = []
     for found in flight.sets.values():
@@ -256,7 +256,7 @@ def missing(one: DataSet, other: DataSet) -> list[int]:
          advice="Use the same preprocessing for both: scaling, order of channels, vocabulary, encoding of labels. "
                 "Compute means and vocabularies on the training data, and use these for both."),
     claim="Validation has the classes and the scale of the training data.", needs="sets")
-def of_one_kind(flight: TestFlight) -> Check:
+def of_one_kind(flight: Flight) -> Check:
     "Do features, tokens and classes of both sets agree?"
     train, valid = both_or_one(flight, "train", "valid")
     if len(train.inputs) != len(valid.inputs):
@@ -286,7 +286,7 @@ def of_one_kind(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #6071ce6c
 @rule(
     claim="Each feature of the training data changes.", needs="sets")
-def features_change(flight: TestFlight) -> Check:
+def features_change(flight: Flight) -> Check:
     "Does each column of a table have more than one value?"
     train, = both_or_one(flight, "train")
     for part in train.inputs:
@@ -318,7 +318,7 @@ def is_discrete(found: DataSet) -> bool:
          advice="Split before augmenting, by source: all that is made from one recording, patient or document "
                 "belongs to one side. Remove copies before splitting."),
     claim="Validation has no sample of the training data.", needs="sets")
-def apart(flight: TestFlight) -> Check:
+def apart(flight: Flight) -> Check:
     "Are samples of validation in the training data?"
     train, valid = both_or_one(flight, "train", "valid")
     if not train.hashes or not valid.hashes:
@@ -341,7 +341,7 @@ def apart(flight: TestFlight) -> Check:
          advice="Right for a sampler with replacement or for rare classes that are repeated. If not, remove "
                 "copies; if copies have several labels, look at which is right."),
     claim="No sample of the training data repeats.", needs="sets")
-def seldom_twice(flight: TestFlight) -> Check:
+def seldom_twice(flight: Flight) -> Check:
     "Are samples of the training data equal?"
     train, = both_or_one(flight, "train")
     counts = Counter(train.hashes)
@@ -363,14 +363,14 @@ def seldom_twice(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #ec51cffa
 @rule(
     claim="Training data has the classes of validation data.", needs="sets")
-def classes_in_both(flight: TestFlight) -> Check:
+def classes_in_both(flight: Flight) -> Check:
     "Are nearly all samples of validation of classes that training data lacks, as when data in order is cut in two?"
     train, valid = both_or_one(flight, "train", "valid")
     if train.labels is None or valid.labels is None: raise NotLookedAt("targets are no classes")
     kinds, others = train.labels.unique(), valid.labels.unique()
     in_both = torch.isin(valid.labels, kinds).double().mean().item()
     if in_both > .05 or not train.all_read: return f"{train} and {valid}"
-    dims = [call.prediction.size(class_dim(call.prediction)) for call in first_calls(flight).calls
+    dims = [call.prediction.size(class_dim(call.prediction)) for call in loss_calls(flight).calls
             if call.name in OF_CLASSES and call.prediction.dim()]
     predicts = bool(dims) and max(dims) > max(int(kinds.max()), int(others.max()))  # one output for each of both
     in_order = kinds.max() < others.min() or others.max() < kinds.min()

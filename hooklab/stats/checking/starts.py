@@ -14,12 +14,10 @@ from ...checkpoints.tensor_names import layer_of
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.distributed import is_dtensor
-from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, leaves, unwrap
-from ...hooks.tree import tensors
 from .checks import Check
 from .training import around, reached
-from .trial import TestFlight, heard
+from .flight import Flight, calls_of, moved_to, numbers_in
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #518c4cd2
@@ -52,7 +50,7 @@ def as_memory_was(p: Tensor) -> str:
                 "in NaN, make the model anew.",
          brings=("NaN or Inf", "first loss too high", "activations explode", "not trained", "skipped steps")),
     claim="Parameters begin with numbers that somebody has chosen.", needs="batch")
-def all_filled(flight: TestFlight) -> Check:
+def all_filled(flight: Flight) -> Check:
     "Has each parameter numbers of a usual size?"
     if any(map(is_dtensor, flight.parameters.values())):
         raise NotLookedAt("parameters are split between processes")
@@ -66,31 +64,25 @@ def all_filled(flight: TestFlight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #203d454e
-def is_finite_now(flight: TestFlight) -> bool:
+def is_finite_now(flight: Flight) -> bool:
     "Are the loss of a pass and its gradient finite?"
-    loss = flight.run(flight.batch.raw).loss
-    if not loss.isfinite().all() or not loss.requires_grad:
-        return bool(loss.isfinite().all())
-    grads = torch.autograd.grad(loss, [*flight.trained.values()], allow_unused=True)
-    numbers = [g.coalesce().values() if g.is_sparse else g for g in grads if g is not None]
+    loss = flight.out(flight.batch.raw, "train").loss
+    if not loss.isfinite().all(): return False
+    numbers = [g.coalesce().values() if g.is_sparse else g for g in flight.gradients().values() if g is not None]
     return all(bool(g.isfinite().all()) for g in numbers)
 
 
-def is_finite_with(flight: TestFlight, names: list[str]) -> bool:
+def is_finite_with(flight: Flight, names: list[str]) -> bool:
     "The same with small random numbers in these parameters."
-    before = [(flight.trained[name], flight.trained[name].data) for name in names]
-    def put_back():
-        for p, data in before: p.data = data
-    with putting_back(put_back):
-        chance = torch.Generator().manual_seed(0)
-        for p, data in before:
-            p.data = data + .1*torch.randn(data.shape, generator=chance).to(data)
+    chance = torch.Generator().manual_seed(0)
+    data = {name: flight.trained[name].data for name in names}
+    with moved_to(flight, {name: p + .1*torch.randn(p.shape, generator=chance).to(p) for name, p in data.items()}):
         return is_finite_now(flight)
 
 
 @rule(
     claim="No parameter of zeros makes NaN.", needs="batch")
-def zeros_are_fine(flight: TestFlight) -> Check:
+def zeros_are_fine(flight: Flight) -> Check:
     "Is loss or gradient finite with random numbers in place of a parameter that is zero everywhere, and not without?"
     if any(map(is_dtensor, flight.parameters.values())):
         raise NotLookedAt("parameters are split between processes")
@@ -104,7 +96,6 @@ def zeros_are_fine(flight: TestFlight) -> Check:
                   "divided by their size.", guilty)
     return ""
 
-
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #0d9f4c6b
 @rule(
     Kind("weights not loaded", rank=4, lesson="07-init", page="dependence",
@@ -114,7 +105,7 @@ def zeros_are_fine(flight: TestFlight) -> Check:
                 "`load_state_dict` returns as missing.",
          brings=("first loss too high",)),
     claim="The weights of the checkpoint are in the model.", needs="weights")
-def loaded(flight: TestFlight) -> Check:
+def loaded(flight: Flight) -> Check:
     "Which tensors of the checkpoint had the model no copy of, before the first pass?"
     unplaced = ""  # such as the head for other classes, which is no fault
     for sure, evidence, names in flight.not_loaded or ():
@@ -139,7 +130,7 @@ def are_alike(m: nn.Module) -> bool:
          advice="Begin with random weights: nn.init.kaiming_normal_ for ReLU, xavier_normal_ for tanh. Biases may "
                 "be zero."),
     claim="The units of a layer begin with different weights.", needs="batch")
-def units_differ(flight: TestFlight) -> Check:
+def units_differ(flight: Flight) -> Check:
     "Have all units of a layer the same weights?"
     named = {name: m for name, m in leaves(flight.model).items() if next(m.parameters(), None) is not None}
     names = [name for name, m in named.items() if are_alike(m) and m.weight.requires_grad]
@@ -163,14 +154,11 @@ def scales_of(model: nn.Module) -> dict[str, Tensor]:
     return found
 
 
-def sizes_behind(flight: TestFlight, names: list[str]) -> dict[str, float]:
+def sizes_behind(flight: Flight, names: list[str]) -> dict[str, float]:
     "How large what each of these layers returns is."
-    named, found = dict(unwrap(flight.model).named_modules()), {}
-    def note(name, m, inputs, output):
-        found[name] = max((t.double().square().mean().sqrt().item() for t in tensors(output)), default=0.)
-    with heard({name: named[name] for name in names}, note):
-        flight.asked(flight.batch.raw, "train")
-    return found
+    calls = calls_of(flight, names, mode="train")
+    return {call.name: max((t.double().square().mean().sqrt().item() for t in numbers_in(call.made)), default=0.)
+            for call in calls}
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #88aa0005
 @rule(
@@ -183,7 +171,7 @@ def sizes_behind(flight: TestFlight, names: list[str]) -> dict[str, float]:
                  "not trained", "input unused", "samples alike", "constant output", "cannot learn by heart",
                  "learning rate too small", "loss does not fall")),
     claim="Norms begin with scales of about one.", needs="passes")
-def norms_begin_at_one(flight: TestFlight) -> Check:
+def norms_begin_at_one(flight: Flight) -> Check:
     "Are scales of norms random numbers around zero, or all zero so that nothing comes through?"
     scales = scales_of(unwrap(flight.model))
     if not scales: return "there is none with a scale"

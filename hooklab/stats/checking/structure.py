@@ -8,19 +8,19 @@ __all__ = []
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #f9e2e843
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
-from ...hooks.hook import Hooks
 from ...hooks.names import class_name
 from ...hooks.select import first_few, leaves, named_layers, unwrap
+from ...hooks.trace import Op, Value, ops_before
 from ...hooks.tree import tensors
 from .checks import Check
-from .loss import ONLY_TURNED, nodes_before, op
-from .trial import TestFlight, heard
+from .flight import Flight, calls_of
+from .loss import ONLY_TURN, only_turns
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #55a0e718
@@ -28,8 +28,11 @@ class Linear(NamedTuple):
     "One call of a layer that multiplies with weights."
     name: str
     m: nn.Module
-    given: Any # the operation that has made its input
-    made: Any # the operation that has made its output
+    x: Value # Its input
+    out: Value
+
+    @property
+    def made(self) -> Op: return self.out.makers[0]
 
 
 def is_linear(m: nn.Module) -> bool:
@@ -42,99 +45,66 @@ def sizes_of(m: nn.Module) -> tuple[int, int]:
     return (m.in_features, m.out_features) if isinstance(m, nn.Linear) else (m.in_channels, m.out_channels)
 
 
-def linear_calls(flight: TestFlight) -> tuple[list[Linear], set]:
+def linear_calls(flight: Flight) -> tuple[list[Linear], set[Op]]:
     "The calls of linear layers in one pass, and the operations that have made loss and outputs."
-    named = {name: m for name, m in leaves(flight.model).items() if is_linear(m)}
-    if len(named) < 2: return [], set()
-    found = []
-    def note(name, m, inputs, output):
-        if not inputs or not isinstance(output, Tensor): return
-        found.append(Linear(name, m, inputs[0].grad_fn, output.grad_fn))
-    with heard(named, note, detach=False):
-        flown = flight.run(flight.batch.raw, flight.quiet)
-    ends = {t.grad_fn for t in tensors(flown.output)}
-    ends.add(flown.loss.grad_fn)
-    return found, ends - {None}
+    trace, flown = flight.written()
+    linear = {name for name, m in leaves(flight.model).items() if is_linear(m)}
+    found = [Linear(call.name, call.layer, call.args[0], call.out) for call in trace.calls
+             if call.name in linear and call.args and isinstance(call.out, Value) and call.out.makers]
+    return found, {*trace.makers(flown.loss, *tensors(flown.output))}
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #bd032eaa
-def counted_users(ends: set) -> dict[Any, int]:
-    "How many operations use what each of those before these ends returns; that of an end is used by the caller."
-    nodes = set()
-    for end in ends: nodes.update(nodes_before(end))
-    users = dict.fromkeys(ends, 1)
-    for node in nodes:
-        for parent, _ in node.next_functions:
-            users[parent] = users.get(parent, 0) + 1
-    return users
+def has_one_user(op: Op, ends: set[Op]) -> bool:
+    "Does just one operation with a gradient use what this one returns? An end is used by the caller."
+    return sum(user.trains and user.around is None for user in op.users) + (op in ends) == 1
 
 
-def in_a_row(calls: list[Linear], ends: set) -> list[tuple[Linear, Linear]]:
-    "Pairs of which the second gets just what the first returns, which nothing else uses."
-    users = counted_users(ends)
-    made = {call.made: call for call in calls if call.made is not None}
-    def only_turns(node):
-        if node is None or node in made: return False
-        return op(node) in ONLY_TURNED and users.get(node) == 1
-    found = []
+def in_a_row(calls: list[Linear], ends: set[Op]) -> list[tuple[Linear, Linear]]:
+    "Pairs of which the second gets just what the first returns, which nothing else uses. Dropout changes no mean."
+    made, found = {call.out: call for call in calls}, []
     for call in calls:
-        node = call.given
-        while only_turns(node):
-            node = node.next_functions[0][0]
-        if node in made and users.get(node) == 1:
-            before = made[node]
-            found.append((before, call))
+        x = call.x
+        while x not in made and len(x.makers) == 1 and has_one_user(x.makers[0], ends):
+            if not (only_turns(x.makers[0]) or "dropout" in x.makers[0].function): break
+            x = x.makers[0].x
+        if x in made and has_one_user(made[x].made, ends): found.append((made[x], call))
     return found
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #9547eec9
-POOLS = {"MaxPool2DWithIndices", "MaxPool3DWithIndices", "AdaptiveMaxPool2D", "AdaptiveMaxPool3D", "AvgPool2D",
-         "AvgPool3D", "AdaptiveAvgPool2D", "AdaptiveAvgPool3D", "Mean", "Sum"}
-STRAIGHT = ONLY_TURNED | POOLS | {
-    "torch::autograd::AccumulateGrad", "Addmm", "Mm", "Convolution", "MkldnnConvolution", "Add", "Sub", "Cat", "Stack",
-    "Split", "Unbind", "NativeBatchNorm", "ConstantPadNd", "Embedding"}
-
-
-def outputs_before(calls: list[Linear], ends: set) -> list[Any]:
-    "The operations that lead to these ends and have made the output of a layer, each once."
-    made = {call.made for call in calls}
-    found = {}
-    for end in ends:
-        for node in nodes_before(end):
-            if node in made: found[node] = None
-    return list(found)
+STRAIGHT = ONLY_TURN | {
+    "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+    "mean", "sum", "linear", "addmm", "mm", "matmul", "conv1d", "conv2d", "conv3d", "add", "sub", "add_", "sub_", "cat",
+    "stack", "batch_norm", "pad", "embedding", "dropout", "dropout1d", "dropout2d", "dropout3d"}
 
 
 def longest_row(calls: list[Linear]) -> list[Linear]:
     "The longest row of trained layers, each of which leads to the next, whatever is between."
-    trained = {call.made for call in calls if any(p.requires_grad for p in call.m.parameters())}
     before = {}  # by an operation: the longest row of layers up to it
     for call in calls:  # in the order in which they ran
-        if call.made not in trained: continue
-        rows = [before[node] for node in nodes_before(call.given) if node in before]
-        longest = max(rows, key=len, default=[])
-        before[call.made] = [*longest, call]
+        if not any(p.requires_grad for p in call.m.parameters()): continue
+        rows = [before[op] for op in (*call.x.makers, *ops_before([*call.x.makers])) if op in before]
+        before[call.made] = [*max(rows, key=len, default=[]), call]
     return max(before.values(), key=len, default=[])
 
 
-def may_bend(node: Any) -> bool:
+def may_bend(op: Op) -> bool:
     "Is an operation no straight one, or does it add what has no graph, such as a sign with a gradient of its own?"
-    if op(node) not in STRAIGHT: return True
-    adds = op(node) in ("Add", "Sub")
-    return adds and any(parent is None for parent, _ in node.next_functions)
+    adds = op.function.rstrip("_") in ("add", "sub")
+    return op.function not in STRAIGHT or adds and any(not v.requires_grad for v in op.given)
 
 
-def only_pools_bend(calls: list[Linear], ends: set) -> list[Linear]:
+def only_pools_bend(calls: list[Linear], ends: set[Op]) -> list[Linear]:
     "The longest row of three layers and more, if nothing in the model is an activation; pools and norms may be there."
-    outputs = outputs_before(calls, ends)
+    leading = {*ends, *ops_before([*ends])}
+    outputs = {call.made for call in calls} & leading
     if len(outputs) < 3: return []
-    for output in outputs:
-        if any(may_bend(node) for node in nodes_before(output)):
-            return []
+    if any(may_bend(op) for op in (*outputs, *ops_before([*outputs])) if op.trains): return []
     row = longest_row(calls)
     if len(row) < 3: return []
     narrow = min(sizes_of(call.m)[1] for call in row[:-1])
     taken, returned = sizes_of(row[0].m)[0], sizes_of(row[-1].m)[1]
     return row if narrow >= min(taken, returned) else []
-
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #a33074ba
 def is_wide(a: nn.Module, b: nn.Module, most: bool) -> bool:
@@ -163,17 +133,12 @@ def long_rows(pairs: list[tuple[Linear, Linear]]) -> list[list[Linear]]:
     return found
 
 
-def is_affine(flight: TestFlight, last: nn.Module) -> bool:
+def is_affine(flight: Flight, last: str) -> bool:
     "Is what this layer returns for a mix of two inputs the mix of what it returns for each?"
     own = [p for p in flight.batch.inputs if p.tensor.is_floating_point() and p.dim is not None]
     if len(own) != len(flight.batch.inputs) or flight.batch.n < 2:
         return False
-
-    def returned(new):
-        found = []
-        with Hooks([last], lambda m, inputs, output: found.append(output.clone())):
-            flight.asked(flight.batch.put(new))
-        return found[-1].double()
+    def returned(new): return calls_of(flight, [last], flight.batch.put(new))[-1].out.numbers.double()
     turned = {p.number: p.tensor.roll(1, p.dim) for p in own}
     mixed = {p.number: .3*p.tensor + .7*turned[p.number] for p in own}
     a, b, mix = returned({}), returned(turned), returned(mixed)
@@ -181,9 +146,8 @@ def is_affine(flight: TestFlight, last: nn.Module) -> bool:
     apart = (a - b).abs().max()
     return bool(off <= 1e-4*apart)
 
-
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #fcabb883
-def trained_pairs(calls: list[Linear], ends: set) -> list[tuple[Linear, Linear]]:
+def trained_pairs(calls: list[Linear], ends: set[Op]) -> list[tuple[Linear, Linear]]:
     "Pairs of layers in a row of which at least one is trained."
     found = []
     for a, b in in_a_row(calls, ends):
@@ -241,7 +205,7 @@ def two_filters(pairs: list[tuple[Linear, Linear]], known: set[str]) -> Iterator
          advice="Put an activation between them, such as ReLU or GELU. If the first layer is one that you have "
                 "taken over with its weights, this is no fault."),
     claim="Between linear layers is a non-linearity.", needs="passes")
-def bends(flight: TestFlight) -> Check:
+def bends(flight: Flight) -> Check:
     "Do linear layers follow each other without anything between them?"
     if not flight.quiet:
         raise NotLookedAt("the model returns something else each time for the same batch")
@@ -259,7 +223,7 @@ def bends(flight: TestFlight) -> Check:
     if not wide:
         yield from two_filters(pairs, set())
         return ""
-    if is_affine(flight, calls[-1].m):
+    if is_affine(flight, calls[-1].name):
         names = list(dict.fromkeys(call.name for pair in wide for call in pair))
         yield Finding("no non-linearity", "likely", "The whole model is affine: what it returns for a mix of two "
                       f"inputs is the mix of what it returns for each. {first_few(names, 4)} could be one.", names)
@@ -298,14 +262,12 @@ def in_several_lists(model: nn.Module) -> dict[int, list[str]]:
     return {key: [*by_list.values()] for key, by_list in found.items() if len(by_list) > 1}
 
 
-def inputs_apart(flight: TestFlight, m: nn.Module) -> float:
+def inputs_apart(flight: Flight, m: nn.Module) -> float:
     "How far apart the inputs of the calls of a batch norm are: the largest distance of means, in standard deviations."
-    found = []
-    def note(m, inputs, output):
-        x = inputs[0].double().transpose(0, 1).flatten(1)
-        found.append((x.mean(1), x.var(1)))
-    with Hooks([m], note):
-        flight.asked(flight.whole[0].raw, "train")
+    calls = flight.written(flight.whole[0].raw, graph=False).trace.calls
+    given = {id(call.args[0]): call.args[0].numbers for call in calls if call.layer is m}
+    flat = [x.double().transpose(0, 1).flatten(1) for x in given.values()]
+    found = [(x.mean(1), x.var(1)) for x in flat]
     distances, widths = [], []
     for (mean, variance), (other_mean, other_variance) in product(found, repeat=2):
         squares = (mean - other_mean).square()/((variance + other_variance)/2 + 1e-12)
@@ -323,7 +285,7 @@ def inputs_apart(flight: TestFlight, m: nn.Module) -> float:
          advice="Make a layer for each place: `nn.ModuleList(make() for _ in range(n))`, or copy.deepcopy. "
                 "`[layer]*n` has one layer n times."),
     claim="No layer is in several places of a list.", needs="passes")
-def one_place_each(flight: TestFlight) -> Check:
+def one_place_each(flight: Flight) -> Check:
     "Is one layer several times in a list?"
     model = unwrap(flight.model)
     modules = {id(m): m for m in model.modules()}
@@ -341,7 +303,7 @@ def one_place_each(flight: TestFlight) -> Check:
     return ""
 
 
-def shared_by_lists(flight: TestFlight, modules: dict[int, nn.Module]) -> Check:
+def shared_by_lists(flight: Flight, modules: dict[int, nn.Module]) -> Check:
     "Are layers in two lists of the model, such as those of an encoder and of its decoder?"
     several = in_several_lists(unwrap(flight.model))
     if not several: return

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, rule
-from ...hooks.select import leaves
+from ...hooks.trace import Value
 from .batch import in_labels, padded_inputs
 from .checks import Check
-from .loss import op
-from .loss_calls import (
-    DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, SeenLoss, are_logarithms, are_probabilities, class_dim, first_calls,
-    seen_after_the_model, seen_in, some_left)
-from .trial import TestFlight, heard
+from .flight import Flight
+from .loss import only_turns
+from hooklab.stats.checking.loss_calls import (
+    DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, LossCalls, are_logarithms, are_probabilities, class_dim, loss_calls,
+    numbers, some_left)
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #30bb8eb2
@@ -36,7 +36,7 @@ def is_whole(t: Tensor) -> bool: return bool((t == t.round()).all())
 
 def answers(call: LossCall) -> Iterator[Finding]:
     "Binary cross-entropy wants targets from 0 to 1."
-    t = call.target.detach().double()
+    t = call.target.double()
     out = ((t < 0) | (t > 1)).double().mean().item()
     if not out: return
     kinds = t.unique()
@@ -53,7 +53,7 @@ def answers(call: LossCall) -> Iterator[Finding]:
 
 def signs(call: LossCall) -> Iterator[Finding]:
     "A margin wants targets of -1 and 1."
-    t = call.target.detach()
+    t = call.target
     zeros = (t == 0).double().mean().item()
     if not zeros or (t < 0).any(): return
     yield Finding(FITS, "certain", f"{call.name} wants targets of -1 and 1, and {zeros:.0%} of these are 0, for which "
@@ -61,7 +61,7 @@ def signs(call: LossCall) -> Iterator[Finding]:
 
 
 def several_answers(call: LossCall) -> Iterator[Finding]:
-    t = call.target.detach()
+    t = call.target
     if not (t < 0).any(): return
     yield Finding(FITS, "certain", f"{call.name} wants targets of 0 and 1, and these go {range_of(t)}. "
                                    "(target + 1)/2 makes 0 and 1 of -1 and 1.")
@@ -108,7 +108,7 @@ def numbers_of_classes(call: LossCall) -> Iterator[Finding]:
 # %% ../../../nbs/lib/stats/checking/task.ipynb #4012a457
 def divergence(call: LossCall) -> Iterator[Finding]:
     "kl_div takes the logarithms of what is made, then what is wanted."
-    made, t, of_logs = call.prediction.detach(), call.target.detach(), call.given["log_target"]
+    made, t, of_logs = call.prediction, call.target, call.given["log_target"]
     if not made.dim() or made.shape != t.shape: return
     dim = class_dim(made) if are_probabilities(t, class_dim(made)) or are_logarithms(t, class_dim(made)) else -1
     if are_probabilities(made, dim) and are_logarithms(t, dim) and not of_logs:
@@ -124,22 +124,22 @@ def divergence(call: LossCall) -> Iterator[Finding]:
 
 def counts(call: LossCall) -> Iterator[Finding]:
     "The loss of counts takes the exponential itself, unless it is told otherwise."
-    t = call.target.detach()
+    t = call.target
     if (t < 0).any():
         yield Finding(FITS, "certain", f"{call.name} wants counts, and {(t < 0).double().mean():.0%} of the targets "
                                        "are below zero.")
-    before = op(call.prediction.grad_fn)
-    if call.given["log_input"] and before in ("Exp", "Softplus", "Relu"):
-        sure = "certain" if before == "Exp" else "likely"
-        yield Finding(FORM, sure, f"{call.name} takes the exponential of its input, which is what {before.lower()} has "
+    before = next((op.function for op in call.made.makers if op.function in ("exp", "softplus", "relu")), "")
+    if call.given["log_input"] and before:
+        sure = "certain" if before == "exp" else "likely"
+        yield Finding(FORM, sure, f"{call.name} takes the exponential of its input, which is what {before} has "
                                   "returned. Give it log_input=False, or what comes before that.")
 
 
 def paths(call: LossCall) -> Iterator[Finding]:
     "The loss of sequences without places wants logarithms of probabilities, and no blank in its targets."
-    made, t, blank = call.prediction.detach(), call.target, call.given["blank"]
+    made, t, blank = call.prediction, call.target, call.given["blank"]
     if t.dim() == 2:
-        lengths = torch.as_tensor(call.given["target_lengths"]).to(t.device).flatten()
+        lengths = torch.as_tensor(numbers(call.given["target_lengths"])).to(t.device).flatten()
         t = t[torch.arange(t.size(1), device=t.device) < lengths[:, None]]
     if (t == blank).any():
         yield Finding(FITS, "certain", f"ctc_loss takes {blank} for the blank, which stands for no sound, and "
@@ -169,13 +169,13 @@ MISFITS: dict[str, Callable[[LossCall], Iterator[Finding]]] = {
          look_first="the arguments of the loss: their order, and which of them are logarithms",
          advice="Give the loss what its documentation calls this argument."),
     claim="The loss is made for such targets.", needs="batch")
-def targets_fit(flight: TestFlight) -> Check:
+def targets_fit(flight: Flight) -> Check:
     "Do targets have the range and the kind that a loss function of torch wants?"
-    calls = first_calls(flight).calls
+    calls = loss_calls(flight).calls
     said = set()
     for call in calls:
         misfit = MISFITS.get(call.name)
-        if misfit is None or not isinstance(call.target, Tensor) or not call.target.numel():
+        if misfit is None or not isinstance(call.wanted, Value) or not call.target.numel():
             continue
         for one in misfit(call):
             if (one.what, call.name) not in said: yield one
@@ -206,25 +206,27 @@ def rival_dim(t: Tensor, y: Tensor) -> int | None:
                 "view and reshape only cut the same numbers in another way.",
          brings=("samples leak", "softmax over samples")),
     claim="Classes are compared along their own dimension.", needs="passes")
-def axis_right(flight: TestFlight) -> Check:
+def axis_right(flight: Flight) -> Check:
     "Do a softmax and the loss compare the classes of one place, and not places?"
     targets = [p.tensor for p in flight.batch.targets]
     y = targets[0] if len(targets) == 1 else None
     outputs = [t for _, t in flight.first.flown.floats]
     if y is not None:
-        made = [t for t in seen_after_the_model(flight).softmaxes if t.dim() > 1]
-        for t in [*outputs, *made]:
+        trace, flown = flight.written()
+        of_model = trace.leading_to(*(t for _, t in flown.floats)) | {*trace.makers(*(t for _, t in flown.floats))}
+        after = [] if flight.call else [op for op in trace.of("softmax", "log_softmax") if op not in of_model]
+        for t in [*outputs, *(numbers(op.y) for op in after if op.has_ended and len(op.y.shape) > 1)]:
             d = rival_dim(t, y)
             if d is None: continue
             yield Finding("wrong axis", "likely", f"Numbers of the shape {tuple(t.shape)} are probabilities that add "
                           f"up to 1 along dimension {d}, and targets of the shape {tuple(y.shape)} have one for each "
                           f"of its {t.size(d)} places: the places compete with each other, in place of the classes.")
             return ""
-    for call in first_calls(flight).calls:
+    for call in loss_calls(flight).calls:
         made, t = call.prediction, call.target
         if call.name != "cross_entropy" or made.dim() != 1 or t.shape != made.shape:
             continue
-        if flight.batch.n == len(made) > 1 and not are_probabilities(t.detach()):  # else a ranking of the batch
+        if flight.batch.n == len(made) > 1 and not are_probabilities(t):  # else a ranking of the batch
             yield Finding("wrong axis", "likely", f"cross_entropy gets one number for each of {len(made)} samples and "
                           "takes them for the classes of a single one. For yes or no, take "
                           "binary_cross_entropy_with_logits.")
@@ -233,45 +235,42 @@ def axis_right(flight: TestFlight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #bbed3d92
-def made_by_layers(flight: TestFlight) -> tuple[SeenLoss, list[tuple[str, Tensor, int]]]:
-    "A pass with its graph; the name, output and dimension of the units of each layer that has units."
-    found = []
-    def note(name, m, inputs, output):
-        if not isinstance(output, Tensor) or output.grad_fn is None: return
-        if isinstance(m, nn.Linear):
-            found.append((name, output, output.dim() - 1))
-        elif isinstance(m, nn.modules.conv._ConvNd):
-            found.append((name, output, output.dim() - m.weight.dim() + 1))
-    with heard(leaves(flight.model), note, detach=False):
-        seen = seen_in(flight, flight.batch.raw)
-    return seen, found
+def units_of(flight: Flight) -> dict[Value, tuple[str, int]]:
+    "What the last three layers with units return: the name of the layer, and the dimension of its units."
+    found = {}
+    for call in flight.written().trace.calls:
+        if not isinstance(call.out, Value): continue
+        if isinstance(call.layer, nn.Linear): found[call.out] = call.name, len(call.out.shape) - 1
+        elif isinstance(call.layer, nn.modules.conv._ConvNd):
+            found[call.out] = call.name, len(call.out.shape) - call.layer.weight.dim() + 1
+    return dict([*found.items()][-3:])
 
 
-def cut_apart(flight: TestFlight) -> Iterator[Finding]:
+def cut_apart(flight: Flight) -> Iterator[Finding]:
     "Does a row of numbers that the loss compares come from the units of one place?"
-    calls = [call for call in first_calls(flight).calls if call.name in OF_CLASSES]
-    if not calls: return
-    seen, made = made_by_layers(flight)
-    for call in seen.calls:
-        t = call.prediction
-        if call.name not in OF_CLASSES or t.dim() < 2 or t.grad_fn is None:
-            continue
-        rows = t.movedim(1, -1).reshape(-1, t.size(1))
-        for name, units, dim in made[:-4:-1]:
-            if units.size(dim) == 1: break  # a score for each place, among which a label chooses
-            for i in {0, len(rows)//2, len(rows) - 1}:
-                grad, = torch.autograd.grad(rows[i].sum(), [units], retain_graph=True, allow_unused=True)
-                if grad is None: break
-                where = grad.nonzero()
-                if len(where) != rows.size(1) or not (grad[grad != 0] == 1).all(): break  # more than another order
-                where[:, dim] = 0
-                n = len(where.unique(dim=0))
-                if n == 1: continue
-                yield Finding("wrong axis", "certain", f"The {rows.size(1)} numbers that the loss compares for one "
-                              f"label come from {n} places of the output of {name}, whose shape is "
-                              f"{tuple(units.shape)}, and not from the units of one place: use permute or transpose "
-                              "before view or reshape.", [name])
-                return
+    made = units_of(flight)
+    for call in loss_calls(flight).calls:
+        t, turns = call.made, []
+        if call.name not in OF_CLASSES or len(t.shape) < 2: continue
+        width = t.shape[1]
+        while t not in made and len(t.makers) == 1 and only_turns(t.makers[0]) and isinstance(t.makers[0].out, Value):
+            turns.append(t.makers[0])
+            t = t.makers[0].x
+        if t not in made: continue
+        name, dim = made[t]
+        if t.shape[dim] == 1: continue  # a score for each place, among which a label chooses
+        places = torch.arange(t.shape.numel()).view(t.shape)  # which number of the layer lands where?
+        for op in reversed(turns): places = op.call(*(places if x is op.x else x for x in op.args), **op.kwargs)
+        rows = places.movedim(1, -1).reshape(-1, width)
+        for row in (rows[0], rows[len(rows)//2], rows[-1]):
+            where = torch.stack(torch.unravel_index(row, t.shape), 1)
+            where[:, dim] = 0
+            n = len(where.unique(dim=0))
+            if n == 1: continue
+            yield Finding("wrong axis", "certain", f"The {width} numbers that the loss compares for one label come "
+                          f"from {n} places of the output of {name}, whose shape is {tuple(t.shape)}, and not from the "
+                          "units of one place: use permute or transpose before view or reshape.", [name])
+            return
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #819b8269
 @rule(
@@ -285,12 +284,12 @@ def cut_apart(flight: TestFlight) -> Iterator[Finding]:
          look_first="how many labels of a batch equal ignore_index, and the weights of classes",
          advice="Look at how labels are encoded: ignore_index must be no class, and weights must not be zero."),
     claim="Padding is left out of the loss, and labels are left.", needs="batch")
-def labels_count(flight: TestFlight) -> Check:
+def labels_count(flight: Flight) -> Check:
     "Do labels count, and does padding not?"
-    seen = first_calls(flight)
-    calls = [call for call in seen.calls if call.name in OF_CLASSES and not call.target.is_floating_point()]
+    seen = loss_calls(flight)
+    calls = [call for call in seen.calls if call.name in OF_CLASSES and not call.wanted.dtype.is_floating_point]
     for call in calls:
-        t, weight, ignored = call.target, call.given["weight"], call.given["ignore_index"]
+        t, weight, ignored = call.target, numbers(call.given["weight"]), call.given["ignore_index"]
         left = t[t != ignored]
         if not t.numel() or not left.numel() and some_left(flight, ignored): continue
         if not left.numel() or weight is not None and not weight[left].any():
@@ -302,17 +301,17 @@ def labels_count(flight: TestFlight) -> Check:
     return "" if calls else "no labels of classes were seen in the loss"
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #389be5ac
-def counted(flight: TestFlight, seen: SeenLoss, call: LossCall) -> Iterator[Finding]:
+def counted(flight: Flight, seen: LossCalls, call: LossCall) -> Iterator[Finding]:
     "Does the loss count labels at padded places?"
     labels, made = call.target, call.prediction
-    if not made.requires_grad or made.dim() < 2: return
+    if not call.made.requires_grad or made.dim() < 2: return
     for x, where in padded_inputs(flight.batch):
         flat = in_labels(x, where, labels)
         if flat is None: continue
         there = labels.flatten()[flat]
         value = there.mode().values
         if (there == value).double().mean() < .8: continue  # labels of their own
-        grad, = torch.autograd.grad(seen.flown.loss, [made], retain_graph=True, allow_unused=True)
+        grad, = torch.autograd.grad(seen.flown.loss, [call.made.edge], retain_graph=True, allow_unused=True)
         if grad is None: return
         counts = grad.movedim(class_dim(made), -1).flatten(0, -2).any(1)
         n = (counts & flat & (labels.flatten() == value)).sum().item()

@@ -8,7 +8,6 @@ __all__ = []
 # %% ../../../nbs/lib/stats/checking/training.ipynb #489d064a
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor, nn
 
 from ...findings.found import Finding
@@ -18,43 +17,34 @@ from ...hooks.select import first_few, leaves, may_pass_hooks, unwrap
 from .batch import SampleBatch
 from .checks import Check
 from .dependence import behind_rounding, change_loss, moved, where_cut
-from .trial import TestFlight, heard, layer_outputs, roused
+from .flight import Flight, calls_of, layer_outputs, roused
+from .loss_calls import numbers
 from ..diagnosing.layer_faults import DEAD, MANY
 from ..measure.run_facts import from_a_library
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0b761528
-def reached(flight: TestFlight, batches: list[SampleBatch], of_output: bool = False,
+def reached(flight: Flight, batches: list[SampleBatch], of_output: bool = False,
             idle: dict[str, Tensor] | None = None) -> dict[str, bool | None]:
     """For each trainable parameter: did it get a gradient of the loss, or of any output? None for one of zeros. `idle`
     gets the units of each weight: True for those without a gradient."""
-    for p in flight.trained.values(): p.grad = None
-    for batch in batches:
-        flown = flight.run(batch.raw)
-        loss = flown.loss
-        if of_output:
-            sums = [t.sum() for _, t in flown.floats]
-            loss = sum(sums, torch.zeros(()))
-        if loss.requires_grad: loss.backward()
-    found = {}
-    for name, p in flight.trained.items():
-        grad = p.grad
-        if grad is None: found[name] = False
-        else:
-            if grad.is_sparse: grad = grad.coalesce().values()
-            found[name] = True if grad.any() else None
-            if idle is not None and grad.dim() > 1: idle[name] = ~grad.flatten(1).any(1)
-        p.grad = None
+    passes, found = [flight.gradients(batch.raw, of_output=of_output) for batch in batches], {}
+    for name in flight.trained:
+        grads = [grads[name] for grads in passes if grads[name] is not None]
+        numbers = [g.coalesce().values() if g.is_sparse else g for g in grads]
+        found[name] = (any(g.any() for g in numbers) or None) if grads else False
+        if idle is not None and numbers and numbers[0].dim() > 1:
+            idle[name] = ~sum(g.flatten(1).any(1) for g in numbers).bool()
     return found
 
 
-def in_optimizers(flight: TestFlight) -> set[int]:
+def in_optimizers(flight: Flight) -> set[int]:
     return {id(p) for o in flight.optimizers for group in o.param_groups for p in group["params"]}
 
 
 def around(name: str) -> str: return name.rpartition(".")[0]
 
 
-def owners(flight: TestFlight, names: list[str]) -> list[str]:
+def owners(flight: Flight, names: list[str]) -> list[str]:
     "The layers that hold these parameters; of many in one block, the block."
     found = dict.fromkeys(around(name) or name for name in names)
     while len(found) > 6 and any("." in name for name in found):
@@ -88,7 +78,7 @@ def owners(flight: TestFlight, names: list[str]) -> list[str]:
     Kind("not trained", rank=160,
          advice="Look for detach, no_grad, `.data`, `.item()`, numpy, argmax, or a result that is not used."),
     claim="Every trainable parameter gets a gradient.", needs="passes")
-def gradients_arrive(flight: TestFlight) -> Check:
+def gradients_arrive(flight: Flight) -> Check:
     "Does every trainable parameter get a gradient?"
     if not flight.trained:
         yield Finding("frozen part", "certain", "No parameter of the model has requires_grad=True: nothing is trained.")
@@ -130,16 +120,12 @@ def _has_trained_sibling(name: str, found: dict[str, bool | None]) -> bool:
     return any(other.rpartition(".")[0] == owner for other in arrived)
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #c84ed635
-def given_states(flight: TestFlight, names: list[str]) -> bool:
+def given_states(flight: Flight, names: list[str]) -> bool:
     "Is one of these recurrent layers called with a state?"
-    found = []
-    def note(name, m, inputs, kwargs, output): found.append(any(x is not None for x in (*inputs[1:], kwargs.get("hx"))))
-    with heard({name: flight.model.get_submodule(name) for name in names}, note, with_kwargs=True):
-        flight.asked(flight.batch.raw)
-    return any(found)
+    return any(x is not None for call in calls_of(flight, names) for x in (*call.args[1:], call.kwargs.get("hx")))
 
 
-def without_memory(flight: TestFlight, zero: list[str]) -> Finding | None:
+def without_memory(flight: Flight, zero: list[str]) -> Finding | None:
     "The finding on recurrent layers whose weights for the state get zeros: the state is always zero."
     modules = dict(unwrap(flight.model).named_modules())
     recurrent = [n for n in zero if "weight_hh" in n and isinstance(modules[around(n)], nn.RNNBase | nn.RNNCellBase)]
@@ -151,19 +137,15 @@ def without_memory(flight: TestFlight, zero: list[str]) -> Finding | None:
                    "nothing.", layers)
 
 
-def stuck_at_zero(flight: TestFlight, zero: list[str]) -> Finding | None:
+def stuck_at_zero(flight: Flight, zero: list[str]) -> Finding | None:
     "The finding on parameters that are zero, and whose gradient is zero until something else makes them move."
     empty = [name for name in zero if not flight.trained[name].any()]
     if not empty: return None
     steps = {}
-    for p in flight.trained.values(): p.grad = None
-    loss = flight.run(flight.batch.raw).loss
-    loss.backward()
-    for name, p in flight.trained.items():
-        if p.grad is not None and p.grad.any():
-            grad = p.grad.to_dense()
-            steps[name] = -grad/grad.square().mean().sqrt()*(p.detach().square().mean().sqrt() or .1)
-        p.grad = None
+    for name, grad in flight.gradients().items():
+        if grad is None or not grad.any(): continue
+        size = flight.trained[name].detach().square().mean().sqrt() or .1
+        steps[name] = -grad.to_dense()/grad.to_dense().square().mean().sqrt()*size
     with moved(flight, steps, .05):
         after = reached(flight, flight.small)
     with roused(flight): again = reached(flight, flight.small)
@@ -173,7 +155,7 @@ def stuck_at_zero(flight: TestFlight, zero: list[str]) -> Finding | None:
                    "gradient, also when all others have made a step: each waits for another.", owners(flight, stuck))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #ab726e71
-def of_another_loss(flight: TestFlight, found: dict[str, bool | None]) -> set[str]:
+def of_another_loss(flight: Flight, found: dict[str, bool | None]) -> set[str]:
     "The parameters of optimizers that have nothing to do for this loss, where another optimizer has."
     names = {id(p): name for name, p in flight.trained.items()}
     theirs = [{names[id(p)] for group in o.param_groups for p in group["params"] if id(p) in names}
@@ -182,7 +164,7 @@ def of_another_loss(flight: TestFlight, found: dict[str, bool | None]) -> set[st
     return set().union(*idle) if len(idle) < len(theirs) else set()
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #ab726e70
-def not_reached(flight: TestFlight, missing: list[str], found: dict[str, bool | None]) -> Iterator[Finding]:
+def not_reached(flight: Flight, missing: list[str], found: dict[str, bool | None]) -> Iterator[Finding]:
     "The findings on parameters without a gradient: did their layer run?"
     others = of_another_loss(flight, found)
     elsewhere = [name for name in missing if name in others]
@@ -243,7 +225,7 @@ def is_called_by_a_library(name: str, modules: dict[str, nn.Module]) -> bool:
     return from_a_library(type(modules[caller]))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #37ca6f7b
-def no_graph(flight: TestFlight) -> Finding:
+def no_graph(flight: Flight) -> Finding:
     "The finding on a loss without a graph: does it depend on parameters all the same?"
     depends = change_loss(flight, [*flight.trained], "train")
     if not depends:
@@ -254,7 +236,7 @@ def no_graph(flight: TestFlight) -> Finding:
                    f"{first_few(depends, 4)}{after}.", [layer] if layer else [])
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #f20a362e
-def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Finding]:
+def only_zeros(flight: Flight, zero: list[str]) -> Iterator[Finding]:
     "The findings on gradients of zeros: is a function behind them constant between its steps, or a layer silent?"
     rounded = behind_rounding(flight, zero)
     for name, names in rounded.items():
@@ -279,18 +261,17 @@ def only_zeros(flight: TestFlight, zero: list[str]) -> Iterator[Finding]:
 WITH_UNITS = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
 
 
-def mostly_silent(flight: TestFlight, idle: dict[str, Tensor]) -> Iterator[Finding]:
+def mostly_silent(flight: Flight, idle: dict[str, Tensor]) -> Iterator[Finding]:
     "The finding on layers of which most units get no gradient and are never above zero, while some learn."
     modules = dict(unwrap(flight.model).named_modules())
     few = {around(name): units for name, units in idle.items() if len(units) >= MANY
            and units.double().mean() >= DEAD and isinstance(modules.get(around(name)), WITH_UNITS)}
     if not few: return
     dead = dict(few)
-    def note(name, m, inputs, output):
-        of_units = output.detach().movedim(-1 if isinstance(m, nn.Linear) else -1 - len(m.kernel_size), 0).flatten(1)
-        dead[name] = dead[name].to(output.device) & ~(of_units > 0).any(1)
-    with heard({name: modules[name] for name in few}, note):
-        for batch in flight.small: flight.asked(batch.raw, "train")
+    for call in [call for batch in flight.small for call in calls_of(flight, few, batch.raw, "train")]:
+        m, output = call.layer, numbers(call.out)
+        of_units = output.movedim(-1 if isinstance(m, nn.Linear) else -1 - len(m.kernel_size), 0).flatten(1)
+        dead[call.name] = dead[call.name].to(output.device) & ~(of_units > 0).any(1)
     for name, units in dead.items():
         share = units.double().mean().item()
         if share < DEAD: continue

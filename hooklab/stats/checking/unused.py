@@ -7,104 +7,55 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #893b2967
 import dis
-import sys
-import weakref
-from dataclasses import dataclass, field
 from functools import cache
-from types import CodeType, FrameType
-from typing import Any
-
-import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from types import CodeType
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NotLookedAt, rule
-from hooklab.hooks.select import unwrap
+from hooklab.hooks.frames import INSTALLED
+from hooklab.hooks.trace import Op, Place, Trace
 from hooklab.hooks.tree import tensors
-from hooklab.stats.checking.checks import Check, own_frame, quoted_line
-from hooklab.stats.checking.loss import nodes_before
-from hooklab.stats.checking.trial import TestFlight
+from hooklab.stats.checking.checks import Check
+from hooklab.stats.checking.flight import Flight
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #ac307668
-CHANGES = {"batch_norm", "instance_norm"}  # they change what they are given: their statistics
-
-
-@dataclass(eq=False)
-class Place:
-    "An instruction of the user's code, and what it has made."
-    code: CodeType
-    at: int # The instruction's place in the code
-    line: int
-    owner: int = 0 # The id of the layer whose method it is
-    used: bool = False # Does another instruction get what it has made, or does it do more than to make tensors?
-    of_floats: bool = False # Did it get and make numbers?
-    trains: bool = False # Does a gradient lead through what it has made?
-    is_number: bool = False # Is it a single number, as a loss is?
-    made: list[weakref.ref] = field(default_factory=list)
-    nodes: set[Any] = field(default_factory=set) # The operations that have made it, in the graph
-
-    def __str__(self): return quoted_line(self.code.co_filename, self.line) or f"line {self.line}"
-
-
 @cache
 def thrown_away(code: CodeType, at: int) -> bool:
     "Does the next instruction drop what this one has made, as in a line that assigns to nothing?"
     after = [step.opname for step in dis.get_instructions(code) if step.offset > at]
     return after[:1] == ["POP_TOP"]
 
+
+def is_own(place: Place | None) -> bool:
+    "Is a place in the user's own code, and not in that of an installed package?"
+    return place is not None and not any(name in place.code.co_filename for name in INSTALLED)
+
+
+def by_instruction(trace: Trace) -> dict[tuple[CodeType, int], list[Op]]:
+    "The operations of the user's own code, by the instruction that asked for them."
+    found = {}
+    for op in trace.top:
+        if is_own(op.place): found.setdefault((op.place.code, op.place.at), []).append(op)
+    return found
+
+
+def does_more(op: Op) -> bool:
+    "Does an operation do anything but compute numbers of those that it gets, such as write, print or make a seed?"
+    given = {*op.given}
+    writes = op.function.endswith("_") or op.function in ("setitem", "batch_norm", "instance_norm") or "out" in op.kwargs
+    return writes or not op.made or not given or not op.with_grad or any(v in given for v in op.made)
+
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #dc1289ab
-@dataclass(eq=False)
-class Results(TorchFunctionMode):
-    "Notes what each instruction of the user's code makes, while it is on, and which results others get."
-    places: dict[tuple[CodeType, int], Place] = field(default_factory=dict)
-    _made_by: dict[int, tuple[weakref.ref, Place]] = field(default_factory=dict) # By the id of a result
-
-    def __post_init__(self): super().__init__()
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        given, made = tensors((args, kwargs)), tensors(result)
-        frame = own_frame(sys._getframe(1))
-        place = None if frame is None else self._place_of(frame)
-        self._note_use(given, place)
-        if place is not None: self._note_result(place, getattr(func, "__name__", ""), given, made)
-        return result
-
-    def _place_of(self, frame: FrameType) -> Place:
-        key = frame.f_code, frame.f_lasti
-        if key not in self.places:
-            owner = frame.f_locals.get("self")
-            self.places[key] = Place(*key, frame.f_lineno, id(owner) if isinstance(owner, nn.Module) else 0)
-        return self.places[key]
-
-    def _note_use(self, given: list[Tensor], place: Place | None):
-        for t in given:
-            kept, source = self._made_by.get(id(t), (None, None))
-            if kept is not None and kept() is t and source is not place: source.used = True
-
-    def _note_result(self, place: Place, name: str, given: list[Tensor], made: list[Tensor]):
-        own = {*map(id, given)}
-        changes = name in CHANGES or any(id(t) in own for t in made)  # in place
-        if not made or not given or changes or not torch.is_grad_enabled():
-            place.used = True
-            return
-        for t in made:
-            ref = weakref.ref(t)
-            self._made_by[id(t)] = ref, place
-            place.made.append(ref)
-            if t.grad_fn is not None: place.nodes.add(t.grad_fn)
-            place.trains = place.trains or t.requires_grad
-            place.of_floats = place.of_floats or t.is_floating_point()
-            place.is_number = t.numel() == 1
-
-    def unread(self, ends: list[Tensor]) -> list[Place]:
-        "The instructions of which nothing is left, now that the pass is over."
-        leading = {node for t in ends if t.grad_fn is not None for node in nodes_before(t.grad_fn)}
-        found = [p for p in self.places.values() if not p.used and p.of_floats and not p.nodes & leading]
-        for place in self.places.values(): place.nodes.clear()  # they keep what a backward pass would need
-        return [p for p in found if all(ref() is None for ref in p.made)]
+def unread(trace: Trace, leading: set[Op]) -> list[list[Op]]:
+    "The instructions whose results nobody got or keeps, and that lead to no end of the pass."
+    found = []
+    for ops in by_instruction(trace).values():
+        own = {*ops}
+        is_used = any(does_more(op) or op in leading or {*op.users} - own for op in ops)
+        is_kept = any(v.tensor is not None for op in ops for v in op.made)
+        has_floats = any(v.dtype.is_floating_point for op in ops for v in op.made)
+        if not is_used and not is_kept and has_floats: found.append(ops)
+    return found
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #7a9096f8
 @rule(
@@ -115,20 +66,21 @@ class Results(TorchFunctionMode):
                 "is given only if its name ends with `_`. If it is for another occasion, this is no fault.",
          brings=("input unused", "not trained", "loss does not fall")),
     claim="All that is computed is used.", needs="passes")
-def results_used(flight: TestFlight) -> Check:
+def results_used(flight: Flight) -> Check:
     "Does an operation of a pass return what nothing reads?"
     if flight.pass_seconds > 1: raise NotLookedAt("a pass takes longer than 1 s")
-    seen = Results()
-    with seen: flown = flight.run(flight.batch.raw)
-    places = seen.unread([flown.loss, *tensors(flown.output)])
-    names = {id(m): name for name, m in unwrap(flight.model).named_modules()}
-    def where(place): return [names[place.owner]] if names.get(place.owner) else []
-    dropped = [p for p in places if thrown_away(p.code, p.at)]
-    for place in dropped[:3]:
-        yield Finding("result not used", "likely", f"{place} computes what is assigned to nothing: the line has no "
-                      "effect.", where(place))
-    for place in [p for p in places if p.trains and p not in dropped][:3]:
-        what = "a number that no loss contains" if place.is_number else "what leads to no output"
-        yield Finding("result not used", "note", f"{place} computes {what}, and nothing reads it in this pass.",
-                      where(place))
+    trace, flown = flight.written()
+    if trace.blind: raise NotLookedAt(", and ".join(sorted(trace.blind)))
+    found = unread(trace, trace.leading_to(flown.loss, *tensors(flown.output)))
+    def where(ops): return [ops[0].layer] if ops[0].layer else []
+    def line(ops): return str(ops[0].place) or f"line {ops[0].place.line}"
+    dropped = [ops for ops in found if thrown_away(ops[0].place.code, ops[0].place.at)]
+    for ops in dropped[:3]:
+        yield Finding("result not used", "likely", f"{line(ops)} computes what is assigned to nothing: the line has no "
+                      "effect.", where(ops))
+    for ops in [ops for ops in found if any(op.trains for op in ops) and ops not in dropped][:3]:
+        is_number = len(ops[-1].made) == 1 and ops[-1].y.shape.numel() == 1
+        what = "a number that no loss contains" if is_number else "what leads to no output"
+        yield Finding("result not used", "note", f"{line(ops)} computes {what}, and nothing reads it in this pass.",
+                      where(ops))
     return ""

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import hooklab as hl
 from hooklab.stats.checking.batch import batch_of
 from hooklab.stats.checking.checklist import given_to_model
-from hooklab.stats.checking.trial import TestFlight
+from hooklab.stats.checking.flight import Flight
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -80,17 +80,17 @@ def test_what_call_makes_itself_may_come_from_any_part():
         x, y = batch
         return F.cross_entropy(model(x.float()) + model(y.float()[:, None].expand(-1, 6)), y)
     x, y = table()
-    flight = TestFlight(nn.Linear(6, 3), None, call, [batch_of((x.double(), y), nn.Linear.forward)], [])
+    flight = Flight(nn.Linear(6, 3), None, call, [batch_of((x.double(), y), nn.Linear.forward)], [])
     assert given_to_model(flight) is None
     def direct(model, batch): return model(batch[1]).square().mean()
-    flight = TestFlight(nn.Linear(6, 3), None, direct, [batch_of((y, x), nn.Linear.forward)], [])
+    flight = Flight(nn.Linear(6, 3), None, direct, [batch_of((y, x), nn.Linear.forward)], [])
     assert given_to_model(flight) == {1}
-    flight = TestFlight(nn.Linear(6, 3), None, direct, [batch_of((y, x, y + 1), nn.Linear.forward)], [])
+    flight = Flight(nn.Linear(6, 3), None, direct, [batch_of((y, x, y + 1), nn.Linear.forward)], [])
     assert given_to_model(flight) is None  # which of two is the target?
     one = torch.randn(20, 7)
-    flight = TestFlight(nn.Linear(6, 3), None, lambda m, b: m(b[0]).square().mean(), [
+    flight = Flight(nn.Linear(6, 3), None, lambda m, b: m(b[0]).square().mean(), [
         batch_of((one[:, :6], one[:, 6]), nn.Linear.forward)], [])
     assert given_to_model(flight) is None
     def of_tasks(model, batch): return model(batch[1][0]).square().mean()
-    flight = TestFlight(nn.Linear(6, 3), None, of_tasks, [batch_of(((y, x), (x, y)), nn.Linear.forward)], [])
+    flight = Flight(nn.Linear(6, 3), None, of_tasks, [batch_of(((y, x), (x, y)), nn.Linear.forward)], [])
     assert given_to_model(flight) is None

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import hooklab as hl
 from hooklab.findings.levels import SURE
 from hooklab.findings.rules import KINDS, pages
-from hooklab.stats.checking.trial import fresh_copy
+from hooklab.stats.checking.arguments import fresh_copy
 from support.portions import swept
 
 pytestmark = pytest.mark.usefixtures("one_thread")
