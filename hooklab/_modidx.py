@@ -6793,6 +6793,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                        'hooklab/stats/checking/loss_calls.py'),
                                                    'hooklab.stats.checking.loss_calls.class_dim': ( 'lib/stats/checking/loss-calls.html#class_dim',
                                                                                                     'hooklab/stats/checking/loss_calls.py'),
+                                                   'hooklab.stats.checking.loss_calls.combines': ( 'lib/stats/checking/loss-calls.html#combines',
+                                                                                                   'hooklab/stats/checking/loss_calls.py'),
                                                    'hooklab.stats.checking.loss_calls.ends_below': ( 'lib/stats/checking/loss-calls.html#ends_below',
                                                                                                      'hooklab/stats/checking/loss_calls.py'),
                                                    'hooklab.stats.checking.loss_calls.is_of_terms': ( 'lib/stats/checking/loss-calls.html#is_of_terms',

@@ -9,6 +9,7 @@ __all__ = []
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
+from itertools import islice
 from typing import Any
 
 import torch
