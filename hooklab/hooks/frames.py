@@ -33,7 +33,7 @@ def calls_outside(
     *codes: CodeType, # Of the functions that are looked for
 ) -> Iterator[FrameType]:
     "The frames outside of the function that asks in which one of these functions runs."
-    return (frame for frame in _outwards(sys._getframe(1).f_back) if frame.f_code in codes)
+    return (frame for frame in frames_outside(1) if frame.f_code in codes)
 
 # %% ../../nbs/lib/hooks/frames.ipynb #7b2f1d09
 NOT_THE_USERS = tuple(f"{Path(find_spec(name).origin).parent}{os.sep}" for name in ("torch", "hooklab"))

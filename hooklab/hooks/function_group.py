@@ -15,7 +15,8 @@ from torch import nn
 from torch.overrides import _push_mode
 
 from .copies import HookWarning
-from .function_mode import FunctionMode, call_name, have_on, in_a_call_of, take_off, wanted_functions
+from .function_mode import (
+    OUR_WORK, FunctionMode, call_name, have_on, in_a_call_of, take_off, wanted_functions)
 from .group import Group
 from .layer_hook import check_layers
 from .names import printable
@@ -26,6 +27,7 @@ from .select import compiled_parts, first_few, layers, layers_that_fit, nearest,
 class FunctionGroup(Group):
     "What looks at the calls of functions while one model runs. It knows which layer runs, and has a mode on then."
     due = True
+    ours = OUR_WORK  # the modules whose calls are not the model's
     outside = False  # whether it also looks at functions that are called while no layer of the model runs
     sees_reruns = False  # whether it also looks at layers that checkpointing runs again
     warned = False  # whether the warning about a call that cannot be looked at has been given

@@ -128,7 +128,7 @@ class FunctionMode(TorchFunctionMode):
         kwargs = kwargs or {}
         wanted, function, body = self.plans.get(func) or self._plan(func)
         if not wanted and body is None: return func(*args, **kwargs)
-        if not called_by_the_model(func, self.group.now.runs_a_graph): return func(*args, **kwargs)
+        if not called_by_the_model(func, self.group.now.runs_a_graph, self.group.ours): return func(*args, **kwargs)
         run = partial(self._run, func, body, types, args, kwargs)
         return self.group.passes(function, args, kwargs, run) if wanted else run()
 
@@ -161,7 +161,7 @@ OUR_WORK = tuple(f"hooklab.{wing}." for wing in ("hooks", "edit", "features", "d
 PASSED_ON = FunctionMode._run.__code__, FunctionMode.__torch_function__.__code__
 
 
-def called_by_the_model(func, runs_a_graph: bool) -> bool:
+def called_by_the_model(func, runs_a_graph: bool, ours: tuple[str, ...] = OUR_WORK) -> bool:
     "True if a function was called by the model's code, and not by one of our hooks or by compiled code."
     frame, skipped = sys._getframe(2), (getattr(func, "__code__", None), PASSED_ON[1])
     while frame:
@@ -170,7 +170,7 @@ def called_by_the_model(func, runs_a_graph: bool) -> bool:
             while frame.f_code is not PASSED_ON[1]: frame = frame.f_back
         elif code not in skipped and frame.f_globals.get("__name__") != "torch.overrides":
             if code.co_filename.startswith("<eval_with_key>"): return runs_a_graph
-            return not str(frame.f_globals.get("__name__")).startswith(OUR_WORK)
+            return not str(frame.f_globals.get("__name__")).startswith(ours)
         frame = frame.f_back
     return True
 

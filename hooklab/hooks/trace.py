@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/hooks/trace.ipynb #c2403d4b
+# %% ../../nbs/lib/hooks/trace.ipynb #e61fdecf
 import sys
 import weakref
 from collections import deque
@@ -25,7 +25,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from .copies import is_wrapper, stands_for_many
 from .frames import quoted_line, user_frame
 from .function_group import FunctionGroup
-from .function_mode import FunctionMode, call_name, own_work
+from .function_mode import OUR_WORK, FunctionMode, call_name, own_work
 from .graph import nodes_before
 from .putting_back import closing
 from .select import is_scripted
@@ -35,13 +35,15 @@ from .undisturbed import storage_of, version_of
 # %% ../../nbs/lib/hooks/trace.ipynb #057092f6
 class Value:
     "A tensor as it was when an operation got it, or made it."
-    __slots__ = ("shape", "dtype", "requires_grad", "makers", "edge", "numbers", "_ref", "_version")
+    __slots__ = ("shape", "dtype", "requires_grad", "makers", "edge", "numbers", "has_node", "_ref", "_version")
 
     def __init__(self, t: Tensor, makers: tuple["Op", ...] = (), numbers: Tensor | None = None):
-        self.shape, self.dtype, self.requires_grad = t.shape, t.dtype, t.requires_grad
+        self.shape = torch.Size([t.size(0)]) if t.is_nested else t.shape
+        self.dtype, self.requires_grad = t.dtype, t.requires_grad
         self.makers = makers  # the operations that made it, and those that have written to it since
         self.edge: GradientEdge | None = None  # its place in the graph
         self.numbers = numbers  # without a graph; None if the trace did not keep them
+        self.has_node = t.grad_fn is not None  # what an autograd.Function returns gets one when that has ended
         self._ref, self._version = weakref.ref(t), version_of(t)
 
     @property
@@ -51,7 +53,7 @@ class Value:
 
     def is_now(self, t: Tensor) -> bool:
         "Does it stand for this tensor, to which nobody has written since?"
-        return self._ref() is t and self._version == version_of(t)
+        return self._ref() is t and self._version == version_of(t) and self.has_node == (t.grad_fn is not None) and self.has_node == (t.grad_fn is not None)
 
     @property
     def shape_text(self) -> str: return "×".join(map(str, self.shape)) or "scalar"
@@ -159,6 +161,7 @@ class Trace:
         self.ops: list[Op] = [] # In the order in which they began
         self.calls: list[LayerCall] = [] # Of layers, in the order in which they ended
         self.blind: set[str] = set() # Why operations, or what some of them got, may be missing
+        self.held: set[Value] = set() # What somebody still held when the pass was over
         self.is_cut = False # True if the numbers of some values were not kept, since all take too much memory
         self.known = WeakIdKeyDictionary()  # the last value of each tensor
         self.of_node: dict[Any, Op] = {}  # by an operation of the graph: the one that made it
@@ -222,6 +225,11 @@ def is_unreal(t: Tensor) -> bool:
     return isinstance(t, FakeTensor) or stands_for_many(t)
 
 
+def number_of_next_node() -> int:
+    "The number that the next node of a graph gets in this thread."
+    with torch.enable_grad(): return (torch.zeros((), requires_grad=True) + 0).grad_fn._sequence_nr() + 1
+
+
 def place_now() -> Place | None:
     "The user's line that runs now."
     frame = user_frame()
@@ -235,6 +243,7 @@ UNSEEN = "an autograd.Function, or code that is compiled or scripted, hides some
 class Tracing(FunctionGroup):
     "Writes down a pass."
     outside = True  # it looks at functions that no layer of the model calls, too
+    ours = (*(wing for wing in OUR_WORK if wing != "hooklab.stats."), "hooklab.stats.measure.", "hooklab.stats.records.")
 
     def __init__(
         self,
@@ -251,6 +260,7 @@ class Tracing(FunctionGroup):
         super().__init__("trace", model, {})
         self.options["with_kwargs"] = True
         self.held = {id(t) for t in (*model.parameters(), *model.buffers())}
+        self.first_node = number_of_next_node()
         if self.compiled or any(map(is_scripted, model.modules())): self.trace.blind.add(COMPILED)
 
     def is_wanted(self, func, function: str) -> bool: return computes(func, function) or function == "data"
@@ -286,7 +296,9 @@ class Tracing(FunctionGroup):
         "What stands for a tensor that is given."
         known = self.trace.known.get(t)
         if known is not None and known.is_now(t): return known
-        makers = known.makers if known is not None else self.by_graph(t) if t.grad_fn is not None else ()
+        is_later = t.grad_fn is not None and t.grad_fn._sequence_nr() >= self.first_node  # else it was there before the pass
+        has_new_node = is_later and (known is None or not known.has_node)
+        makers = self.by_graph(t) if has_new_node else known.makers if known is not None else ()
         writers = [op for ref, op in self.writes.get(storage_of(t), ()) if ref() is not None and op not in makers]
         return self.enter(t, (*makers, *writers))
 
@@ -302,17 +314,17 @@ class Tracing(FunctionGroup):
         value = self.trace.known[t] = Value(t, makers)
         if not self.keeps: return value
         value.numbers = self.numbers_of(t, value)
-        if t.requires_grad: value.edge = get_gradient_edge(t)
+        if t.grad_fn is not None or t.is_leaf and t.requires_grad and not t._is_view(): value.edge = get_gradient_edge(t)
         return value
 
     def by_graph(self, t: Tensor) -> tuple[Op, ...]:
         "What has made a tensor that no function has: an operation that nobody saw, behind those to which its graph leads."
-        self.trace.blind.add(UNSEEN)
+        if not self.open: self.trace.blind.add(UNSEEN)  # in the body of a function, it's one of the same name
         of_node = self.trace.of_node
         if t.grad_fn in of_node: return (of_node[t.grad_fn],)
         before = nodes_before(t, stop=of_node.__contains__)
         parents = list(dict.fromkeys(of_node[node] for node in before if node in of_node))
-        hidden = Op("(unseen)", "", 0, None, parents=parents, has_ended=True)
+        hidden = Op("(unseen)", "", 0, None, parents=parents, around=self.open[-1] if self.open else None, has_ended=True)
         for parent in parents: parent.users.append(hidden)
         if self.keeps: of_node[t.grad_fn] = hidden
         return (hidden,)
@@ -378,3 +390,4 @@ def traced(
         group.put_on()
         group.switch()
         yield group.trace
+        group.trace.held = {value for op in group.trace.ops for value in op.made if value.tensor is not None}

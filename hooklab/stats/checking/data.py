@@ -284,7 +284,7 @@ MANY = 32  # numbers: their deviation is known to an eighth
 def batch_norm_fine(flight: Flight) -> Check:
     "Are batches large enough for batch norm in train mode?"
     named = {name: m for name, m in flight.model.named_modules() if isinstance(m, _BatchNorm)}
-    training = [name for name, m in named.items() if (m, True) in flight.modes]
+    training = [name for name, m in named.items() if m in flight.training]
     if not training: return "there is none in train mode"
     n = flight.whole[0].n
     names = training[:1]

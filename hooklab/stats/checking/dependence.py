@@ -23,6 +23,7 @@ from ...hooks.graph import leaves_before, nodes_before, op_of
 from ...hooks.names import class_name
 from ...hooks.select import layers, runs, unwrap
 from ...hooks.trace import LayerCall, Op, Value, values_in
+from .arguments import handed
 from .changed import differs
 from .checks import Check
 from .flight import Flight, moved_to, numbers_in, same
@@ -163,7 +164,7 @@ def depends_on_moved(inputs: list[Tensor], others: list[Tensor]) -> bool:
 def whole_gradient(flight: Flight, mode: str, watch: AbstractContextManager) -> tuple[dict[str, Tensor], float]:
     "The gradients of one pass that are not zero, and its loss; `watch` is on while the pass goes forward."
     with flight.at_the_start(mode):
-        with watch: flown = flight.go(flight.batch.raw, mode)
+        with watch: flown = flight.go(handed(flight.batch.raw), mode)
         if not flown.loss.requires_grad: raise NotLookedAt("the loss has no graph")
         grads = flight.arrived(flown)
     found = {name: grad.to_dense() for name, grad in grads.items() if grad is not None}

@@ -26,6 +26,7 @@ from ...hooks.undisturbed import StateKept, asks_for_gradients, kept_state
 from .arguments import handed, loss_in
 from .batch import BatchPart, SampleBatch, given_by, is_plain, other_label, with_sample
 from .changed import differs
+from .norms import Moments, moments_noted
 from .time_limit import TimeLimit
 
 # %% ../../../nbs/lib/stats/checking/flight.ipynb #c1e3c7d9
@@ -36,7 +37,7 @@ class Change:
         taken = None if isinstance(raw, Tensor) else parts_of(raw)
         self.rest = [x for x in taken[1] if not tensors(x)] if taken else [raw][len(self.tensors):]
 
-    def __hash__(self): return hash(tuple((t.shape, t.dtype) for t in self.tensors))
+    def __hash__(self): return hash(tuple((t.dim(), t.dtype) for t in self.tensors))
 
     def __eq__(self, other: "Change") -> bool:
         if len(self.tensors) != len(other.tensors) or len(self.rest) != len(other.rest): return False
@@ -47,8 +48,9 @@ class Change:
 def are_equal(a: Tensor, b: Tensor) -> bool:
     "Are two tensors the same one, or their numbers? Of sparse ones and the like it's only known that they are one."
     if a is b: return True
+    if not (is_plain(a) and is_plain(b)): return False
     kinds = [(t.shape, t.dtype, t.device, t.requires_grad) for t in (a, b)]
-    return kinds[0] == kinds[1] and is_plain(a) and is_plain(b) and torch.equal(a, b)
+    return kinds[0] == kinds[1] and torch.equal(a, b)
 
 # %% ../../../nbs/lib/stats/checking/flight.ipynb #36c6cad4
 class Flown(NamedTuple):
@@ -65,6 +67,12 @@ class Flown(NamedTuple):
     def copied(self) -> "Flown":
         "Without its graph, and with numbers to which nobody else can write."
         return Flown(map_tensors(lambda t: t.detach().clone(), self.output), self.loss.detach().clone())
+
+
+class Backward(NamedTuple):
+    "A pass forward and backward."
+    gradients: dict[str, Tensor | None] # Of the trained parameters; None where none arrives
+    moments: dict[str, list[list[Moments]]] # Of what norms got, by name and call
 
 
 class Written(NamedTuple):
@@ -96,6 +104,7 @@ class Flight:
         self.lesson: Any = None # how the loss went while 16 samples were learned, a `Lesson`
         if not model.training: model.train()
         self.modes = [(m, m.training) for m in model.modules() if hasattr(m, "training")]  # frozen code has none
+        self.training = {m for m, on in self.modes if on}
         self.parameters = dict(unwrap(model).named_parameters())
         self.trained = {name: p for name, p in self.parameters.items() if p.requires_grad}
         self.quiet = "eval" # the mode in which passes can be compared
@@ -123,20 +132,23 @@ class Flight:
     @contextmanager
     def at_the_start(self, mode: str) -> Iterator[None]:
         "The state from which all passes in this mode start; afterwards everything is as it was."
-        named = [*zip(self.buffers, self.start[mode]), *((self.parameters[n], t) for n, t in self.moves.items())]
-        before = [(t, t.data) for t, _ in named]
+        before = [(t, t.data) for t in (*self.buffers, *map(self.parameters.get, self.moves))]
         def put_back():
             for t, data in before: t.data = data
             for p in self.parameters.values(): p.grad = None
             self.state.put_back()
         with putting_back(put_back):
-            for t, numbers in named: t.data = numbers.clone()
+            for name, numbers in self.moves.items(): self.parameters[name].data = numbers.clone()
+            self.fill_buffers(mode)
             yield
 
-    def go(self, raw: Any, mode: str, seed: int = 0) -> Flown:
+    def fill_buffers(self, mode: str):
+        for b, numbers in zip(self.buffers, self.start[mode]): b.data = numbers.clone()
+
+    def go(self, given: Any, mode: str, seed: int = 0) -> Flown:
         "A pass from wherever the model is now."
         self.set_mode(mode)
-        with seeded(seed): return Flown(*self.called(handed(raw)))
+        with seeded(seed): return Flown(*self.called(given))
 
     def called(self, raw: Any) -> tuple[Any, Tensor]:
         "Output and loss, as the user computes them. The first pass has all the time it needs."
@@ -165,7 +177,7 @@ class Flight:
 
     def run(self, raw: Any, mode: str = "train", inside: Callable[[], AbstractContextManager] = nullcontext) -> Flown:
         "A new pass with its graph, and with the user's own errors."
-        with self.at_the_start(mode), inside(): return self.go(raw, mode)
+        with self.at_the_start(mode), inside(): return self.go(handed(raw), mode)
 
     def fact(self, what: str, raw: Any, mode: str, seed: int, measure: Callable[[], Any]) -> Any:
         "What was measured of a pass before, or is measured now; also that it failed."
@@ -192,7 +204,7 @@ class Flight:
 
     def without_graph(self, raw: Any, mode: str, seed: int = 0) -> Flown:
         try:
-            with torch.set_grad_enabled(self.has_forces): return self.go(raw, mode, seed).copied()
+            with torch.set_grad_enabled(self.has_forces): return self.go(handed(raw), mode, seed).copied()
         except Exception as error:
             if self.has_forces or not asks_for_gradients(error): raise
             self.has_forces = True
@@ -207,9 +219,15 @@ class Flight:
             raise NotLookedAt(f"the model cannot run like this ({type(error).__name__}: {error})") from error
 
     def again(self, *passes: tuple[Any, str]) -> list[Flown]:
-        "Passes one after another, each with a batch and a mode: nothing is put back between them, and none is kept."
+        """Passes one after another, each with a batch and a mode. Nothing is put back between them but the buffers where
+        the mode changes, and none is kept."""
+        found, last = [], passes[0][1]
         try:
-            with self.at_the_start(passes[0][1]): return [self.without_graph(raw, mode) for raw, mode in passes]
+            with self.at_the_start(last):
+                for raw, mode in passes:
+                    if mode != last: self.fill_buffers(mode)
+                    found.append(self.without_graph(raw, last := mode))
+                return found
         except Exception as error:
             raise NotLookedAt(f"the model cannot run like this ({type(error).__name__}: {error})") from error
 
@@ -217,19 +235,30 @@ class Flight:
         "A pass, written down. It is compared with other written ones only: torch leaves its fast paths in it."
         raw = self.batch.raw if raw is None else raw
         def measure():
-            with self.at_the_start(mode), torch.set_grad_enabled(graph or self.has_forces):
-                with traced(self.model, MOST_BYTES) as trace: flown = self.go(raw, mode, seed)
-            return Written(trace, flown)
-        return self.fact("written" if graph else "written without its graph", raw, mode, seed, measure)
+            given = handed(raw)
+            with self.at_the_start(mode), traced(self.model, MOST_BYTES) as trace:
+                with torch.set_grad_enabled(graph or self.has_forces): return Written(trace, self.go(given, mode, seed))
+        def measure_or_with_forces():
+            try: return measure()
+            except Exception as error:
+                if graph or self.has_forces or not asks_for_gradients(error): raise
+                self.has_forces = True
+                return measure()
+        return self.fact("written" if graph else "written without its graph", raw, mode, seed, measure_or_with_forces)
 
-    def gradients(self, raw: Any = None, mode: str = "train", of_output: bool = False) -> dict[str, Tensor | None]:
-        "The gradients of the trained parameters, of the loss or of the sum of all outputs; none where none arrives."
-        raw = self.batch.raw if raw is None else raw
+    def gradients(self, raw: Any = None) -> dict[str, Tensor | None]:
+        "The gradients of the trained parameters; None where none arrives."
+        return self.backward(self.batch.raw if raw is None else raw).gradients
+
+    def backward(self, raw: Any, of_output: bool = False) -> Backward:
+        "What a pass in train mode shows, of which the loss or the sum of all outputs goes backward."
         def measure():
-            with self.at_the_start(mode): return self.arrived(self.go(raw, mode), of_output)
-        return self.fact("gradients of outputs" if of_output else "gradients", raw, mode, 0, measure)
+            with self.at_the_start("train"), moments_noted(self.model, self.training) as moments:
+                return Backward(self.arrived(self.go(handed(raw), "train"), of_output), moments)
+        return self.fact("outputs backward" if of_output else "loss backward", raw, "train", 0, measure)
 
     def arrived(self, flown: Flown, of_output: bool = False) -> dict[str, Tensor | None]:
+        "The gradients of the trained parameters after a pass."
         total = sum([t.sum() for _, t in flown.floats], torch.zeros(())) if of_output else flown.loss
         for p in self.trained.values(): p.grad = None
         if total.requires_grad: total.backward(retain_graph=True)
@@ -239,11 +268,12 @@ class Flight:
 
     def begin(self, raw: Any) -> Flown:
         "The first pass, with which others are compared. Norms take its statistics, which passes in eval mode use."
-        with self.at_the_start("train"), filled(self.modes):
+        with self.at_the_start("train"), filled(self.modes), moments_noted(self.model, self.training) as moments:
             began = self.limit.took
-            flown = self.go(raw, "train")
+            flown = self.go(handed(raw), "train")
             self.pass_seconds = self.limit.took - began
-            with suppress(NotLookedAt): self.fact("gradients", raw, "train", 0, lambda: self.arrived(flown))
+            measure = lambda: Backward(self.arrived(flown), moments)  # noqa: E731
+            with suppress(NotLookedAt): self.fact("loss backward", raw, "train", 0, measure)
             self.start["eval"] = [b.detach().clone() for b in self.buffers]
         return flown
 

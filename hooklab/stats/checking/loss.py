@@ -30,9 +30,10 @@ from ..measure.loss_kind import look_at_output, loss_kind
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #0b21f95c
 COMPARE = {*DISTANCES, *OF_CLASSES, *OF_ANSWERS, "log_softmax"}
-ONLY_TURN = {"view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose",
+CASTS = {"to", "type", "type_as", "float", "double", "half", "bfloat16"}
+ONLY_TURN = CASTS | {"view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose",
              "t", "T", "mT", "permute", "movedim", "getitem", "narrow", "select", "chunk", "split", "unbind", "clone",
-             "contiguous", "to", "type", "type_as", "float", "double", "half", "bfloat16", "expand", "expand_as"}
+             "contiguous", "expand", "expand_as"}
 ACTIVATIONS = {"softmax": "softmax", "sigmoid": "sigmoid", "relu": "ReLU", "tanh": "tanh",
                "log_softmax": "log_softmax", "exp": "exp", "softplus": "softplus"}
 

@@ -9,7 +9,6 @@ __all__ = []
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
-from itertools import islice
 from typing import Any
 
 import torch

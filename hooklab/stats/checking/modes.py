@@ -9,18 +9,17 @@ __all__ = []
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import combinations
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
-from ...hooks.hook import hooks_for_now
 from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, unwrap
 from .checks import Check
 from .flight import Flight, row_of, same
+from .norms import Moments, distance_of, is_of_instances, keeps_statistics
 from ..diagnosing.evidence import in_digits
 from ..diagnosing.special_layer_faults import LONG, TAKEN_UP
 
@@ -36,7 +35,7 @@ def same_after_eval(flight: Flight) -> Check:
         raise NotLookedAt("the model does not run in eval mode, or returns something else each time")
     if same(flight.first.flown, row_of(flight, "eval").in_training): return ""
     own = flight.batch.raw
-    if not same(*flight.again((own, "train"), (own, "train"))):
+    if not same(flight.first.flown, *flight.again((own, "train"))):
         raise NotLookedAt("the model in train mode changes from pass to pass")
     yield Finding("eval mode", "likely", "In train mode, with the same random numbers, the model returns something "
                   "else since it was called in eval mode: it keeps what that has set.")
@@ -58,45 +57,6 @@ def forgets(flight: Flight) -> Check:
                   "else for a batch that comes after another one: it keeps a part of what it had before.")
     return ""
 
-# %% ../../../nbs/lib/stats/checking/modes.ipynb #9c580fc2
-Moments = tuple[Tensor, Tensor]  # mean and variance, a number for each channel
-
-
-def keeps_statistics(m: nn.Module) -> bool:
-    is_norm = isinstance(m, nn.modules.batchnorm._NormBase)
-    return is_norm and m.track_running_stats and m.running_mean is not None
-
-
-def is_of_instances(m: nn.Module) -> bool:
-    return isinstance(m, nn.modules.instancenorm._InstanceNorm)
-
-
-def moments_of(x: Tensor, by_sample: bool) -> list[Moments]:
-    "Of all samples together, or of each alone."
-    groups = x.detach().double().split(1) if by_sample else [x.detach().double()]
-    flat = [group.transpose(0, 1).flatten(1) for group in groups]
-    return [(one.mean(1), one.var(1, correction=0)) for one in flat]
-
-
-def given_to(flight: Flight, named: dict[str, nn.Module], raw: Any) -> dict[str, list[list[Moments]]]:
-    "By the name of the norm, for each of its calls: the moments of its groups."
-    found = {}
-    def note(m, inputs, output):
-        x = inputs[0]
-        if isinstance(x, Tensor) and x.dim() > 1:
-            found.setdefault(names[m], []).append(moments_of(x, is_of_instances(m)))
-    names = {m: name for name, m in reversed(named.items())}
-    flight.edited(raw, lambda: hooks_for_now([*names], note), "train")
-    return found
-
-
-def distance_of(pairs: list[tuple[Moments, Moments]]) -> float:
-    """How far means are apart, in deviations within a group, or these deviations, in powers of e; of half the channels,
-    in half of the pairs."""
-    means = [((a - b).square()/((v + w)/2 + 1e-12)).sqrt().median() for (a, v), (b, w) in pairs]
-    widths = [((v + 1e-12).log() - (w + 1e-12).log()).abs().median()/2 for (_, v), (_, w) in pairs]
-    return max(torch.stack(found).median().item() for found in (means, widths)) if pairs else 0.
-
 # %% ../../../nbs/lib/stats/checking/modes.ipynb #842da285
 SAMPLES = 8  # of a batch
 FAR = 1.  # deviations: the means of two batches of eight samples that are drawn alike are 0.5 apart
@@ -106,11 +66,10 @@ FAR = 1.  # deviations: the means of two batches of eight samples that are drawn
     claim="The statistics of norms are those of each batch.", needs="passes")
 def statistics_fit(flight: Flight) -> Check:
     "Do batches, or the samples of an instance norm, differ more from each other than the numbers in one of them?"
-    training = {id(m) for m, on in flight.modes if on}
-    named = {name: m for name, m in unwrap(flight.model).named_modules() if keeps_statistics(m) and id(m) in training}
+    named = {name: m for name, m in unwrap(flight.model).named_modules() if keeps_statistics(m) and m in flight.training}
     if not named: return "there is none that keeps statistics"
     flight.afford(2)
-    batches = [given_to(flight, named, batch.raw) for batch in flight.whole]
+    batches = [flight.backward(batch.raw).moments for batch in flight.whole]
     far = {}
     for name, m in named.items():
         calls = [*zip(*(batch.get(name, []) for batch in batches))]  # the first call with the first

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, rule
-from hooklab.hooks.frames import line_now
 from hooklab.hooks.select import first_few
 from hooklab.hooks.trace import Op, Value
 from hooklab.stats.checking.checks import Check

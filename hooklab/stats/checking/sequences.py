@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
-from ...hooks.graph import nodes_before, op_of
 from ...hooks.tree import shape_text
 from .batch import BatchPart
 from .changed import differs

@@ -19,7 +19,7 @@ from ...hooks.hook import hooks_for_now
 from ...hooks.select import first_few, leaves
 from .checks import Check
 from .data_sets import DataSet
-from .loss_calls import OF_CLASSES, class_dim, loss_calls
+from .loss_calls import OF_CLASSES, class_dim, loss_calls, numbers
 from .sets import DIFFERS, both_or_one, is_discrete, is_in_order
 from .task import FITS, FORM
 from .flight import Flight
@@ -55,7 +55,7 @@ def classes_fit(flight: Flight) -> Check:
     for call, labels, n in labels_of_calls(flight, train):
         counts = labels.bincount(minlength=n)
         if not of_words: yield from one_end_lacks(labels, counts)
-        yield from weights_of_frequent(call.given["weight"], counts, call.name)
+        yield from weights_of_frequent(numbers(call.given["weight"]), counts, call.name)
         return f"{train}"
     return f"{train}"
 

@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #f9e2e843
-from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple

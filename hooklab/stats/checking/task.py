@@ -17,7 +17,7 @@ from ...hooks.trace import Value
 from .batch import in_labels, padded_inputs
 from .checks import Check
 from .flight import Flight
-from .loss import only_turns
+from .loss import CASTS, only_turns
 from hooklab.stats.checking.loss_calls import (
     DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, LossCalls, are_logarithms, are_probabilities, class_dim, loss_calls,
     numbers, some_left)
@@ -260,7 +260,9 @@ def cut_apart(flight: Flight) -> Iterator[Finding]:
         name, dim = made[t]
         if t.shape[dim] == 1: continue  # a score for each place, among which a label chooses
         places = torch.arange(t.shape.numel()).view(t.shape)  # which number of the layer lands where?
-        for op in reversed(turns): places = op.call(*(places if x is op.x else x for x in op.args), **op.kwargs)
+        for op in reversed(turns):
+            if op.function in CASTS: continue
+            places = op.call(*(places if x is op.x else x for x in op.args), **op.kwargs)
         rows = places.movedim(1, -1).reshape(-1, width)
         for row in (rows[0], rows[len(rows)//2], rows[-1]):
             where = torch.stack(torch.unravel_index(row, t.shape), 1)

@@ -27,12 +27,12 @@ def reached(flight: Flight, batches: list[SampleBatch], of_output: bool = False,
             idle: dict[str, Tensor] | None = None) -> dict[str, bool | None]:
     """For each trainable parameter: did it get a gradient of the loss, or of any output? None for one of zeros. `idle`
     gets the units of each weight: True for those without a gradient."""
-    passes, found = [flight.gradients(batch.raw, of_output=of_output) for batch in batches], {}
+    passes, found = [flight.backward(batch.raw, of_output).gradients for batch in batches], {}
     for name in flight.trained:
         grads = [grads[name] for grads in passes if grads[name] is not None]
         numbers = [g.coalesce().values() if g.is_sparse else g for g in grads]
         found[name] = (any(g.any() for g in numbers) or None) if grads else False
-        if idle is not None and numbers and numbers[0].dim() > 1:
+        if idle is not None and numbers and numbers[0].dim() > 1 and not any(g.is_sparse for g in grads):
             idle[name] = ~sum(g.flatten(1).any(1) for g in numbers).bool()
     return found
 

@@ -52,7 +52,7 @@ def unread(trace: Trace, leading: set[Op]) -> list[list[Op]]:
     for ops in by_instruction(trace).values():
         own = {*ops}
         is_used = any(does_more(op) or op in leading or {*op.users} - own for op in ops)
-        is_kept = any(v.tensor is not None for op in ops for v in op.made)
+        is_kept = any(v in trace.held for op in ops for v in op.made)
         has_floats = any(v.dtype.is_floating_point for op in ops for v in op.made)
         if not is_used and not is_kept and has_floats: found.append(ops)
     return found

@@ -111,7 +111,7 @@ def test_a_matrix_of_pairs():
     def changed(f, i=3):
         other = z.clone()
         other[i] += 1
-        return others_changed(f(z), f(other), n, i)
+        return others_changed(f(z), f(other), n, {i})
     assert not changed(scores) and not changed(lambda z: scores(z).softmax(1))
     assert not changed(lambda z: scores(z).log_softmax(1))
     assert changed(lambda z: scores(z - z.mean(0))) and changed(lambda z: z - z.mean(0)) and not changed(lambda z: z)
