@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/lib/checkpoints/loading.ipynb #015bac70
-import sys
 import warnings
 from os.path import commonprefix
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from hooklab.errors.explaining import register_explainer
 from hooklab.errors.explanation import Explanation, upper
 from hooklab.errors.scene import frames
 from hooklab.hooks.copies import HookWarning
+from hooklab.hooks.frames import frames_outside
 from hooklab.hooks.hook import Hook
 from hooklab.hooks.names import printable
 from hooklab.hooks.occasions import state_dict_hook
@@ -54,11 +54,9 @@ def ended_load(error: BaseException) -> Load | None:
 
 def running_load(module: nn.Module) -> Load | None:
     "The load of this module that is running."
-    frame, level = sys._getframe(1), 1
-    while frame is not None:
-        load = load_in(frame, level + 1)
+    for level, frame in enumerate(frames_outside(), 2):
+        load = load_in(frame, level)
         if load is not None: return load if load.module is module else None
-        frame, level = frame.f_back, level + 1
     return None
 
 # %% ../../nbs/lib/checkpoints/loading.ipynb #46c25ba4

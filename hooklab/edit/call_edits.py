@@ -6,7 +6,6 @@
 __all__ = ['edit_calls']
 
 # %% ../../nbs/lib/edit/call-edits.ipynb #17304d7f
-import sys
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from .changes import Change
 from .edits import form_of, form_text, signature_of
+from ..hooks.frames import frames_outside
 from ..hooks.function_group import FunctionGroup, Unseen
 from ..hooks.function_mode import FunctionCall, FunctionMode, own_work, run_with, wanted_functions
 from ..hooks.functions import may_change_inputs
@@ -73,13 +73,12 @@ class InPlace:
 # %% ../../nbs/lib/edit/call-edits.ipynb #4a84c1f8
 def will_run_unseen() -> bool:
     "True if checkpointing will rerun the code of this call without calling the layer around it."
-    frame = sys._getframe(2)
-    while frame and frame.f_code is not nn.Module._call_impl.__code__:
+    for frame in frames_outside(1):
+        if frame.f_code is nn.Module._call_impl.__code__: break
         if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
             if torch.is_grad_enabled(): return True
             context = frame.f_locals.get("ctx")  # the older kind of checkpointing runs without gradients first
             if context is not None: return any(context.needs_input_grad)
-        frame = frame.f_back
     return False
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from hooklab.hooks.graph import nodes_before
 from hooklab.hooks.select import named_layers, unwrap
 from hooklab.hooks.tree import tensors
 
@@ -77,13 +78,8 @@ def which(t: Tensor, outputs: deque[Noted], most: int = 500) -> tuple[int, bool]
     for i, out, _ in known:
         if out is not None and shares(out, t): return i, False
     of_node = {node: i for i, _, node in reversed(known) if node is not None}
-    todo, seen = deque([t.grad_fn]), set()
-    while todo and len(seen) < most:
-        node = todo.popleft()
-        if node is None or node in seen: continue
+    for node in nodes_before(t, most=most):
         if node._sequence_nr() in of_node: return of_node[node._sequence_nr()], False
-        seen.add(node)
-        todo += [before for before, _ in node.next_functions]
     return None
 
 

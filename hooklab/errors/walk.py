@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils.weak import WeakIdKeyDictionary
 
+from hooklab.hooks.frames import frames_outside
 from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import LayerHook, listen
 from hooklab.hooks.putting_back import closing
@@ -65,8 +66,8 @@ class Called:
 
 def caller_of(function: Callable) -> tuple:
     "The function, and the code of the user that calls it now."
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(OF_TORCH): frame = frame.f_back
+    for frame in frames_outside():
+        if not frame.f_globals.get("__name__", "").startswith(OF_TORCH): break
     return frame.f_code, function
 
 

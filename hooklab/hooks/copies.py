@@ -6,13 +6,14 @@
 __all__ = ['HookWarning']
 
 # %% ../../nbs/lib/hooks/copies.ipynb #8ef25a37
-import sys
 import warnings
+from itertools import takewhile
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from .frames import frames_outside
 from .names import printable
 from .tree import tensors
 
@@ -26,10 +27,8 @@ OUR_CODE = "hooklab.", "contextlib"  # which calls our generators
 
 def users_level() -> int:
     "The `stacklevel` for a warning about code that called hooklab: the first frame outside hooklab."
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OUR_CODE):
-        level, frame = level + 1, frame.f_back
-    return level
+    def is_ours(frame): return frame.f_globals.get("__name__", "").startswith(OUR_CODE)
+    return 1 + sum(1 for _ in takewhile(is_ours, frames_outside()))
 
 # %% ../../nbs/lib/hooks/copies.ipynb #36aa7288
 def own_copy(

@@ -8,13 +8,17 @@ __all__ = []
 # %% ../../nbs/lib/hooks/distributed.ipynb #34eb28cc
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from datetime import timedelta
-from itertools import accumulate
+from itertools import accumulate, islice
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from .frames import frames_outside
+from .graph import nodes_before
 from .names import printable
 from .select import unwrap
 
@@ -190,15 +194,9 @@ def local_part(x: Tensor) -> Tensor:
 
 def specs_behind(x: Tensor) -> list: # For each DTensor, an object with its mesh and placements
     "The DTensors from which a plain tensor was computed: the nearest ones in the graph."
-    found, seen, ahead = [], set(), [x.grad_fn]
-    while ahead:
-        node = ahead.pop()
-        if node is None or node in seen: continue
-        seen.add(node)
-        spec = getattr(node, "dtensor_spec", None)  # the node of `to_local` has it
-        if spec is not None: found.append(spec)
-        else: ahead += [before for before, _ in node.next_functions]
-    return found
+    def spec(node): return getattr(node, "dtensor_spec", None)  # the node of `to_local` has it
+    def has_spec(node): return spec(node) is not None
+    return [spec(node) for node in nodes_before(x, stop=has_spec) if has_spec(node)]
 
 # %% ../../nbs/lib/hooks/distributed.ipynb #c46b2e15
 def data_meshes(model: nn.Module) -> list:
@@ -293,26 +291,23 @@ class Microbatch(NamedTuple):
 def running_microbatch() -> Microbatch | None: # None outside of pipelines
     "The microbatch that a stage of a pipeline runs in this thread."
     if "torch.distributed.pipelining.stage" not in sys.modules: return None
-    frame = sys._getframe(1)
-    while frame is not None:
+    frames = frames_outside()
+    for frame in frames:
         name = frame.f_code.co_name
         if name == "forward_one_chunk" or name in _TRIALS:
             found = frame.f_locals
             stage, index = found.get("self"), found.get("fwd_chunk_id", 0)
             if hasattr(stage, "submod"):
                 number = stage.stage_index, stage.num_stages, index, stage.chunks or 0
-                return Microbatch(*number, name in _TRIALS, divides_gradients(frame.f_back))
-        frame = frame.f_back
+                return Microbatch(*number, name in _TRIALS, divides_gradients(frames))
     return None
 
 
-def divides_gradients(frame: Any) -> bool:
-    "True if the schedule that called this divides gradients by the number of microbatches."
-    for _ in range(8):
-        if frame is None: break
+def divides_gradients(frames: Iterator[FrameType]) -> bool:
+    "True if the schedule that is next among these frames divides gradients by the number of microbatches."
+    for frame in islice(frames, 8):
         schedule = frame.f_locals.get("self")
         if hasattr(schedule, "scale_grads"): return schedule.scale_grads
-        frame = frame.f_back
     return True
 
 # %% ../../nbs/lib/hooks/distributed.ipynb #487ff601

@@ -21,6 +21,7 @@ from torch.overrides import (
     TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode, get_overridable_functions)
 
 from .copies import Live
+from .frames import calls_outside
 from .names import printable
 from .select import nearest
 from .tree import shape_text
@@ -210,11 +211,7 @@ def have_on(wanted: list[TorchFunctionMode]):
 
 def in_a_call_of(mode: TorchFunctionMode) -> bool:
     "True if this thread runs a call that the mode has passed on; torch puts the mode back after such a call."
-    frame = sys._getframe(1)
-    while frame:
-        if frame.f_code in PASSED_ON and frame.f_locals.get("self") is mode: return True
-        frame = frame.f_back
-    return False
+    return any(frame.f_locals.get("self") is mode for frame in calls_outside(*PASSED_ON))
 
 # %% ../../nbs/lib/hooks/function-mode.ipynb #4f6bfed8
 def stale_modes_off():

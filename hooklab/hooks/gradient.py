@@ -15,12 +15,10 @@ from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
 from .copies import current_level, is_wrapper
+from .graph import AccumulateGrad
 from .tree import is_one_of, map_tensors, parts_of, tensors
 
 # %% ../../nbs/lib/hooks/gradient.ipynb #26c186f9
-AccumulateGrad = torch._C._functions.AccumulateGrad  # the node of a parameter or another leaf, which reads nothing
-
-
 APART: list[object] = []  # not empty while a backward pass goes on that no hook hears: see apart.ipynb
 
 

@@ -6,14 +6,15 @@
 __all__ = []
 
 # %% ../../nbs/lib/hooks/running.ipynb #c253a045
-import sys
 import threading
 from collections.abc import Callable
+from itertools import islice
 
 import torch
 from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 
+from .frames import calls_outside
 from .group import Group
 from .layer_hook import LayerHook
 
@@ -123,11 +124,8 @@ def may_be_fast(m: nn.Module) -> bool:
 
 def runs_already(root: nn.Module) -> bool:
     "True if the call of this model that begins is inside another one."
-    frame, n = sys._getframe(1), 0
-    while frame and n < 2:
-        n += frame.f_code is nn.Module._call_impl.__code__ and frame.f_locals.get("self") is root
-        frame = frame.f_back
-    return n == 2
+    calls = (1 for frame in calls_outside(nn.Module._call_impl.__code__) if frame.f_locals.get("self") is root)
+    return sum(islice(calls, 2)) == 2
 
 
 class QuietCall:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..hooks.graph import AccumulateGrad, nodes_before
 from ..hooks.group import Group
 from ..hooks.layer_hook import LayerHook, listen
 from ..hooks.names import printable
@@ -96,13 +97,9 @@ def tell_turns(
     ends: list[Tensor], # Where the graph ends
 ) -> list[Tensor]: # The leaves of the graph, such as parameters
     "Have the nodes of a graph report when their turn comes."
-    numbers, leaves, seen, todo = [n for n, _ in turns.marks], [], set(), [t.grad_fn for t in ends]
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen: continue
-        seen.add(node)
-        todo += [following for following, _ in node.next_functions]
-        if hasattr(node, "variable"): leaves.append(node.variable)
+    numbers, leaves = [n for n, _ in turns.marks], []
+    for node in nodes_before(*ends):
+        if isinstance(node, AccumulateGrad): leaves.append(node.variable)
         if not numbers[0] <= node._sequence_nr() < numbers[-1]: continue
         _, path = turns.marks[bisect_right(numbers, node._sequence_nr()) - 1][1]
         if path: node.register_prehook(partial(turns.pass_to, ("backward", path)))

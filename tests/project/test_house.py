@@ -108,6 +108,49 @@ def test_density(tmp_path):
     assert house.density(tree) == {"edit": by_line, "hooklab": by_line}
 
 
+MODES = """from torch import overrides
+from torch.overrides import TorchFunctionMode
+class Own(TorchFunctionMode): pass
+class Other(overrides.TorchFunctionMode): pass
+class Else: pass
+"""
+FRAMES = """import inspect, sys
+def one(frame):
+    while frame: frame = frame.f_back
+def two():
+    def there(): return [f for f in (sys._getframe(),)]
+    return there()
+class Three:
+    async def three(self):
+        for n in range(3): print(inspect.currentframe())
+def asks_once(): return sys._getframe(1).f_back
+def loops_beside():
+    def asks_once(): return sys._getframe(1)
+    return [n for n in range(3)]
+def walks(node): return node.next_functions
+"""
+
+
+def test_mechanisms(tmp_path):
+    tree = planted(tmp_path, modes=MODES, frames=FRAMES, below="from .modes import Own\nclass Two(Own): pass\n",
+                   names="def next_functions(): return 'next_functions'\n")
+    hooks, measure = tree/"hooklab"/"hooks", tree/"hooklab"/"stats"/"measure"
+    for folder in (hooks, measure): folder.mkdir(parents=True)
+    (hooks/"modes.py").write_text(MODES, encoding="utf-8")
+    more = "\nfrom ...hooks.modes import Own as Mode\n\nclass Three(Mode): pass\n"
+    (measure/"more.py").write_text(more, encoding="utf-8")
+    assert house.mechanisms(tree) == {
+        "function modes outside hooks": 4, "files that walk graphs": 1, "functions that search frames": 3,
+        "lines of checking, diagnosing and measure": 4}
+
+
+LIMITS = {"files that walk graphs": 3, "functions that search frames": 4}  # of this tree: they may only fall
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_there_are_few_mechanisms_for_one_thing(what): assert house.mechanisms(REPO)[what] <= LIMITS[what]
+
+
 def test_what_is_entered(tmp_path, monkeypatch):
     one = "import planted_two\ndef f(): return sorted([2, 1], key=planted_two.g)\ndef h(x): return -x\n"
     two = "def g(x):\n    import planted_one\n    return (lambda: planted_one.h(x))()\ndef unused(): pass\n"

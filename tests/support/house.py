@@ -14,7 +14,14 @@ prints the numbers of a tree: of this repository, or of another checkout. They a
 4. Density: tokens by line, by wing. Tokens are those of Python's `tokenize`, with the one that ends a statement, but
    without comments, docstrings, indentation, and the ends of lines that end no statement. They are divided by all lines
    that are not blank, and again by those of code alone, without the lines of docstrings and of comments.
-5. Uses: how many files and functions of hooklab are entered by ten typical uses (house_uses.py), and how often the
+5. Mechanisms that there should be few of, counted in the code without `__init__`:
+   - function modes outside hooks: classes of rooms outside the wing `hooks` that have `TorchFunctionMode` as a base,
+     or a class of ours that has it, at any distance;
+   - files that walk graphs: those that read `next_functions` of anything;
+   - functions that search frames: functions, methods and local ones too, that read `f_back` or call `_getframe` or
+     `currentframe`, and loop, by a statement or a comprehension; what is inside of a further function counts there;
+   - lines of checking, diagnosing and measure: all lines of the rooms of these three packages of stats, together.
+6. Uses: how many files and functions of hooklab are entered by ten typical uses (house_uses.py), and how often the
    deepest stack of calls moves from one file to another (entered.py). The number of functions depends on Python's
    version: since 3.12, a comprehension is no function of its own."""
 import argparse
@@ -25,7 +32,7 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -179,7 +186,50 @@ def density(tree: Path) -> dict[str, dict[str, float]]:
             for where, n in sorted(sums.items()) if n["code"]}
 
 
-# ---- 5. uses
+# ---- 5. mechanisms
+
+FRAMES = {"f_back", "_getframe", "currentframe"}
+LOOPS = ast.For | ast.AsyncFor | ast.While | ast.comprehension
+JUDGES = "stats.checking.", "stats.diagnosing.", "stats.measure."
+
+
+def function_modes(tree: Path) -> list[Class]:
+    "The classes that derive from torch's function mode, with those in `hooks`."
+    def is_one(one): return any(ast.unparse(b).split(".")[-1] == "TorchFunctionMode" for b in classes(tree)[one].bases)
+    return [one for one in classes(tree) if any(map(is_one, (one, *ancestors(tree, one))))]
+
+
+def names_read(nodes: Iterable[ast.AST]) -> set[str]:
+    return {node.attr if isinstance(node, ast.Attribute) else node.id
+            for node in nodes if isinstance(node, ast.Attribute | ast.Name)}
+
+
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    "What is inside of a function, without what is inside of functions and classes in it."
+    for part in ast.iter_child_nodes(function):
+        if isinstance(part, DEFINITIONS): continue
+        yield part
+        yield from own_nodes(part)
+
+
+def searches_frames(function: ast.AST) -> bool:
+    nodes = [*own_nodes(function)]
+    return bool(FRAMES & names_read(nodes)) and any(isinstance(node, LOOPS) for node in nodes)
+
+
+def mechanisms(tree: Path) -> dict[str, int]:
+    files = {room: [*ast.walk(parsed(file))] for room, file in modules(tree).items()}
+    functions = [node for nodes in files.values() for node in nodes
+                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    judges = [file for room, file in modules(tree).items() if room.startswith(JUDGES)]
+    return {"function modes outside hooks": sum(wing(room) != "hooks" for room, _ in function_modes(tree)),
+            "files that walk graphs": sum("next_functions" in names_read(nodes) for nodes in files.values()),
+            "functions that search frames": sum(map(searches_frames, functions)),
+            "lines of checking, diagnosing and measure": sum(
+                len(file.read_text(encoding="utf-8").splitlines()) for file in judges)}
+
+
+# ---- 6. uses
 
 def uses(tree: Path, *names: str) -> dict[str, dict]:
     "{use: what it enters}, measured in a process that imports the hooklab of the tree; all uses where none is named."
@@ -194,7 +244,7 @@ def uses(tree: Path, *names: str) -> dict[str, dict]:
 def measured(tree: Path, with_uses: bool = True) -> dict:
     found = {"size": size(tree), "entries": entries(tree), "ladders": ladders(tree),
              "circles": {"for types too": circles(tree, True), "without": circles(tree, False)},
-             "density": density(tree)}
+             "density": density(tree), "mechanisms": mechanisms(tree)}
     return {**found, "uses": uses(tree)} if with_uses else found
 
 
@@ -214,6 +264,8 @@ def shown(found: dict) -> Iterator[str]:
         for group in groups: yield f"    {len(group)} rooms: {', '.join(group)}"
     yield "\ntokens         by line   by line of code"
     for where, n in found["density"].items(): yield f"{where:14}{n['by line']:8.2f}{n['by line of code']:18.2f}"
+    yield "\nmechanisms"
+    for what, n in found["mechanisms"].items(): yield f"    {what}: {n:,}"
     if "uses" not in found: return
     yield "\none use enters                files  functions  moves between files"
     for name, n in found["uses"].items(): yield f"{name:28}{len(n['files']):7}{n['functions']:11}{n['moves']:21}"

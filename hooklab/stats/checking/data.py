@@ -14,12 +14,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.graph import AccumulateGrad, maker_of, op_of, parents_of
 from ...hooks.hook import Hooks
 from ...hooks.select import first_few
 from ...hooks.tree import tensors
 from .batch import BatchPart, SampleBatch, is_plain
 from .checks import Check
-from .loss import ACTIVATIONS, last_made, op
+from .loss import ACTIVATIONS
 from .loss_calls import OF_ANSWERS, OF_CLASSES, SeenLoss, first_calls, seen_in
 from .trial import TestFlight, heard, running_leaves
 from ..diagnosing.evidence import in_digits
@@ -38,7 +39,7 @@ def empty_beside(name: str, ts: list[Tensor]) -> Check:
 def of_another_range(flight: TestFlight) -> Check:
     "Is what the model makes from -1 to 1 or from 0 to 1, and the data of that shape otherwise?"
     for _, t in flight.first.flown.floats:
-        activation = ACTIVATIONS.get(op(last_made(t)), "")
+        activation = ACTIVATIONS.get(op_of(maker_of(t)), "")
         if activation not in ("tanh", "sigmoid") or t[0].numel() < 8:
             continue
         for p in flight.whole[0].parts:
@@ -166,10 +167,10 @@ FROM_LAYER = {"Addmm", "Mm", "Convolution", "MkldnnConvolution"}
 
 def comes_from_layer(t: Tensor) -> bool:
     "Are these numbers the output of a linear layer or convolution, whose units are classes?"
-    node = last_made(t)
-    if op(node) not in FROM_LAYER: return False
-    found = [op(parent) if op(parent) != "T" else op(parent.next_functions[0][0]) for parent, _ in node.next_functions]
-    return "torch::autograd::AccumulateGrad" in found
+    node = maker_of(t)
+    if op_of(node) not in FROM_LAYER: return False
+    parents = [maker_of(parent, {"T"}) for parent in parents_of(node)]
+    return any(isinstance(parent, AccumulateGrad) for parent in parents)
 
 
 def made_by_loss(seen: SeenLoss, batch: SampleBatch, names: tuple[str, ...]) -> list[tuple[Tensor, Tensor]]:
@@ -191,7 +192,7 @@ def may_be_constant(predictions: list[Tensor], names: tuple[str, ...]) -> str:
     "How sure it is that such labels are a fault, by what they are compared with; empty if they are none."
     if names is OF_CLASSES:  # else own pairs may be in the first column
         return "likely" if all(map(comes_from_layer, predictions)) else ""
-    makers = {op(last_made(t)) for t in predictions}
+    makers = {op_of(maker_of(t)) for t in predictions}
     if "Sub" in makers: return ""  # the difference of two scores
     return "likely" if makers == {"Cat"} else "note"  # what two kinds of samples get, in one row
 

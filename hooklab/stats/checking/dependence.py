@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #39714d8e
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from math import isfinite
@@ -20,13 +19,14 @@ from ...debug.comparing.losses import seeded
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.distributed import is_dtensor
+from ...hooks.frames import line_now, own_frame
+from ...hooks.graph import leaves_before, nodes_before, op_of
 from ...hooks.names import class_name
 from ...hooks.putting_back import putting_back
 from ...hooks.select import layers, runs, unwrap
 from ...hooks.tree import tensors
 from .changed import differs
-from .checks import Check, line_now, own_frame
-from .loss import nodes_before, op
+from .checks import Check
 from .trial import TestFlight, heard, same
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #1b8f7b0d
@@ -68,15 +68,6 @@ def change_loss(flight: TestFlight, names: list[str], mode: str) -> list[str]:
     return found
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #38a70a4e
-def leaves_before(starts: Iterable, ends: Iterable = ()) -> set[Tensor]:
-    "The tensors that lead to these operations, such as parameters, without those that do so by `ends` only."
-    found = set()
-    for start in starts:
-        for node in nodes_before(start, ends):
-            if hasattr(node, "variable"): found.add(node.variable)
-    return found
-
-
 def weighted_sum(outputs: Iterable[Tensor]) -> Tensor:
     "A sum with random weights, so that gradients do not cancel."
     with seeded():
@@ -89,7 +80,7 @@ def goes_straight_through(flight: TestFlight) -> bool:
     given = {p.number: p.tensor.detach().requires_grad_() for p in floats}
     flown = flight.run(flight.batch.put(given), flight.quiet)
     outputs = [t for _, t in flown.floats if t.requires_grad]
-    leaves = leaves_before([t.grad_fn for t in outputs])
+    leaves = {*leaves_before(*outputs)}
     inputs = [*leaves - {*flight.parameters.values()}]
     if not inputs: return False
     grads = torch.autograd.grad(weighted_sum(outputs), inputs, allow_unused=True)
@@ -105,7 +96,7 @@ def by_scale_only(flight: TestFlight, i: int, others: list[int]) -> bool:
     flown = flight.run(batch.put(given), flight.quiet)
     outputs = [t for _, t in flown.floats if t.requires_grad and t.size(0) == batch.n]
     if not outputs: return False
-    leaves = leaves_before([t.grad_fn for t in outputs])
+    leaves = {*leaves_before(*outputs)}
     shapes = [x.shape for x in given.values()]
     inputs = [t for t in leaves - {*flight.parameters.values()} if t.shape in shapes]
     if not inputs: return False
@@ -123,16 +114,15 @@ IN_STEPS = {"Ceil": "ceil", "Floor": "floor", "Round": "round", "Trunc": "trunc"
 def behind_rounding(flight: TestFlight, zero: list[str]) -> dict[str, list[str]]:
     "By the functions that round: those of these parameters that lead to the loss through them only."
     loss = flight.run(flight.batch.raw).loss
-    nodes = [*nodes_before(loss.grad_fn)]
-    steps = [node for node in nodes if op(node) in IN_STEPS]
+    steps = [node for node in nodes_before(loss) if op_of(node) in IN_STEPS]
     if not steps: return {}
-    free = leaves_before([loss.grad_fn], steps)
+    free = {*leaves_before(loss, ends=steps)}
     found = {}
     for step in steps:
-        only_here = leaves_before([step]) - free
+        only_here = {*leaves_before(step)} - free
         names = [name for name in zero if flight.trained[name] in only_here]
         if not names: continue
-        function = IN_STEPS[op(step)]
+        function = IN_STEPS[op_of(step)]
         known = found.setdefault(function, [])
         known += [name for name in names if name not in known]
     return found
@@ -263,7 +253,7 @@ class TakenAsNumbers(TorchFunctionMode):
         if own is None or own.numel() != 1 or not own.requires_grad or id(own) in self.doubled:
             return result
         if not (is_data or name in TAKEN) or isinstance(result, list): return result
-        if own_frame(sys._getframe(1)) is None: return result  # estimators of libraries do it on purpose
+        if own_frame() is None: return result  # estimators of libraries do it on purpose
         self.lines.append(line_now())
         result = 2*result
         if isinstance(result, Tensor): self.doubled[id(result)] = result, own

@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #14c603d2
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +18,11 @@ from torch.nn import functional as F
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.graph import maker_of, nodes_before, op_of, parents_of
 from ...hooks.tree import tensors
 from .checks import Check
 from .loss_calls import (
-    are_logarithms, are_probabilities, class_dim, first_calls, op_of, pushed_apart)
+    are_logarithms, are_probabilities, class_dim, first_calls, pushed_apart)
 from .time_limit import TimeIsUp
 from .trial import Flown, TestFlight
 from ..diagnosing.evidence import in_digits
@@ -31,23 +32,13 @@ from ..measure.loss_kind import look_at_output, loss_kind
 CRITERIA = {"NllLoss": "nll", "NllLoss2D": "nll", "LogSoftmax": "log softmax",
             "BinaryCrossEntropyWithLogits": "bce with logits", "BinaryCrossEntropy": "bce",
             "MseLoss": "distance", "SmoothL1Loss": "distance", "HuberLoss": "distance"}
-ONLY_TURNED = {"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T", "Slice",
-               "Select", "Alias", "Clone", "ToCopy", "Expand"}
 ACTIVATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid", "Relu": "ReLU", "Tanh": "tanh", "LogSoftmax": "log_softmax",
                "Exp": "exp", "Softplus": "softplus"}
 
 
-def op(node: Any) -> str:
-    "The name of an operation in the graph, such as `Softmax`."
-    return op_of(node) if node is not None else ""
-
-
 def source(node: Any) -> Any:
-    "The operation that has made the numbers which `node` got; those that only reshape them are skipped."
-    node = node.next_functions[0][0] if node is not None and node.next_functions else None
-    while op(node) in ONLY_TURNED:
-        node = node.next_functions[0][0]
-    return node
+    "The operation that computed the numbers which `node` got first."
+    return maker_of(parents_of(node)[0])
 
 
 @dataclass(eq=False)
@@ -63,23 +54,17 @@ class Criterion:
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #9f3b20f5
 def criteria_in(loss: Tensor, most: int = 200) -> Iterator[Criterion]:
     "The functions that compare outputs with targets, those next to the loss first."
-    todo, seen = [loss.grad_fn], set()
-    while todo and len(seen) < most:
-        node = todo.pop(0)
-        if node is None or node in seen: continue
-        seen.add(node)
-        kind = CRITERIA.get(op(node))
-        if kind is None:
-            todo += [parent for parent, _ in node.next_functions]
-        else: yield criterion_at(node, kind, loss)
+    def kind(node): return CRITERIA.get(op_of(node))
+    for node in nodes_before(loss, stop=kind, most=most):
+        if kind(node): yield criterion_at(node, kind(node), loss)
 
 
 def criterion_at(node: Any, kind: str, loss: Tensor) -> Criterion:
     before = source(node)
-    if kind == "nll" and op(before) == "LogSoftmax":
+    if kind == "nll" and op_of(before) == "LogSoftmax":
         kind = "cross-entropy"
         before = source(before)
-    found = Criterion(kind, ACTIVATIONS.get(op(before), ""))
+    found = Criterion(kind, ACTIVATIONS.get(op_of(before), ""))
     if kind == "log softmax": return found
     found.prediction = node._saved_self.detach()
     found.target = node._saved_target.detach()
@@ -105,8 +90,8 @@ class FirstStep:
 def first_step(flight: TestFlight, flown: Flown) -> FirstStep:
     "Read what is wanted from a pass and its graph."
     outputs = [t for _, t in flown.floats]
-    last = last_made(outputs[0]) if outputs else None
-    step = FirstStep(flown, flown.loss.item(), [], ACTIVATIONS.get(op(last), ""))
+    last = maker_of(outputs[0]) if outputs else None
+    step = FirstStep(flown, flown.loss.item(), [], ACTIVATIONS.get(op_of(last), ""))
     with suppress(Exception, TimeIsUp):  # a graph may be odd, or what it has saved was written to
         step.criteria = criteria_of(flight, step, outputs)
     return step
@@ -144,20 +129,12 @@ def absolute_errors(flight: TestFlight, loss: Tensor) -> Iterator[Criterion]:
         made, y = call.prediction, call.target
         if call.name != "l1_loss" or made.shape != y.shape or made.grad_fn is None:
             continue
-        found = Criterion("distance", ACTIVATIONS.get(op(last_made(made)), ""), made.detach(), y.detach())
+        found = Criterion("distance", ACTIVATIONS.get(op_of(maker_of(made)), ""), made.detach(), y.detach())
         if call.result.requires_grad:
             slope, = torch.autograd.grad(seen.flown.loss, [call.result], retain_graph=True, allow_unused=True)
             if slope is not None:
                 found.sign = slope.sum().item()
         yield found
-
-
-def last_made(t: Tensor) -> Any:
-    "The operation that has made these numbers; those that only reshape them are skipped."
-    node = t.grad_fn
-    while op(node) in ONLY_TURNED:
-        node = node.next_functions[0][0]
-    return node
 
 
 def only_pair(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
@@ -194,13 +171,13 @@ def _plain_distance(flight: TestFlight, outputs: list[Tensor]) -> tuple[Tensor, 
     claim="A softmax goes over several numbers.", needs="passes")
 def several_classes(flight: TestFlight) -> Check:
     "Does the loss, or a softmax at the end of the model, choose among more than one class?"
-    ends = [t.grad_fn for _, t in flight.first.flown.floats]
-    if any(map(is_over_one, nodes_before(flight.first.flown.loss.grad_fn, ends, 200))):
+    ends = [t for _, t in flight.first.flown.floats]
+    if any(map(is_over_one, nodes_before(flight.first.flown.loss, ends=ends, most=200))):
         yield Finding("one class", "certain", "The loss chooses among one class, so it is the same whatever the model "
                       "returns.")
         return ""
     for _, t in flight.first.flown.floats:
-        if not is_over_one(last_made(t)): continue
+        if not is_over_one(maker_of(t)): continue
         yield Finding("one class", "certain", "The model ends in a softmax over one number, which is always 1.")
         return ""
     return ""
@@ -208,20 +185,9 @@ def several_classes(flight: TestFlight) -> Check:
 
 def is_over_one(node: Any) -> bool:
     "Is this a softmax over a single number?"
-    if op(node) not in ("Softmax", "LogSoftmax"): return False
+    if op_of(node) not in ("Softmax", "LogSoftmax"): return False
     made, dim = node._saved_result, node._saved_dim
     return made.size(dim - 2**64 if dim >= 2**63 else dim) == 1
-
-
-def nodes_before(start: Any, ends: Iterable = (), most: float = math.inf) -> Iterator[Any]:
-    "The operations of a graph from here up to these, the nearest first."
-    todo, seen = [start], {None, *ends}
-    while todo and len(seen) < most:
-        node = todo.pop(0)
-        if node in seen: continue
-        seen.add(node)
-        yield node
-        todo += [parent for parent, _ in node.next_functions]
 
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #bd7ba74d

@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #5e8a4cd0
 from dataclasses import dataclass, field
 from inspect import signature
+from itertools import islice
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ...debug.comparing.losses import seeded
+from ...hooks.graph import maker_of, nodes_before, op_of, parents_of
 from ...hooks.tree import map_tensors
 from .batch import given_by
 from .trial import Flown, TestFlight
@@ -115,12 +117,6 @@ def are_logarithms(t: Tensor, dim: int = -1) -> bool:
 def are_probabilities(t: Tensor, dim: int = -1) -> bool:
     return bool((t >= 0).all()) and bool(((t.double().sum(dim) - 1).abs() < .02).all())
 
-# %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #4c27c7ae
-def op_of(node: Any) -> str:
-    "The name of an operation in the graph, such as `Softmax`; of its own gradient in a graph, `SoftmaxBackwardData`."
-    name = node.name()
-    return name.rpartition("Backward")[0] or name
-
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #4c27c7ad
 ADDED = {"Add", "Sub", "Rsub", "Neg", "Mul", "Div"}
 
@@ -133,30 +129,24 @@ class Term:
     value: float # With that factor
 
 
+def combines(node: Any) -> bool:
+    "Did an operation get several results that have a graph?"
+    return sum(parent is not None for parent in parents_of(node)) > 1
+
+
 def is_of_terms(node: Any) -> bool:
     "Are these numbers a sum of several, maybe weighted by what is not trained?"
-    while node is not None:
-        parents = [parent for parent, _ in node.next_functions if parent is not None]
-        if op_of(node) in ("Add", "Sub") and len(parents) > 1:
-            return True
-        if op_of(node) not in ADDED or len(parents) != 1:
-            return False
-        node, = parents
-    return False
+    node = maker_of(node, ADDED)
+    return op_of(node) in ("Add", "Sub") and combines(node)
 
 
 def ends_below(start: Any, split: bool = False) -> set:
     "The operations whose results a loss adds up; if `split`, those that its one sum or mean adds up."
-    todo, ends = [start], set()
-    while todo and len(ends) < MOST:
-        node = todo.pop()
-        parents = [parent for parent, _ in node.next_functions if parent is not None]
-        is_product = op_of(node) in ("Mul", "Div") and len(parents) > 1
-        is_sum = split and node is start and op_of(node) in ("Sum", "Mean") and is_of_terms(parents[0])
-        if op_of(node) in ADDED and not is_product or is_sum:
-            todo += parents
-        else: ends.add(node)
-    return ends
+    def is_end(node):
+        is_product = op_of(node) in ("Mul", "Div") and combines(node)
+        is_sum = split and node is start and op_of(node) in ("Sum", "Mean") and is_of_terms(parents_of(node)[0])
+        return is_product or not (op_of(node) in ADDED or is_sum)
+    return {*islice(filter(is_end, nodes_before(start, stop=is_end)), MOST)}
 
 
 def terms_of(seen: SeenLoss) -> list[Term]:

@@ -18,11 +18,12 @@ from torch.overrides import TorchFunctionMode
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.frames import line_now
+from ...hooks.graph import RESHAPING, leaves_before, maker_of, nodes_before, op_of
 from ...hooks.select import first_few
-from .checks import Check, line_now
-from .loss import ACTIVATIONS, ONLY_TURNED, nodes_before, op
+from .checks import Check
+from .loss import ACTIVATIONS
 from .loss_calls import DISTANCES, LOSSES, first_calls
-from .optimizers import leaves_of
 from .probes import is_graph
 from .training import owners
 from .trial import TestFlight
@@ -97,13 +98,7 @@ def are_labels(t: Tensor) -> bool:
 
 def activation_of(t: Tensor) -> str:
     "The activation that has made these numbers, behind which they were only scaled or hidden; empty if none has."
-    node = t.grad_fn
-    while node is not None:
-        parents = [parent for parent, _ in node.next_functions if parent is not None]
-        if op(node) not in ONLY_TURNED | {"Mul", "Div", "MaskedFill"} or len(parents) != 1:
-            break
-        node, = parents
-    return ACTIVATIONS.get(op(node), "")
+    return ACTIVATIONS.get(op_of(maker_of(t, RESHAPING | {"Mul", "Div", "MaskedFill"})), "")
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #0f5b21aa
 @dataclass(eq=False)
@@ -245,9 +240,9 @@ def targets_stay(flight: TestFlight) -> Check:
         wanted = call.target
         if call.name not in (*DISTANCES, "kl_div", "cross_entropy") or not call.prediction.requires_grad:
             continue
-        if not wanted.requires_grad or not any(id(leaf) in trained for leaf in leaves_of(wanted)):
+        if not wanted.requires_grad or not any(id(leaf) in trained for leaf in leaves_before(wanted)):
             continue
-        made = [{op(node) for node in nodes_before(t.grad_fn, most=60)} for t in (call.prediction, wanted)]
+        made = [{op_of(node) for node in nodes_before(t, most=60)} for t in (call.prediction, wanted)]
         is_value = "Gather" in made[0] and made[1] & {"Max", "Amax", "Maximum"} and "Gather" not in made[1]
         what = ("the prediction is gathered and the target has a maximum, as where the value of the next state is "
                 "wanted" if is_value else "both sides come to meet each other")
@@ -259,14 +254,10 @@ def targets_stay(flight: TestFlight) -> Check:
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0003
 def size_of_similarities(t: Tensor) -> float | None:
     "The factor in front of cosine similarities; None if these numbers are none, or if the factor is trained."
-    node = t.grad_fn
-    while node is not None and op(node) not in ("Mm", "Bmm"):
-        parents = [parent for parent, _ in node.next_functions if parent is not None]
-        if op(node) not in ONLY_TURNED | {"Mul", "Div"} or len(parents) != 1:
-            return None
-        node, = parents
-    a, b = getattr(node, "_saved_self", None), getattr(node, "_saved_mat2", None)
-    if op(node) != "Mm" or a is None or b is None or a.size(0)*b.size(1) != t.numel():
+    node = maker_of(t, RESHAPING | {"Mul", "Div"})
+    if op_of(node) != "Mm": return None
+    a, b = node._saved_self, node._saved_mat2
+    if a is None or b is None or a.size(0)*b.size(1) != t.numel():
         return None
     if ((a.norm(dim=1) - 1).abs() > 1e-3).any() or ((b.norm(dim=0) - 1).abs() > 1e-3).any():
         return None
@@ -379,9 +370,9 @@ def where_gradient_breaks(flight: TestFlight, raw: Any) -> str:
     def note(name, given, made):
         if not found and finite(made) and not finite(given):
             found.append(name)
-    for node in [*nodes_before(loss.grad_fn)]:
+    for node in [*nodes_before(loss)]:
         if not hasattr(node, "variable"):
-            node.register_hook(partial(note, op(node)))
+            node.register_hook(partial(note, op_of(node)))
     torch.autograd.grad(loss, [*flight.trained.values()], allow_unused=True)
     if not found: return ""
     return f" It arises at {found[0]}, on the way back: look at what it gets, such as a 0 under a root."

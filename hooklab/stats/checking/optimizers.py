@@ -17,19 +17,14 @@ from torch import Tensor, nn
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NotLookedAt, no_longer_looked_for, rule
+from hooklab.hooks.graph import leaves_before
 from hooklab.hooks.select import first_few, unwrap
 from hooklab.hooks.tree import tensors
 from hooklab.stats.checking.checks import Check
-from hooklab.stats.checking.loss import nodes_before
 from hooklab.stats.checking.training import in_optimizers, owners
 from hooklab.stats.checking.trial import TestFlight
 
 # %% ../../../nbs/lib/stats/checking/optimizers.ipynb #8ed139d3
-def leaves_of(t: Tensor) -> list[Tensor]:
-    "The tensors that a backward pass from here gives a gradient to."
-    return [node.variable for node in nodes_before(t.grad_fn) if hasattr(node, "variable")]
-
-
 def held_by(x: Any) -> dict[str, Any]:
     "What a plain object holds, by name: a list, a dict, settings, a function with what it has taken along."
     if isinstance(x, Mapping): return {str(key): part for key, part in x.items()}
@@ -46,7 +41,7 @@ def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the i
     found, seen = {}, set()
     def look(x, name, depth):
         if isinstance(x, Tensor):
-            for t in (x, *leaves_of(x)):
+            for t in (x, *leaves_before(x)):
                 found.setdefault(id(t), name)
         elif isinstance(x, nn.Module):
             for own, p in x.named_parameters():
@@ -87,7 +82,7 @@ def all_registered(flight: TestFlight) -> Check:
     known = {*map(id, flight.parameters.values()), *in_optimizers(flight)}
     known |= {id(t) for t in tensors(flight.batch.raw)}
     kept = kept_outside(unwrap(flight.model))
-    strange = [t for t in leaves_of(flight.first.flown.loss) if id(t) not in known]
+    strange = [t for t in leaves_before(flight.first.flown.loss) if id(t) not in known]
     strange = [t for t in strange if id(t) in kept or isinstance(t, nn.Parameter)]  # others are inputs, or noise
     if not strange: return ""
     places = list(dict.fromkeys(kept[id(t)] for t in strange if id(t) in kept))
@@ -106,8 +101,8 @@ def all_registered(flight: TestFlight) -> Check:
         yield Finding("not registered", "likely", "The loss function has parameters of its own that no optimizer has: "
                       f"{first_few(of_loss, 4)}.")
     others = [t for t in strange if id(t) not in kept and all(t is not one for one in own.values())]
-    of_outputs = {id(leaf) for _, t in flight.first.flown.floats for leaf in leaves_of(t)}
-    again = {*map(id, leaves_of(flight.run(flight.batch.raw).loss))} if others else set()
+    of_outputs = {id(leaf) for leaf in leaves_before(*(t for _, t in flight.first.flown.floats))}
+    again = {*map(id, leaves_before(flight.run(flight.batch.raw).loss))} if others else set()
     anew = [t for t in others if id(t) in of_outputs and id(t) not in again]
     if anew:
         yield Finding("not registered", "likely", f"{len(anew)} parameters are made anew in each call of the model, "
@@ -163,7 +158,7 @@ def optimizer_has_all(flight: TestFlight) -> Check:
                       f"The optimizer has {len(others)} parameters that are not the model's, and lacks {len(lacking)} "
                       f"that are; {copies} of these have the shape of one it has.", owners(flight, lacking))
     elif lacking:
-        reached = {*map(id, leaves_of(flight.first.flown.loss))}
+        reached = {*map(id, leaves_before(flight.first.flown.loss))}
         apart = not any(id(flight.trained[name]) in reached for name in lacking)
         more = " This loss leads to none of them." if apart else ""
         yield Finding("not in the optimizer", "note" if apart else "certain",

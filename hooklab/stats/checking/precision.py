@@ -17,8 +17,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, rule
+from hooklab.hooks.frames import line_now
 from hooklab.hooks.select import first_few
-from hooklab.stats.checking.checks import Check, line_now
+from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.trial import TestFlight
 from hooklab.stats.diagnosing.evidence import in_digits
 from hooklab.stats.diagnosing.schedule_faults import HALF_OF_LEAST, lost_in_optimizer

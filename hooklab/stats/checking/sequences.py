@@ -14,11 +14,12 @@ from torch import Tensor
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.graph import nodes_before, op_of
 from ...hooks.tree import shape_text
 from .batch import BatchPart
 from .changed import differs
 from .checks import Check
-from .loss import CRITERIA, criterion_at, nodes_before, op
+from .loss import CRITERIA, criterion_at
 from .loss_calls import DISTANCES, seen_in
 from .masks import other_numbers
 from .probes import given_in_calls, leaks
@@ -55,8 +56,8 @@ def compared(flight: TestFlight, raw: Any) -> list[Compared]:
     "The comparisons that the loss of one pass makes, for each place of a sequence."
     flown = flight.run(raw, flight.quiet)
     n, found = flight.batch.n, []
-    for node in nodes_before(flown.loss.grad_fn, most=200):
-        kind = CRITERIA.get(op(node))
+    for node in nodes_before(flown.loss, most=200):
+        kind = CRITERIA.get(op_of(node))
         if kind not in ("nll", "distance"): continue
         c = criterion_at(node, kind, flown.loss)
         y, out = c.target, c.prediction

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #f9e2e843
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from typing import Any, NamedTuple
@@ -14,12 +15,12 @@ from torch import Tensor, nn
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
+from ...hooks.graph import RESHAPING, nodes_before, op_of, parents_of
 from ...hooks.hook import Hooks
 from ...hooks.names import class_name
 from ...hooks.select import first_few, leaves, named_layers, unwrap
 from ...hooks.tree import tensors
 from .checks import Check
-from .loss import ONLY_TURNED, nodes_before, op
 from .trial import TestFlight, heard
 from ..diagnosing.evidence import in_digits
 
@@ -57,14 +58,10 @@ def linear_calls(flight: TestFlight) -> tuple[list[Linear], set]:
     return found, ends - {None}
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #bd032eaa
-def counted_users(ends: set) -> dict[Any, int]:
+def counted_users(ends: set) -> Counter:
     "How many operations use what each of those before these ends returns; that of an end is used by the caller."
-    nodes = set()
-    for end in ends: nodes.update(nodes_before(end))
-    users = dict.fromkeys(ends, 1)
-    for node in nodes:
-        for parent, _ in node.next_functions:
-            users[parent] = users.get(parent, 0) + 1
+    users = Counter(ends)
+    for node in nodes_before(*ends): users.update(parents_of(node))
     return users
 
 
@@ -74,13 +71,13 @@ def in_a_row(calls: list[Linear], ends: set) -> list[tuple[Linear, Linear]]:
     made = {call.made: call for call in calls if call.made is not None}
     def only_turns(node):
         if node is None or node in made: return False
-        return op(node) in ONLY_TURNED and users.get(node) == 1
+        return op_of(node) in RESHAPING and users[node] == 1
     found = []
     for call in calls:
         node = call.given
         while only_turns(node):
-            node = node.next_functions[0][0]
-        if node in made and users.get(node) == 1:
+            node = parents_of(node)[0]
+        if node in made and users[node] == 1:
             before = made[node]
             found.append((before, call))
     return found
@@ -88,7 +85,7 @@ def in_a_row(calls: list[Linear], ends: set) -> list[tuple[Linear, Linear]]:
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #9547eec9
 POOLS = {"MaxPool2DWithIndices", "MaxPool3DWithIndices", "AdaptiveMaxPool2D", "AdaptiveMaxPool3D", "AvgPool2D",
          "AvgPool3D", "AdaptiveAvgPool2D", "AdaptiveAvgPool3D", "Mean", "Sum"}
-STRAIGHT = ONLY_TURNED | POOLS | {
+STRAIGHT = RESHAPING | POOLS | {
     "torch::autograd::AccumulateGrad", "Addmm", "Mm", "Convolution", "MkldnnConvolution", "Add", "Sub", "Cat", "Stack",
     "Split", "Unbind", "NativeBatchNorm", "ConstantPadNd", "Embedding"}
 
@@ -96,11 +93,7 @@ STRAIGHT = ONLY_TURNED | POOLS | {
 def outputs_before(calls: list[Linear], ends: set) -> list[Any]:
     "The operations that lead to these ends and have made the output of a layer, each once."
     made = {call.made for call in calls}
-    found = {}
-    for end in ends:
-        for node in nodes_before(end):
-            if node in made: found[node] = None
-    return list(found)
+    return [node for node in nodes_before(*ends) if node in made]
 
 
 def longest_row(calls: list[Linear]) -> list[Linear]:
@@ -117,9 +110,9 @@ def longest_row(calls: list[Linear]) -> list[Linear]:
 
 def may_bend(node: Any) -> bool:
     "Is an operation no straight one, or does it add what has no graph, such as a sign with a gradient of its own?"
-    if op(node) not in STRAIGHT: return True
-    adds = op(node) in ("Add", "Sub")
-    return adds and any(parent is None for parent, _ in node.next_functions)
+    if op_of(node) not in STRAIGHT: return True
+    adds = op_of(node) in ("Add", "Sub")
+    return adds and None in parents_of(node)
 
 
 def only_pools_bend(calls: list[Linear], ends: set) -> list[Linear]:

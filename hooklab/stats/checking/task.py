@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, rule
+from ...hooks.graph import op_of
 from ...hooks.select import leaves
 from .batch import in_labels, padded_inputs
 from .checks import Check
-from .loss import op
 from .loss_calls import (
     DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, SeenLoss, are_logarithms, are_probabilities, class_dim, first_calls,
     seen_after_the_model, seen_in, some_left)
@@ -128,7 +128,7 @@ def counts(call: LossCall) -> Iterator[Finding]:
     if (t < 0).any():
         yield Finding(FITS, "certain", f"{call.name} wants counts, and {(t < 0).double().mean():.0%} of the targets "
                                        "are below zero.")
-    before = op(call.prediction.grad_fn)
+    before = op_of(call.prediction.grad_fn)
     if call.given["log_input"] and before in ("Exp", "Softplus", "Relu"):
         sure = "certain" if before == "Exp" else "likely"
         yield Finding(FORM, sure, f"{call.name} takes the exponential of its input, which is what {before.lower()} has "

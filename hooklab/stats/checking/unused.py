@@ -7,7 +7,6 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #893b2967
 import dis
-import sys
 import weakref
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,10 +19,11 @@ from torch.overrides import TorchFunctionMode
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NotLookedAt, rule
+from hooklab.hooks.frames import own_frame, quoted_line
+from hooklab.hooks.graph import nodes_before
 from hooklab.hooks.select import unwrap
 from hooklab.hooks.tree import tensors
-from hooklab.stats.checking.checks import Check, own_frame, quoted_line
-from hooklab.stats.checking.loss import nodes_before
+from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.trial import TestFlight
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #ac307668
@@ -66,7 +66,7 @@ class Results(TorchFunctionMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         given, made = tensors((args, kwargs)), tensors(result)
-        frame = own_frame(sys._getframe(1))
+        frame = own_frame()
         place = None if frame is None else self._place_of(frame)
         self._note_use(given, place)
         if place is not None: self._note_result(place, getattr(func, "__name__", ""), given, made)
@@ -101,7 +101,7 @@ class Results(TorchFunctionMode):
 
     def unread(self, ends: list[Tensor]) -> list[Place]:
         "The instructions of which nothing is left, now that the pass is over."
-        leading = {node for t in ends if t.grad_fn is not None for node in nodes_before(t.grad_fn)}
+        leading = {*nodes_before(*ends)}
         found = [p for p in self.places.values() if not p.used and p.of_floats and not p.nodes & leading]
         for place in self.places.values(): place.nodes.clear()  # they keep what a backward pass would need
         return [p for p in found if all(ref() is None for ref in p.made)]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hooklab.hooks.apart import apart
 from hooklab.hooks.distributed import is_dtensor
+from hooklab.hooks.graph import nodes_before
 from hooklab.hooks.select import unwrap
 from hooklab.stats.records.loss_history import Pulls
 
@@ -77,15 +78,7 @@ NEEDS = "compare_losses cannot measure here: "
 
 def nodes_of(losses: Iterable[Tensor | float]) -> set[str]:
     "The kinds of nodes in the graph of losses."
-    todo = [loss.grad_fn for loss in losses if isinstance(loss, Tensor)]
-    seen, names = {None}, set()
-    while todo:
-        node = todo.pop()
-        if node in seen: continue
-        seen.add(node)
-        names.add(node.name())
-        todo += [after for after, _ in node.next_functions]
-    return names
+    return {node.name() for node in nodes_before(*(loss for loss in losses if isinstance(loss, Tensor)))}
 
 
 def is_too_early(losses: Iterable[Tensor | float]) -> bool:

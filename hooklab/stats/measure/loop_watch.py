@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.hooks.copies import is_wrapper, stands_for_many
+from hooklab.hooks.graph import leaves_before
 from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import GradientHook, LayerHook, listen
 from hooklab.hooks.select import runs, unwrap
@@ -209,17 +210,7 @@ MOST_NODES = 5000  # of a graph: a loss of a small model has some hundred
 def leads_to(loss: Tensor, model: nn.Module) -> bool:
     "Does the graph of a loss lead back to a parameter of the model?"
     params = {id(p) for p in model.parameters()}
-    layer, seen = [loss.grad_fn], set()
-    while layer and len(seen) < MOST_NODES:
-        inside = []
-        for node in layer:
-            if node is None or node in seen: continue
-            seen.add(node)
-            if id(getattr(node, "variable", None)) in params:
-                return True
-            inside += [before for before, _ in node.next_functions]
-        layer = inside
-    return False
+    return any(id(leaf) in params for leaf in leaves_before(loss, most=MOST_NODES))
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #c01a3c6b
 class LoopWatch:

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.findings.rules import NotLookedAt
-from hooklab.stats.checking.loss import op
+from hooklab.hooks.graph import op_of
 from hooklab.stats.checking.result import FAILED, Checklist
 
 N = 12
@@ -89,7 +89,7 @@ def test_an_operation_has_another_name_than_its_gradient():
     x = torch.randn(4, 3, requires_grad=True)
     y = x.log_softmax(1)
     grad, = torch.autograd.grad(y[:, 0].sum(), [x], create_graph=True)
-    assert op(y.grad_fn) == "LogSoftmax" and op(grad.grad_fn) == "LogSoftmaxBackwardData"
+    assert op_of(y.grad_fn) == "LogSoftmax" and op_of(grad.grad_fn) == "LogSoftmaxBackwardData"
 
 
 # ---- Tensors of other kinds
