@@ -14,6 +14,8 @@ from typing import Any
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from .select import is_scripted
+
 # %% ../../nbs/lib/hooks/books.ipynb #f10f034b
 class Book(OrderedDict):
     "A layer's dictionary of hooks while ours are in it. A copy or a pickle of it is a plain dictionary, without ours."
@@ -117,7 +119,7 @@ def register(
     try:
         for kind, port in ports.items():
             name, method, torchs, notes = _kinds[kind]
-            if getattr(layer_type, method) is torchs and method not in state:
+            if is_scripted(m) or getattr(layer_type, method) is torchs and method not in state:
                 book = entered(places, state, name, number, port)
                 for option, wanted in options.items() if options else ():
                     if not wanted: continue

@@ -28,7 +28,6 @@ class FunctionGroup(Group):
     "What looks at the calls of functions while one model runs. It knows which layer runs, and has a mode on then."
     due = True
     ours = OUR_WORK  # the modules whose calls are not the model's
-    outside = False  # whether it also looks at functions that are called while no layer of the model runs
     sees_reruns = False  # whether it also looks at layers that checkpointing runs again
     warned = False  # whether the warning about a call that cannot be looked at has been given
     leaving = None  # how it was asked to close inside a call: it then closes when the layers around that have ended
@@ -94,18 +93,17 @@ class FunctionGroup(Group):
         self.pass_ends()
         if can_leave(self) and sys.exc_info()[0] is None: super().close(*self.leaving)
 
-    def compiled_begins(self):
+    def compiled_begins(self, hook: CompiledLayer, given: tuple, rerun: bool):
         self.now.compiled.append(len(self.now.running))
         self.switch()
 
-    def compiled_ends(self):
+    def compiled_ends(self, hook: CompiledLayer, output: Any, rerun: bool):
         if self.now.compiled: self.now.compiled.pop()
         self.switch()
 
     def switch(self):
         "Have torch ask the mode in this thread while a layer runs that can be looked into."
-        can_look = self.now.can_look or self.outside and not self.now.running
-        on = can_look and not self.trial and not self.leaving and not self.closed
+        on = self.now.can_look and not self.trial and not self.leaving and not self.closed
         if on == self.now.on: return
         self.now.on = on
         if on: _push_mode(self.mode)
@@ -123,7 +121,7 @@ class FunctionGroup(Group):
         "A call of a wanted function. Inside another spelling of itself, or in other layers, it is not looked at."
         now, layer = self.now, self.now.layer
         elsewhere = self.within is not None and layer not in self.within
-        if self.leaving or elsewhere or function in now.inside or not (now.running or self.outside): return run()  # Ctrl-C: none runs
+        if self.leaving or elsewhere or function in now.inside or not now.runs: return run()  # Ctrl-C: none runs
         self.reached.add(function)
         inside = now.inside
         inside.append(function)

@@ -220,7 +220,7 @@ def stale_modes_off():
     that another thread has closed goes, too."""
     for mode in _get_current_function_mode_stack():
         if not isinstance(mode, FunctionMode): continue
-        if mode.group.closed or not (mode.group.now.running or mode.group.outside): take_off(mode)
+        if mode.group.closed or not mode.group.now.runs: take_off(mode)
 
 # %% ../../nbs/lib/hooks/function-mode.ipynb #8a3cc377
 # What Python calls its operators, without underscores; what is not here has torch's name already.

@@ -15,7 +15,6 @@ from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 
 from .frames import calls_outside
-from .group import Group
 from .layer_hook import LayerHook
 
 # %% ../../nbs/lib/hooks/running.ipynb #bd39c217
@@ -26,6 +25,8 @@ def is_within(name: str, part: str) -> bool:
 # %% ../../nbs/lib/hooks/running.ipynb #bd39c218
 class Now(threading.local):
     "What runs now in one thread."
+    outside = False  # whether functions that are called while no layer of the model runs are looked at, too
+
     def __init__(self):
         self.running = []  # the layers that are running, each called by the one before
         self.numbers = {}  # how many calls there have been in this pass, by layer and function
@@ -34,6 +35,7 @@ class Now(threading.local):
         self.fast = None  # how many layers were running when one began that torch may run as one function
         self.compiled = []  # for each compiled layer that runs, how many layers were running when it began
         self.on = False  # whether the mode is on
+        self.ops, self.calls = [], []  # of a trace: the operations, and the calls of layers, that are running
         self.rerun = None  # while checkpointing runs layers again: how many ran around them, and the count before
         self.around = None  # in a pass inside a pass: all this of the one around it, and the modes that were on
 
@@ -60,11 +62,16 @@ class Now(threading.local):
         return bool(self.running) and isinstance(self.running[-1].module, torch.fx.GraphModule)
 
     @property
+    def runs(self) -> bool:
+        "Does code run that may be looked into?"
+        return bool(self.running) or self.outside
+
+    @property
     def can_look(self) -> bool:
-        "Does a layer run that can be looked into?"
+        "Can it be looked into?"
         # A layer that reports from inside compiled code is not compiled: code can be split, or run without it.
         in_compiled = bool(self.compiled) and self.compiled[-1] == len(self.running)
-        return bool(self.running) and self.fast is None and not in_compiled
+        return self.runs and self.fast is None and not in_compiled
 
     def begins(self, hook: "RunningLayer") -> bool:
         "A layer begins. May torch run it as one function, and none around it?"
@@ -130,13 +137,14 @@ def runs_already(root: nn.Module) -> bool:
 
 class QuietCall:
     "Stands for the compiled code of a layer, and runs it with the mode off."
-    def __init__(self, code: Callable, group: Group): self.code, self.group = code, group
+    def __init__(self, code: Callable, hook: "CompiledLayer"): self.code, self.hook = code, hook
 
     def __call__(self, *args, **kwargs):
         if torch.compiler.is_compiling(): return self.code(*args, **kwargs)
-        self.group.compiled_begins()
-        try: return self.code(*args, **kwargs)
-        finally: self.group.compiled_ends()
+        output, rerun = None, torch._C._current_graph_task_id() != -1
+        self.hook.enters((args, kwargs), rerun)
+        try: return (output := self.code(*args, **kwargs))
+        finally: self.hook.left(output, rerun)
 
 
 class CompiledLayer(LayerHook):
@@ -147,13 +155,13 @@ class CompiledLayer(LayerHook):
     def register(self):
         code = vars(self._module).get("_compiled_call_impl")
         if code is None: super().register()
-        else: self.code = vars(self._module)["_compiled_call_impl"] = QuietCall(code, self.group)
+        else: self.code = vars(self._module)["_compiled_call_impl"] = QuietCall(code, self)
 
     def detach(self):
         state = {} if self.module is None else vars(self.module)
         code = state.get("_compiled_call_impl")
-        if type(code) is QuietCall and code.group is self.group: state["_compiled_call_impl"] = code.code
+        if type(code) is QuietCall and code.hook is self: state["_compiled_call_impl"] = code.code
         super().detach()
 
-    def enters(self, given, rerun): self.group.compiled_begins()
-    def left(self, output, rerun): self.group.compiled_ends()
+    def enters(self, given, rerun): self.group.compiled_begins(self, given, rerun)
+    def left(self, output, rerun): self.group.compiled_ends(self, output, rerun)

@@ -5,219 +5,44 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/lib/hooks/trace.ipynb #e61fdecf
+# %% ../../nbs/lib/hooks/trace.ipynb #c2403d4b
 import sys
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import get_gradient_edge
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .copies import is_wrapper, stands_for_many
-from .frames import quoted_line, user_frame
+from .copies import is_wrapper, own_copy, stands_for_many
+from .frames import user_frame
 from .function_group import FunctionGroup
-from .function_mode import OUR_WORK, FunctionMode, call_name, own_work
+from .function_mode import OUR_WORK
 from .graph import nodes_before
+from .operations import CodePlace, LayerCall, Op, Value, ops_before
 from .putting_back import closing
-from .select import is_scripted
+from .running import CompiledLayer
+from .select import is_scripted, named_layers, unwrap
 from .tree import map_tensors, tensors
-from .undisturbed import storage_of, version_of
+from .undisturbed import own_tensors, storage_of, version_of
 
-# %% ../../nbs/lib/hooks/trace.ipynb #057092f6
-class Value:
-    "A tensor as it was when an operation got it, or made it."
-    __slots__ = ("shape", "dtype", "requires_grad", "makers", "edge", "numbers", "has_node", "_ref", "_version")
-
-    def __init__(self, t: Tensor, makers: tuple["Op", ...] = (), numbers: Tensor | None = None):
-        self.shape = torch.Size([t.size(0)]) if t.is_nested else t.shape
-        self.dtype, self.requires_grad = t.dtype, t.requires_grad
-        self.makers = makers  # the operations that made it, and those that have written to it since
-        self.edge: GradientEdge | None = None  # its place in the graph
-        self.numbers = numbers  # without a graph; None if the trace did not keep them
-        self.has_node = t.grad_fn is not None  # what an autograd.Function returns gets one when that has ended
-        self._ref, self._version = weakref.ref(t), version_of(t)
-
-    @property
-    def tensor(self) -> Tensor | None:
-        "The tensor itself, if somebody still holds it."
-        return self._ref()
-
-    def is_now(self, t: Tensor) -> bool:
-        "Does it stand for this tensor, to which nobody has written since?"
-        return self._ref() is t and self._version == version_of(t) and self.has_node == (t.grad_fn is not None) and self.has_node == (t.grad_fn is not None)
-
-    @property
-    def shape_text(self) -> str: return "×".join(map(str, self.shape)) or "scalar"
-    def __repr__(self): return f"{self.shape_text} in {str(self.dtype).removeprefix('torch.')}"
-
-# %% ../../nbs/lib/hooks/trace.ipynb #69274cda
-class Place(NamedTuple):
-    "An instruction of the user's code."
-    code: CodeType
-    line: int
-    at: int # Where the instruction is in the code
-    variables: dict[str, Any] # Those of its module, by which the text of a notebook's cell is found
-
-    def __str__(self): return quoted_line(self.code.co_filename, self.line, self.variables)
+# %% ../../nbs/lib/hooks/trace.ipynb #6e6ffdd1
+HOLD_NOTHING = (bool, int, float, complex, str, type, type(None), type(...), torch.dtype, torch.device, torch.layout,
+         torch.memory_format)
 
 
-@dataclass(eq=False, repr=False)
-class Op:
-    "One call of a torch function, or of a layer that a trace does not look into."
-    function: str # The name that all its spellings share, or the class of the layer
-    layer: str # The layer that called it; empty for the model itself and for what is outside of it
-    number: int # Its number among the calls of this function in this layer
-    call: Callable | None # The function itself; None for a layer
-    args: tuple = () # What it got, with a `Value` in place of each tensor
-    kwargs: dict = field(default_factory=dict)
-    out: Any = None # What it returned, with a `Value` in place of each tensor
-    around: "Op | None" = None # The function of torch in whose body it ran
-    place: Place | None = None # The user's line
-    parents: list["Op"] = field(default_factory=list) # Those that made what it got
-    users: list["Op"] = field(default_factory=list) # Those that got what it made
-    with_grad: bool = True # Were gradients on?
-    in_model: bool = False # Did the model, or a layer of it, run?
-    has_ended: bool = False # False for one that raised an error
-
-    @property
-    def given(self) -> list[Value]: return values_in((self.args, self.kwargs))
-    @property
-    def made(self) -> list[Value]: return values_in(self.out)
-    @property
-    def x(self) -> Value | None: return next(iter(self.given), None)
-    @property
-    def y(self) -> Value | None: return next(iter(self.made), None)
-    @property
-    def trains(self) -> bool: return any(v.requires_grad for v in self.made)
-    @property
-    def name(self) -> str: return call_name(self.layer, self.function, self.number)
-
-    @property
-    def line(self) -> str:
-        "The user's line, to be put behind the name of the function; empty if it is in no file."
-        text = str(self.place) if self.place else ""
-        return f" ({text})" if text else ""
-
-    def arg(self, place: int, name: str, otherwise: Any = None) -> Any:
-        "An argument, given by its place or by its name."
-        if name in self.kwargs: return self.kwargs[name]
-        return self.args[place] if len(self.args) > place else otherwise
-
-    def before(self, stop: Callable[[str], bool] | None = None) -> Iterator["Op"]:
-        "What it was computed from, the nearest first; not what is behind functions with which it stops."
-        return ops_before([self], stop)
-
-    def __repr__(self): return f"{self.name}{self.line}: {self.given} to {self.made}"
-
-
-def values_in(x: Any) -> list[Value]:
-    "The values in arguments or results."
-    if isinstance(x, Value): return [x]
-    if isinstance(x, dict): x = x.values()
-    elif not isinstance(x, list | tuple): return []
-    return [value for part in x for value in values_in(part)]
-
-
-def ops_before(ops: list[Op], stop: Callable[[str], bool] | None = None) -> Iterator[Op]:
-    "What these operations were computed from, the nearest first; not what is behind functions with which it stops."
-    todo, seen = deque(ops), set()
-    while todo:
-        op = todo.popleft()
-        if op in seen: continue
-        seen.add(op)
-        if op not in ops: yield op
-        if stop is None or not stop(op.function): todo += op.parents
-
-# %% ../../nbs/lib/hooks/trace.ipynb #f29b4231
-@dataclass(eq=False)
-class LayerCall:
-    "One call of a layer."
-    name: str
-    layer: nn.Module
-    args: tuple # What it got, with a `Value` in place of each tensor
-    kwargs: dict
-    out: Any = None # What it returned, with a `Value` in place of each tensor
-    with_grad: bool = True # Were gradients on when it had run?
-    around: "LayerCall | None" = None # The layer that called it
-
-    @property
-    def given(self) -> list[Value]: return values_in((self.args, self.kwargs))
-    @property
-    def made(self) -> list[Value]: return values_in(self.out)
-
-# %% ../../nbs/lib/hooks/trace.ipynb #844bd48c
-class Trace:
-    "One pass, written down."
-    def __init__(self):
-        self.ops: list[Op] = [] # In the order in which they began
-        self.calls: list[LayerCall] = [] # Of layers, in the order in which they ended
-        self.blind: set[str] = set() # Why operations, or what some of them got, may be missing
-        self.held: set[Value] = set() # What somebody still held when the pass was over
-        self.is_cut = False # True if the numbers of some values were not kept, since all take too much memory
-        self.known = WeakIdKeyDictionary()  # the last value of each tensor
-        self.of_node: dict[Any, Op] = {}  # by an operation of the graph: the one that made it
-
-    def of(self, *names: str) -> list[Op]:
-        "The calls of these functions, without those in the bodies of others."
-        return [op for op in self.ops if op.function in names and op.around is None]
-
-    @property
-    def top(self) -> list[Op]:
-        "All calls but those in the bodies of others."
-        return [op for op in self.ops if op.around is None]
-
-    def value(self, t: Tensor) -> Value | None:
-        "What stands for a tensor that is still there; None for one that no operation got or made."
-        return self.known.get(t)
-
-    def makers(self, *of: Tensor) -> list[Op]:
-        "The operations that made these tensors."
-        return [op for value in map(self.value, of) if value is not None for op in value.makers]
-
-    def leading_to(self, *ends: Tensor) -> set[Op]:
-        "All operations that these tensors were computed from."
-        last = self.makers(*ends)
-        return {*last, *ops_before(last)}
-
-    @property
-    def failed(self) -> Op | None:
-        "The innermost call that has not ended; None if all have."
-        return next((op for op in reversed(self.ops) if not op.has_ended), None)
-
-    def close(self):
-        "Let go of everything."
-        for op in self.ops:
-            op.parents.clear()
-            op.users.clear()
-            op.args, op.kwargs, op.out, op.around = (), {}, None, None
-        for call in self.calls: call.args, call.kwargs, call.out, call.around = (), {}, None, None
-        self.ops, self.calls, self.known, self.of_node = [], [], WeakIdKeyDictionary(), {}
-
-# %% ../../nbs/lib/hooks/trace.ipynb #2311d9e8
-VIEWS = {"T", "mT", "H", "mH", "real", "imag"}  # attributes that compute something
-NORMS = {"batch_norm", "instance_norm"}  # they write to their running statistics
-
-
-def computes(func: Any, function: str) -> bool:
-    "Is this a function, and not one that only reads or sets an attribute?"
-    return getattr(func, "__name__", "") not in ("__get__", "__set__") or function in VIEWS
-
-
-def written_by(function: str, args: tuple, kwargs: dict) -> list[Tensor]:
-    "The tensors that a call writes to."
-    if "out" in kwargs: return tensors(kwargs["out"])
-    if function in NORMS: return [t for t in args[1:3] if isinstance(t, Tensor)]
-    in_place = function.endswith("_") or function == "setitem" or kwargs.get("inplace") is True
-    return [t for t in args[:1] if isinstance(t, Tensor)] if in_place else []
+def outline(x: Any, of: Callable[[Any], Any]) -> Any:
+    "`x` with `of(tensor)` in place of each tensor or value, and the class in place of whatever else may hold one."
+    if isinstance(x, Tensor | Value): return of(x)
+    if isinstance(x, dict): return {name: outline(part, of) for name, part in x.items()}
+    if isinstance(x, tuple | list): return (tuple if isinstance(x, tuple) else list)(outline(part, of) for part in x)
+    if isinstance(x, slice): return slice(*(outline(part, of) for part in (x.start, x.stop, x.step)))
+    return x if isinstance(x, HOLD_NOTHING) else type(x)
 
 
 def is_unreal(t: Tensor) -> bool:
@@ -225,169 +50,332 @@ def is_unreal(t: Tensor) -> bool:
     return isinstance(t, FakeTensor) or stands_for_many(t)
 
 
-def number_of_next_node() -> int:
-    "The number that the next node of a graph gets in this thread."
-    with torch.enable_grad(): return (torch.zeros((), requires_grad=True) + 0).grad_fn._sequence_nr() + 1
+NORMS = {"batch_norm", "instance_norm"}  # they may write to their running statistics
+ATTRIBUTES = {"requires_grad_", "retain_grad"}  # they write no numbers
 
 
-def place_now() -> Place | None:
-    "The user's line that runs now."
-    frame = user_frame()
-    return Place(frame.f_code, frame.f_lineno, frame.f_lasti, frame.f_globals) if frame else None
-
-# %% ../../nbs/lib/hooks/trace.ipynb #683bd3b0
-COMPILED = "parts of the model are compiled or scripted, and their operations can't be seen"
-UNSEEN = "an autograd.Function, or code that is compiled or scripted, hides some operations"
+def written_by(function: str, args: tuple, kwargs: dict) -> list[Tensor]:
+    "The tensors that a call may write to."
+    if function in ATTRIBUTES: return []
+    if function in NORMS: return tensors((args[1:5], kwargs))
+    in_place = function.endswith("_") or function == "setitem" or kwargs.get("inplace") is True
+    return tensors((kwargs.get("out"), args[:1] if in_place else None))
 
 
-class Tracing(FunctionGroup):
-    "Writes down a pass."
-    outside = True  # it looks at functions that no layer of the model calls, too
-    ours = (*(wing for wing in OUR_WORK if wing != "hooklab.stats."), "hooklab.stats.measure.", "hooklab.stats.records.")
+class Memory:
+    "What is known of a storage."
+    __slots__ = "ref", "value", "writers", "aliases", "is_counted"
+    def __init__(self, t: Tensor):
+        self.ref = StorageWeakRef(t.untyped_storage())  # holds no numbers; no other storage gets the same id meanwhile
+        self.value: Value | None = None  # the last one that lies here
+        self.writers: list[Op] = []
+        self.aliases: list[Value] = []  # those whose numbers lie here
+        self.is_counted = False
 
-    def __init__(
-        self,
-        model: nn.Module, # The model
-        keep: int = 0, # How many bytes of numbers to keep; with 0, only shapes, and no part of the graph
-        whole: Callable[[nn.Module], bool] | None = None, # Is only the output of this layer of interest?
-    ):
-        self.trace, self.bytes_left, self.keeps, self.whole = Trace(), keep, keep > 0, whole
-        self.open: list[Op] = []  # the functions that run
-        self.layers: list[LayerCall] = []  # the layers that run
-        self.shut: LayerCall | None = None  # the one of them that is not looked into
-        self.writes: dict[int, list[tuple[weakref.ref, Op]]] = {}  # by storage: what was written to, and by what
-        self.aliases: dict[int, list[Value]] = {}  # by storage: the values that a write would change
-        super().__init__("trace", model, {})
-        self.options["with_kwargs"] = True
-        self.held = {id(t) for t in (*model.parameters(), *model.buffers())}
-        self.first_node = number_of_next_node()
-        if self.compiled or any(map(is_scripted, model.modules())): self.trace.blind.add(COMPILED)
+# %% ../../nbs/lib/hooks/trace.ipynb #844bd48c
+class Trace:
+    "One pass, written down."
+    def __init__(self, keep: int = 0):
+        self.ops: list[Op] = [] # In the order in which they began
+        self.calls: list[LayerCall] = [] # Of layers, in the order in which they ended
+        self.blind: set[str] = set() # Why operations, or what some of them got, may be missing
+        self.held: set[Value] = set() # What somebody still held when the pass was over
+        self.is_cut = False # True if the numbers of some values were not kept, since all take too much memory
+        self.raised: list[tuple[Op, tuple, dict]] = []  # the calls that an error has just ended, the innermost first
+        self.keeps, self.bytes_left = keep > 0, keep
+        self.known = WeakIdKeyDictionary()  # the last value of each tensor
+        self.of_node: dict[Any, Op] = {}  # by a node of the graph: the operation that made it
+        self.memory: dict[int, Memory] = {}  # by the id of a storage
+        self.in_a_body = False  # does the last operation run in the body of another one?
 
-    def is_wanted(self, func, function: str) -> bool: return computes(func, function) or function == "data"
+    def of(self, *names: str) -> list[Op]:
+        "The calls of these functions, without those in the bodies of others."
+        return [op for op in self.top if op.function in names]
 
-    def called(self, where: tuple[str, str, int], args: tuple, kwargs: dict, run: partial) -> Any:
-        in_backward = torch._C._current_graph_task_id() != -1  # such as a checkpoint that runs again
-        if self.shut or in_backward or any(map(is_unreal, tensors((args, kwargs)))): return run()
-        layer, function, number = where
-        op = Op(function, layer, number, run.args[0], around=self.open[-1] if self.open else None, place=place_now(),
-                with_grad=torch.is_grad_enabled(), in_model=bool(self.now.running))
-        writes = written_by(function, args, kwargs)
-        self.trace.ops.append(op)
-        with own_work(off=FunctionMode):
-            for t in writes: self.before_a_write(t)
-            op.args, op.kwargs = map_tensors(self.value_of, args), map_tensors(self.value_of, kwargs)
-            self.link(op)
-        self.open.append(op)
-        try: output = run()
-        finally: self.open.pop()
-        with own_work(off=FunctionMode):
-            for t in writes: self.writes.setdefault(storage_of(t), []).append((weakref.ref(t), op))
-            op.out = map_tensors(partial(self.made_by, op), args[0] if function == "setitem" else output)
-        op.has_ended = True
-        return output
+    @property
+    def top(self) -> list[Op]:
+        "All calls but those in the bodies of others."
+        return [op for op in self.ops if op.around is None]
 
-    def link(self, op: Op):
-        "Enter an operation among the users of those that made what it gets."
-        makers = dict.fromkeys(maker for value in op.given for maker in value.makers)
-        op.parents = [maker for maker in makers if maker is not op]
-        for parent in op.parents: parent.users.append(op)
+    @property
+    def failed(self) -> Op | None:
+        "The innermost call that raised an error, if nothing has run since."
+        return self.raised[0][0] if self.raised else None
+
+    def makers(self, *of: Tensor) -> list[Op]:
+        "The operations that made these tensors."
+        return [*dict.fromkeys(op.seen_from([]) for t in of for op in self.value_of(t).makers)]
+
+    def leading_to(self, *ends: Tensor) -> set[Op]:
+        "All operations that these tensors were computed from."
+        last = self.makers(*ends)
+        return {*last, *ops_before(last)}
+
+    def close(self):
+        "Let go of everything."
+        for one in (*self.ops, *self.calls):
+            one.args, one.kwargs, one.out, one.around, one.given, one.made = (), {}, None, None, [], []
+        for op in (*self.ops, *self.of_node.values()): op.parents, op.users = [], []
+        self.held = set()
+        self.ops, self.calls, self.raised, self.of_node, self.memory = [], [], [], {}, {}
+        self.known = WeakIdKeyDictionary()
+
+    def value(self, t: Tensor) -> Value: return self.value_of(t)
 
     def value_of(self, t: Tensor) -> Value:
-        "What stands for a tensor that is given."
-        known = self.trace.known.get(t)
-        if known is not None and known.is_now(t): return known
-        is_later = t.grad_fn is not None and t.grad_fn._sequence_nr() >= self.first_node  # else it was there before the pass
-        has_new_node = is_later and (known is None or not known.has_node)
-        makers = self.by_graph(t) if has_new_node else known.makers if known is not None else ()
-        writers = [op for ref, op in self.writes.get(storage_of(t), ()) if ref() is not None and op not in makers]
-        return self.enter(t, (*makers, *writers))
+        "What stands for a tensor now."
+        known, memory = self.known.get(t), self.memory_of(t)
+        if self.knows(t): return known
+        makers = known.makers if known is not None else self.by_graph(t)
+        before = memory.value if known is None and not makers and memory is not None else known  # as for `x.data`
+        if before is not None: makers = before.makers
+        since = memory.writers[before.n_writes if before is not None else 0:] if memory is not None else []
+        if known is not None and known.has_changed(t) and not since: self.blind.add(UNSEEN)
+        return self.enter(t, tuple(dict.fromkeys((*makers, *since))), known)
+
+    def knows(self, t: Tensor) -> bool:
+        "Does the last value of a tensor stand for it as it is now?"
+        value, memory = self.known.get(t), self.memory_of(t)
+        if value is None or value.has_changed(t) or value.requires_grad != t.requires_grad: return False
+        if self.keeps and value.edge is None and t.grad_fn is not None: return False  # its autograd.Function has ended
+        return memory is None or value.n_writes == len(memory.writers)
 
     def made_by(self, op: Op, t: Tensor) -> Value:
         "What stands for a tensor that an operation returns."
-        known = self.trace.known.get(t)
-        by_its_body = known is not None and any(maker.around is op for maker in known.makers)
-        if known is not None and known.is_now(t) and not by_its_body: return known
-        if self.keeps and t.grad_fn is not None: self.trace.of_node[t.grad_fn] = op
-        return self.enter(t, (op,))
-
-    def enter(self, t: Tensor, makers: tuple[Op, ...]) -> Value:
-        value = self.trace.known[t] = Value(t, makers)
-        if not self.keeps: return value
-        value.numbers = self.numbers_of(t, value)
-        if t.grad_fn is not None or t.is_leaf and t.requires_grad and not t._is_view(): value.edge = get_gradient_edge(t)
-        return value
+        known = self.known.get(t)
+        in_its_body = known is not None and any(maker.around is op for maker in known.makers)
+        if op.around is not None and self.knows(t) and not in_its_body: return known
+        return self.enter(t, (op,), known.was if in_its_body else known)
 
     def by_graph(self, t: Tensor) -> tuple[Op, ...]:
         "What has made a tensor that no function has: an operation that nobody saw, behind those to which its graph leads."
-        if not self.open: self.trace.blind.add(UNSEEN)  # in the body of a function, it's one of the same name
-        of_node = self.trace.of_node
-        if t.grad_fn in of_node: return (of_node[t.grad_fn],)
-        before = nodes_before(t, stop=of_node.__contains__)
-        parents = list(dict.fromkeys(of_node[node] for node in before if node in of_node))
-        hidden = Op("(unseen)", "", 0, None, parents=parents, around=self.open[-1] if self.open else None, has_ended=True)
-        for parent in parents: parent.users.append(hidden)
-        if self.keeps: of_node[t.grad_fn] = hidden
+        if t.grad_fn is None or not self.of_node: return ()
+        if t.grad_fn in self.of_node: return (self.of_node[t.grad_fn],)
+        nodes = nodes_before(t, stop=self.of_node.__contains__)
+        found = list(dict.fromkeys(self.of_node[node] for node in nodes if node in self.of_node))
+        if not found: return ()  # it was there before the pass
+        if not self.in_a_body: self.blind.add(UNSEEN)  # in the body of a function, it's one of the same name
+        hidden = self.of_node[t.grad_fn] = Op(HIDDEN, "", 0, None, parents=found)
+        for parent in found: parent.users.append(hidden)
         return (hidden,)
 
-    def numbers_of(self, t: Tensor, value: Value) -> Tensor | None:
-        "An alias of the numbers of a tensor; None where they can't be read, or take more memory than is left."
-        if is_wrapper(t) or t.is_meta: return None
-        storage = storage_of(t)
-        if storage is not None and storage not in self.aliases and id(t) not in self.held:
-            self.bytes_left -= t.untyped_storage().nbytes()
-        if self.bytes_left < 0:
-            self.trace.is_cut = True
-            return None
-        self.aliases.setdefault(storage, []).append(value)
-        return t.detach()
+    def memory_of(self, t: Tensor) -> Memory | None:
+        "What is known of the storage of a tensor; None if it has none."
+        number = storage_of(t)
+        if number is not None and number not in self.memory: self.memory[number] = Memory(t)
+        return self.memory.get(number)
+
+    def enter(self, t: Tensor, makers: tuple[Op, ...], was: Value | None) -> Value:
+        memory = self.memory_of(t)
+        value = self.known[t] = Value(t, makers, was, len(memory.writers) if memory is not None else 0)
+        if memory is not None: memory.value = value
+        if not self.keeps or is_unreal(t): return value
+        is_half_made = t.grad_fn is None and t._is_view()  # in an autograd.Function: it gets its graph when that ends
+        if t.requires_grad and not is_half_made: value.edge = get_gradient_edge(t)
+        if t.grad_fn is not None and makers: self.of_node.setdefault(t.grad_fn, makers[-1])
+        if memory is None or is_wrapper(t) or t.is_meta: return value
+        numbers = t.detach()
+        if is_unreal(numbers): return value
+        if self.may_keep(0 if memory.is_counted else t.untyped_storage().nbytes()):
+            memory.is_counted, value.kept = True, (numbers, version_of(numbers))
+            memory.aliases.append(value)
+        return value
+
+    def may_keep(self, size: int) -> bool:
+        "Is there room for so many bytes more?"
+        if size > self.bytes_left:
+            self.is_cut = True
+            return False
+        self.bytes_left -= size
+        return True
 
     def before_a_write(self, t: Tensor):
         "Copy the numbers that somebody is about to write to."
-        for value in self.aliases.pop(storage_of(t), ()):
-            if value.numbers is not None: value.numbers = value.numbers.clone()
+        memory = self.memory_of(t)
+        values = memory.aliases if memory is not None else []
+        for value in values:
+            numbers, value.kept = value.numbers, None
+            if numbers is None or not self.may_keep(numbers.numel()*numbers.element_size()): continue
+            numbers = own_copy(numbers)
+            value.kept = numbers, version_of(numbers)
+        values.clear()
+
+    def parts(self, x: Any) -> Any:
+        "`x` with a value in place of each tensor."
+        return map_tensors(self.value_of, x) if self.keeps else outline(x, self.value_of)
+
+    def link(self, op: Op, around: list[Op]):
+        "Enter an operation among the users of those that made what it gets."
+        makers = dict.fromkeys(maker.seen_from(around) for value in op.given for maker in value.makers)
+        op.parents = [maker for maker in makers if maker is not op]
+        for parent in op.parents:
+            if parent.around is op.around: parent.users.append(op)
+
+    def begins(self, op: Op, args: tuple, kwargs: dict, around: list[Op]) -> list[Tensor]:
+        "An operation is about to run. Returns what it may write to."
+        self.ops.append(op)
+        self.raised, self.in_a_body = [], op.around is not None
+        op.given = [self.value_of(t) for t in tensors((args, kwargs))]
+        op.args, op.kwargs = self.parts(args), self.parts(kwargs)
+        self.link(op, around)
+        written = written_by(op.function, args, kwargs)
+        for t in written: self.before_a_write(t)
+        return written
+
+    def ends(self, op: Op, output: Any, written: list[Tensor] = ()):
+        "An operation has returned this."
+        self.raised = []
+        got = [(value, value.tensor) for value in op.given]
+        changed = [t for value, t in got if t is not None and value.has_changed(t)]
+        changed += [t for t in written if t.is_inference()]
+        for memory in filter(None, map(self.memory_of, changed)): memory.writers.append(op)
+        op.made = [self.made_by(op, t) for t in tensors(output)]
+        op.out = self.parts(output)
+        if not op.given + op.made and self.ops[-1] is op: self.ops.pop()  # such as one that switches gradients off
+
+# %% ../../nbs/lib/hooks/trace.ipynb #683bd3b0
+HIDDEN = "(unseen)"
+UNSEEN = "an autograd.Function, or something else that can't be seen, made or changed tensors"
+PARTS_COMPILED = "parts of the model are compiled or scripted, and their operations can't be seen"
+RUN_AS_ONE = "torch may run a layer as one function, and its operations can't be seen"
+TRANSFORMED = "operations inside vmap or another transform of functions are left out"
+ODD = "some arguments or results can't be looked at"
+
+
+def place_now() -> CodePlace | None:
+    "The user's line that runs now."
+    frame = user_frame()
+    return CodePlace(frame.f_code, frame.f_lineno, frame.f_lasti) if frame else None
+
+
+def computes(func: Any, function: str) -> bool:
+    "Is this a function, and not one that only reads or sets an attribute?"
+    return getattr(func, "__name__", "") not in ("__get__", "__set__") or function in VIEWS
+
+
+VIEWS = {"T", "mT", "H", "mH", "real", "imag"}  # attributes that compute something
+
+
+def in_backward() -> bool: return torch._C._current_graph_task_id() != -1  # such as a checkpoint that runs again
+
+# %% ../../nbs/lib/hooks/trace.ipynb #f987607d
+class Tracing(FunctionGroup):
+    "Writes down a pass."
+    ours = (*(wing for wing in OUR_WORK if wing != "hooklab.stats."), "hooklab.stats.measure.", "hooklab.stats.records.")
+
+    def __init__(self, model: nn.Module, keep: int, whole: Callable[[nn.Module], bool] | None, f: Callable | None):
+        self.trace, self.whole = Trace(keep), whole
+        super().__init__("trace", model, {}, f=f)
+        self.options["with_kwargs"] = True
+        scripted = {name: m for name, m in named_layers(model) if is_scripted(m)}
+        outer = [name for name in scripted if not any(name.startswith(f"{other}.") for other in scripted)]
+        self.to_attach += [CompiledLayer(name, scripted[name], self) for name in outer]
+        if scripted or self.compiled: self.trace.blind.add(PARTS_COMPILED)
+        with self.noting():
+            for t in own_tensors(model.modules()) if keep else ():
+                memory = self.trace.memory_of(t)
+                if memory is not None: memory.is_counted = True  # it takes no memory to hold what the model holds
+
+    def is_wanted(self, func, function: str) -> bool: return computes(func, function) or function == "data"
+
+    @contextmanager
+    def noting(self):
+        "What is done in the `with` is no part of the pass, and its errors do not end it."
+        try:
+            with torch._C.DisableTorchFunction(): yield
+        except Exception: self.trace.blind.add(ODD)
+
+    def called(self, where: tuple[str, str, int], args: tuple, kwargs: dict, run: partial) -> Any:
+        if in_backward(): return run()
+        trace, around, (layer, function, number) = self.trace, self.now.ops, where
+        if trace.keeps and any(map(is_unreal, tensors((args, kwargs)))):
+            trace.blind.add(TRANSFORMED)
+            return run()
+        op = Op(function, layer, number, run.args[0], around=around[-1] if around else None, place=place_now(),
+                with_grad=torch.is_grad_enabled(), in_model=bool(self.now.running))
+        written = []
+        with self.noting(): written = trace.begins(op, args, kwargs, around)
+        around.append(op)
+        try: output = self.f(op, args, kwargs, run) if self.f else run()
+        except BaseException:
+            trace.raised.append((op, args, kwargs))
+            raise
+        finally: around.pop()
+        with self.noting(): trace.ends(op, args[0] if function == "setitem" else output, written)
+        return output
 
     def layer_begins(self, hook, given, rerun):
         super().layer_begins(hook, given, rerun)
-        if rerun or self.shut: return
-        args, kwargs = given if len(given) == 2 else (given[0], {})
-        with own_work(off=FunctionMode):
-            call = LayerCall(hook.name, hook.module, map_tensors(self.value_of, args),
-                             map_tensors(self.value_of, kwargs), around=self.layers[-1] if self.layers else None)
-        self.layers.append(call)
-        if self.whole is not None and self.whole(hook.module): self.shut = call
+        now = self.now
+        if now.fast == len(now.running): self.trace.blind.add(RUN_AS_ONE)
+        elif now.fast is None and self.whole is not None and self.whole(hook.module):
+            now.fast = len(now.running)
+            self.switch()
+        self.call_begins(hook, given, now.fast not in (None, len(now.running)))
 
     def layer_ends(self, hook, output):
-        if self.layers and self.layers[-1].name == hook.name: self.end_of(self.layers.pop(), output)
+        if self.now.running: self.call_ends(output, self.now.fast == len(self.now.running))
         super().layer_ends(hook, output)
 
-    def end_of(self, call: LayerCall, output: Any):
-        "A layer has returned this; None after an error."
-        is_shut, self.shut = self.shut is call, None if self.shut is call else self.shut
-        if self.shut or output is None and sys.exception() is not None: return
-        call.with_grad = torch.is_grad_enabled()
-        with own_work(off=FunctionMode):
-            if is_shut:
-                op = Op(type(call.layer).__name__, call.name, 0, None, call.args, call.kwargs, has_ended=True)
-                self.link(op)
-                self.trace.ops.append(op)
-                call.out = op.out = map_tensors(partial(self.made_by, op), output)
-            else: call.out = map_tensors(self.value_of, output)
-        self.trace.calls.append(call)
+    def compiled_begins(self, hook, given, rerun):
+        super().compiled_begins(hook, given, rerun)
+        self.call_begins(hook, given, rerun or self.now.fast is not None)
 
-    def stop(self):
-        super().stop()
-        self.open, self.layers, self.shut = [], [], None
+    def compiled_ends(self, hook, output, rerun):
+        self.call_ends(output, is_scripted(hook.module), True)
+        super().compiled_ends(hook, output, rerun)
 
+    def call_begins(self, hook, given: tuple, is_hidden: bool):
+        "A layer begins. Those inside of a layer that is not looked into are hidden."
+        trace, calls, call = self.trace, self.now.calls, None
+        args, kwargs = given if len(given) == 2 else (given[0], {})
+        if not is_hidden and not (trace.keeps and any(map(is_unreal, tensors((args, kwargs))))):
+            call = LayerCall(hook.name, unwrap(hook.module), around=next(filter(None, reversed(calls)), None))
+            with self.noting():
+                call.given = [trace.value_of(t) for t in tensors((args, kwargs))]
+                call.args, call.kwargs = trace.parts(args), trace.parts(kwargs)
+        calls.append(call)
 
+    def call_ends(self, output: Any, is_whole: bool, may_be_whole: bool = False):
+        "A layer has returned this; None after an error. One that is not looked into becomes an operation."
+        call = self.now.calls.pop() if self.now.calls else None
+        if call is None or output is None and sys.exception() is not None: return
+        trace, call.with_grad = self.trace, torch.is_grad_enabled()
+        with self.noting():
+            if may_be_whole and not is_whole:
+                if all(map(trace.knows, tensors(output))): return  # it ran uncompiled
+                is_whole = True
+            if is_whole: self.as_operation(call, output)
+            call.made, call.out = [trace.value_of(t) for t in tensors(output)], trace.parts(output)
+            trace.calls.append(call)
+
+    def as_operation(self, call: LayerCall, output: Any):
+        "Write down a layer as if it were a function."
+        around = self.now.ops
+        function = call.layer.original_name if is_scripted(call.layer) else type(call.layer).__name__
+        op = Op(function, call.name, self.now.next_number(call.name, function), None, call.args, call.kwargs,
+                around=around[-1] if around else None, place=place_now(), with_grad=call.with_grad, given=call.given)
+        self.trace.ops.append(op)
+        self.trace.link(op, around)
+        self.trace.ends(op, output)
+
+    def let_go(self):
+        super().let_go()
+        self.trace, self.now.outside = Trace(), False
+
+# %% ../../nbs/lib/hooks/trace.ipynb #9e9a3975
 @contextmanager
 def traced(
     model: nn.Module, # The model; what is called outside of it is written down, too
     keep: int = 0, # How many bytes of numbers to keep; with 0, only shapes, and no part of the graph
     whole: Callable[[nn.Module], bool] | None = None, # Is only the output of this layer of interest?
+    f: Callable[[Op, tuple, dict, partial], Any] | None = None, # Runs each operation, maybe with other arguments
 ) -> Iterator[Trace]: # Complete when the `with` ends, and to be closed by whoever has read it
     "Write down what runs in the `with`."
-    with closing(Tracing(model, keep, whole), report=False) as group:
+    with closing(Tracing(model, keep, whole, f), report=False) as group:
+        trace = group.trace
         group.put_on()
+        group.now.outside = True
         group.switch()
-        yield group.trace
-        group.trace.held = {value for op in group.trace.ops for value in op.made if value.tensor is not None}
+        yield trace
+        trace.held = {value for op in trace.ops for value in op.made if value.tensor is not None}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import hooklab as hl
+from hooklab.hooks.trace import traced
 
 
 def plain(x: Any) -> Any:
@@ -184,6 +185,12 @@ def gradients_of_layers(w):
 def hook_calls(w):
     with hl.hook_calls(w.model, [F.linear, F.relu]) as calls: w.loss(w.model(w.x)).backward()
     return [(c.name, c.output) for c in calls]
+
+
+@tool(**graded)
+def traced_pass(w):
+    with traced(w.model, 10**6) as trace: w.loss(w.model(w.x)).backward()
+    return [(op.name, [v.numbers for v in op.made]) for op in trace.top]
 
 
 @tool(**graded)

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.select import first_few
-from ...hooks.trace import Value, values_in
+from ...hooks.operations import Value, values_in
 from .batch import BatchPart, SampleBatch, is_plain
 from .checks import Check
 from .loss import activation_of, maker_behind

@@ -22,7 +22,7 @@ from ...hooks.frames import line_now, own_frame
 from ...hooks.graph import leaves_before, nodes_before, op_of
 from ...hooks.names import class_name
 from ...hooks.select import layers, runs, unwrap
-from ...hooks.trace import LayerCall, Op, Value, values_in
+from ...hooks.operations import LayerCall, Op, Value, values_in
 from .arguments import handed
 from .changed import differs
 from .checks import Check

@@ -20,7 +20,8 @@ from ...findings.rules import NotLookedAt
 from ...hooks.copies import HookWarning
 from ...hooks.putting_back import putting_back
 from ...hooks.select import is_scripted, leaves, outermost, runs, unwrap
-from ...hooks.trace import LayerCall, Trace, traced, values_in
+from ...hooks.operations import LayerCall, values_in
+from ...hooks.trace import Trace, traced
 from ...hooks.tree import map_tensors, named_tensors, parts_of, tensors
 from ...hooks.undisturbed import StateKept, asks_for_gradients, kept_state
 from .arguments import handed, loss_in

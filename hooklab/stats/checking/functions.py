@@ -16,7 +16,7 @@ from torch import nn
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.select import first_few, runs, unwrap
-from ...hooks.trace import Op, Value
+from ...hooks.operations import Op, Value
 from .changed import differs
 from .checks import Check
 from .flight import Flight, base_of, layer_outputs, same
@@ -29,7 +29,7 @@ def calls_in(flight: Flight, raw: Any, functions: set[str], mode: str = "train",
         raise NotLookedAt("the model has no forward of its own")
     trace, found, names = flight.written(raw, mode, graph).trace, {}, {}
     for op in trace.ops:
-        if op.function not in functions or not op.has_ended or not op.in_model: continue
+        if op.function not in functions or not op.in_model: continue
         n = names[op.layer, op.function] = names.get((op.layer, op.function), -1) + 1
         found[f"{op.layer}/{op.function}#{n}"] = op
     return found

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
-from ...hooks.trace import Op, Value, ops_before
+from ...hooks.operations import Op, Value, ops_before
 from ...hooks.tree import tensors
 from .checks import Check
 from .flight import Flight, Flown

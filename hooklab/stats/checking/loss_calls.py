@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from ...debug.comparing.losses import seeded
 from ...findings.rules import NotLookedAt
 from ...hooks.graph import nodes_before, op_of, parents_of
-from ...hooks.trace import Op, Value, traced
+from ...hooks.operations import Op, Value
+from ...hooks.trace import traced
 from ...hooks.tree import map_tensors, tensors
 from .batch import given_by
 from .flight import MOST_BYTES, Flight, Flown, Written

@@ -16,7 +16,7 @@ from ...edit.edits import edit_output
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.select import leaves
-from ...hooks.trace import values_in
+from ...hooks.operations import values_in
 from .batch import BatchPart, is_plain, looks_like_mask, masked_by, padded_at
 from .changed import differs
 from .checks import Check

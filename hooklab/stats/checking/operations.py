@@ -18,7 +18,8 @@ from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.graph import leaves_before, nodes_before, op_of
 from ...hooks.select import first_few
-from ...hooks.trace import Op, Trace, Value
+from ...hooks.operations import Op, Value
+from ...hooks.trace import Trace
 from .checks import Check
 from .flight import Flight
 from .loss import activation_of, maker_behind

@@ -15,7 +15,7 @@ from torch import Tensor
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, rule
 from hooklab.hooks.select import first_few
-from hooklab.hooks.trace import Op, Value
+from hooklab.hooks.operations import Op, Value
 from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.flight import Flight
 from hooklab.stats.checking.loss_calls import numbers

@@ -17,7 +17,7 @@ from hooklab.findings.found import Finding
 from hooklab.findings.rules import NotLookedAt, rule
 from hooklab.hooks.names import class_name
 from hooklab.hooks.select import layers, runs
-from hooklab.hooks.trace import Value, values_in
+from hooklab.hooks.operations import Value, values_in
 from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.flight import Flight, calls_of, numbers_in, running_leaves
 from hooklab.stats.diagnosing.evidence import in_digits

@@ -16,7 +16,7 @@ from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.names import class_name
 from ...hooks.select import first_few, leaves, named_layers, unwrap
-from ...hooks.trace import Op, Value, ops_before
+from ...hooks.operations import Op, Value, ops_before
 from ...hooks.tree import tensors
 from .checks import Check
 from .flight import Flight, calls_of

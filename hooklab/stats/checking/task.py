@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, rule
-from ...hooks.trace import Value
+from ...hooks.operations import Value
 from .batch import in_labels, padded_inputs
 from .checks import Check
 from .flight import Flight
@@ -215,7 +215,7 @@ def axis_right(flight: Flight) -> Check:
         trace, flown = flight.written()
         of_model = trace.leading_to(*(t for _, t in flown.floats)) | {*trace.makers(*(t for _, t in flown.floats))}
         after = [] if flight.call else [op for op in trace.of("softmax", "log_softmax") if op not in of_model]
-        for t in [*outputs, *(numbers(op.y) for op in after if op.has_ended and len(op.y.shape) > 1)]:
+        for t in [*outputs, *(numbers(op.y) for op in after if len(op.y.shape) > 1)]:
             d = rival_dim(t, y)
             if d is None: continue
             yield Finding("wrong axis", "likely", f"Numbers of the shape {tuple(t.shape)} are probabilities that add "

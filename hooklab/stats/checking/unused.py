@@ -13,7 +13,8 @@ from types import CodeType
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NotLookedAt, rule
 from hooklab.hooks.frames import INSTALLED
-from hooklab.hooks.trace import Op, Place, Trace
+from hooklab.hooks.operations import CodePlace, Op
+from hooklab.hooks.trace import Trace
 from hooklab.hooks.tree import tensors
 from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.flight import Flight
@@ -26,7 +27,7 @@ def thrown_away(code: CodeType, at: int) -> bool:
     return after[:1] == ["POP_TOP"]
 
 
-def is_own(place: Place | None) -> bool:
+def is_own(place: CodePlace | None) -> bool:
     "Is a place in the user's own code, and not in that of an installed package?"
     return place is not None and not any(name in place.code.co_filename for name in INSTALLED)
 
