@@ -2,11 +2,13 @@
 
     checklist  `preflight`: two batches before a run, and what they say about model, loss, data and optimizer
     result     findings with advice, what is fine, and what was not checked
-    checks     what a rule of preflight returns, and the user's line
+    checks     what a rule of preflight returns
     batch      which part of a batch is what, and where its samples are
     time_limit how much time is left, and what ends a check when there is none
     changed    which numbers of two outputs differ, and which samples these belong to
-    trial      runs one batch through the model, with or without a change, and restores everything
+    arguments  what preflight is given: errors for what can't be checked, and everything is put back
+    flight     makes each pass once, with or without a change, and keeps what came of it
+    norms      mean and variance of what norms get
     data       inputs and targets, and batch norm
     data_sets  reads training and validation data, as far as time allows
     sets       order, classes and scale of training and validation data, and samples in both

@@ -220,8 +220,8 @@ class Flight:
             raise NotLookedAt(f"the model cannot run like this ({type(error).__name__}: {error})") from error
 
     def again(self, *passes: tuple[Any, str]) -> list[Flown]:
-        """Passes one after another, each with a batch and a mode. Nothing is put back between them but the buffers where
-        the mode changes, and none is kept."""
+        """Passes one after another, each with a batch and a mode. Nothing is put back between them but buffers where the
+        mode changes, and none is kept."""
         found, last = [], passes[0][1]
         try:
             with self.at_the_start(last):
@@ -273,8 +273,9 @@ class Flight:
             began = self.limit.took
             flown = self.go(handed(raw), "train")
             self.pass_seconds = self.limit.took - began
-            measure = lambda: Backward(self.arrived(flown), moments)  # noqa: E731
+            def measure(): return Backward(self.arrived(flown), moments)
             with suppress(NotLookedAt): self.fact("loss backward", raw, "train", 0, measure)
+            self.fact("out", raw, "train", 0, flown.copied)
             self.start["eval"] = [b.detach().clone() for b in self.buffers]
         return flown
 
@@ -329,6 +330,8 @@ def row_of(flight: Flight, mode: str) -> Row:
         others = [] if flight.other is None else [(flight.other.raw, mode), (own, mode)]
         first, second, *between, last = flight.again((own, mode), (own, mode), *others, (own, "train"))
         flight.fact("out", own, mode, 0, lambda: first)
+        if between and same(second, between[-1]):  # then what came before makes no difference for the other one either
+            flight.fact("out", flight.other.raw, mode, 0, lambda: between[0])
         return Row(first, second, between[-1] if between else None, last)
     return flight.fact("row", own, mode, 0, measure)
 
@@ -339,7 +342,8 @@ def check_quiet(flight: Flight):
         flight.quiet = mode
         with suppress(NotLookedAt):
             if row_of(flight, mode).is_quiet: return
-    with suppress(NotLookedAt): flight.repeats = same(row_of(flight, "train").first, flight.out(flight.batch.raw, "train"))
+    with suppress(NotLookedAt):
+        flight.repeats = same(row_of(flight, "train").first, flight.out(flight.batch.raw, "train"))
     flight.quiet = ""
 
 
