@@ -303,5 +303,5 @@ def holding(kind: type[ActivationStats], found: Records) -> ActivationStats:
     stats.max_rows, stats.turns, stats.with_hist = history.max_rows, history.turns, history.has_hist
     stats.counts, stats.samples = "nan" in history.rows, "var_samples" in history.rows
     stats.updates_too, stats.attention_too = stats.updates is not None, stats.attention is not None
-    stats.loop = "inputs" in stats.facts
+    stats.loop = stats.facts.inputs is not None
     return stats

@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #9bdd8716
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -136,15 +136,10 @@ class Run:
         self.log_steps = stats.log.steps if stats.log else []
         self._log = stats.log.table() if stats.log else torch.zeros(0, len(LOGGED))
         self.attention, self.stats = stats.attention, stats
-        self.inputs = self.facts.get("inputs", [])
-        self.looks = self.facts.get("outputs", [])
-        self.params = self.facts.get("parameters", {})
-        self.optimizers = self.facts.get("optimizers", [])
-        self.types, self.with_parameters = {}, set()
-        for name, layer in self.facts.get("layers", {}).items():
-            self.types[name] = layer["type"]
-        for name in self.params:
-            self.with_parameters.add(name.rpartition(".")[0])
+        self.inputs, self.looks = self.facts.inputs or [], self.facts.outputs
+        self.params, self.optimizers = self.facts.parameters, self.facts.optimizers
+        self.types = {name: layer.type for name, layer in self.facts.layers.items()}
+        self.with_parameters = {name.rpartition(".")[0] for name in self.params}
         self.steps = steps
         self.scaled = stats.scaled
         self.recorded = set(found)
@@ -179,7 +174,7 @@ class Run:
 
     def some(self, fact: str) -> bool:
         "Has any parameter this fact, such as `got`?"
-        return any(map(itemgetter(fact), self.params.values()))
+        return any(map(attrgetter(fact), self.params.values()))
 
     def logged(self, name: str) -> Tensor:
         "One of the numbers of the loop, for each of `log_steps`; NaN where it is unknown."
@@ -197,8 +192,8 @@ class Run:
     @cached_property
     def moves(self) -> bool:
         "Do most of the parameters that the optimizer should train have other numbers in the end, whoever changed them?"
-        mine = [p for p in self.params.values() if p["trainable"] and p["has"] != 0]
-        n_moved = sum(bool(p.get("moved")) for p in mine)
+        mine = [p for p in self.params.values() if p.trainable and p.has != 0]
+        n_moved = sum(bool(p.moved) for p in mine)
         return n_moved > len(mine)/2
 
     @cached_property

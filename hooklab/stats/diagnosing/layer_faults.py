@@ -122,8 +122,8 @@ def mostly_dead(run: Run, others: set[int]) -> Iterator[Finding]: # `others`: la
     is_finite = (o.mean.isfinite() | dead.isnan()).all(1)  # NaN is not above zero either
     rows, units = {}, 0
     for i, name in enumerate(o.names[:-1]):
-        shape = run.params.get(f"{name}.bias", run.params.get(f"{name}.weight", {})).get("shape")
-        units = shape[0] if shape else units  # those of a ReLU are those of the layer before
+        own = run.params.get(f"{name}.bias") or run.params.get(f"{name}.weight")
+        units = own.shape[0] if own and own.shape else units  # those of a ReLU are those of the layer before
         before_relu = o.followed.get(name) in CLOSES
         is_relu = run.types.get(name) in CLOSES and o.followed.get(o.names[i - 1]) not in CLOSES
         is_meant = is_finite[i] and i not in others and units >= MANY and (before_relu or is_relu)

@@ -21,6 +21,7 @@ from hooklab.stats.diagnosing.loss_over_time import falls_well
 from hooklab.stats.diagnosing.schedule_faults import (
     counts_epochs, of_calls, rate_gone, schedules_of, steps_made)
 from hooklab.stats.diagnosing.step_faults import lost_in_rounding
+from hooklab.stats.records.facts import ParameterFacts
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #9855c9fe
 LEAST = 3  # optimizer steps: a pattern in fewer may be chance
@@ -52,8 +53,7 @@ def eval_mode(run: Run) -> Iterator[Finding]:
     steps = (updates > 0) | unknown
     wrong = evaluated & ~trained & steps
     if wrong.sum() < LASTS or wrong.double().mean() < .2: return
-    types = {layer["type"] for layer in run.facts.get("layers", {}).values()}
-    matters = sorted(t for t in types if t.startswith(MODE_MATTERS))
+    matters = sorted({t for t in run.types.values() if t.startswith(MODE_MATTERS)})
     first = wrong.int().argmax().item()
     slipped = trained[:first].any()
     if matters:
@@ -125,12 +125,12 @@ def step_before_backward(run: Run) -> Iterator[Finding]:
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #c3e12f93
 def has_others(run: Run) -> bool:
     "Does an optimizer have no parameter of this model?"
-    return any(o["n_foreign"] == o["n"] for o in run.optimizers)
+    return any(o.n_foreign == o.n for o in run.optimizers)
 
 
-def to_be_trained(run: Run) -> dict[str, dict]: # By name
+def to_be_trained(run: Run) -> dict[str, ParameterFacts]: # By name
     "The parameters that the optimizer has and that are not frozen."
-    return {name: p for name, p in run.params.items() if p["has"] and p["trainable"]}
+    return {name: p for name, p in run.params.items() if p.has and p.trainable}
 
 
 def gradients_come(run: Run) -> bool:
@@ -139,7 +139,7 @@ def gradients_come(run: Run) -> bool:
     measured = any(name.rpartition(".")[0] in run.grads.names for name in mine)
     some_ran = bool(mine) and bool(run.grads.ran.any())
     arrived = gradients_reach(run) if measured else some_ran
-    return arrived or any(p["got"] for p in mine.values())
+    return arrived or any(p.got for p in mine.values())
 
 
 def gradients_reach(run: Run) -> bool:
@@ -151,7 +151,7 @@ def gradients_reach(run: Run) -> bool:
 
 def uses_gradients(run: Run, none: Tensor) -> bool:
     "Do its steps move the parameters? Then the optimizer had gradients, and cleared them itself before the step ended."
-    decays = any(any(o["decay"].values()) for o in run.optimizers)
+    decays = any(any(o.decay.values()) for o in run.optimizers)
     if decays and not (none == 1).any(): return False  # decay moves parameters whose gradients are zeros
     if run.updates is None: return run.moves
     moves = (run.update > 0).any(0)
@@ -162,7 +162,7 @@ def never_backward(run: Run) -> bool:
     "Did the optimizer make its steps without any gradient, though the loss would have given some?"
     none = run.logged("no_gradients")
     steps = ~none.isnan()
-    if steps.sum() < LEAST or not run.facts.get("loss_leads") or has_others(run):
+    if steps.sum() < LEAST or not run.facts.loss_leads or has_others(run):
         return False
     came = run.some("got") or run.grads.ran.any()
     return not came and bool((none[steps] == 1).all()) and not uses_gradients(run, none)
@@ -188,10 +188,10 @@ def comes_back(run: Run) -> Iterator[Finding]:
     "A cosine that is called after its end goes up again."
     n = steps_made(run)
     for s in schedules_of(run):
-        if s["type"] != "CosineAnnealingLR" or n < SOON or s["calls"] < 1.5*(s["planned"] or s["calls"]):
+        if s.type != "CosineAnnealingLR" or n < SOON or s.calls < 1.5*(s.planned or s.calls):
             continue
         yield Finding("scheduler each batch", "likely",
-                      f"The CosineAnnealingLR is made for {s['planned']} calls and {of_calls(s, n)}: the rate goes "
+                      f"The CosineAnnealingLR is made for {s.planned} calls and {of_calls(s, n)}: the rate goes "
                       "down "
                       f"and up again, between {run.rates.min():.2g} and {run.rates.max():.2g}.", steps=run.log_span(0))
         return
@@ -207,12 +207,12 @@ def comes_back(run: Run) -> Iterator[Finding]:
 def not_in_optimizer(run: Run) -> Iterator[Finding]:
     lacks, n_had, last_lacking, first_had = [], 0, -1, len(run.params)
     for i, (name, p) in enumerate(run.params.items()):
-        if p["has"]:
+        if p.has:
             n_had += 1
             first_had = min(first_had, i)
             continue
-        should_move = p["has"] is not None and p["trainable"] and p["got"]
-        if should_move and not p["written"] and not p.get("moved"):
+        should_move = p.has is not None and p.trainable and p.got
+        if should_move and not p.written and not p.moved:
             lacks.append(name)
             last_lacking = i
     if not lacks: return
@@ -232,10 +232,10 @@ def not_in_optimizer(run: Run) -> Iterator[Finding]:
 def not_of_the_model(run: Run) -> Iterator[Finding]:
     for o in run.optimizers:
         n_steps = len(without_nan(run.logged("no_gradients")))
-        if not o["n_idle"] or n_steps < LEAST: continue
+        if not o.n_idle or n_steps < LEAST: continue
         yield Finding("other parameters in the optimizer", "certain",
-                      f"{o['n_foreign']} of the {o['n']} parameters of the {o['type']} are not in this model, and "
-                      f"{o['n_idle']} of them never got a gradient.", steps=run.log_span(0))
+                      f"{o.n_foreign} of the {o.n} parameters of the {o.type} are not in this model, and "
+                      f"{o.n_idle} of them never got a gradient.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #02b7e780
 @rule(
@@ -247,11 +247,11 @@ def not_of_the_model(run: Run) -> Iterator[Finding]:
 def frozen_part(run: Run) -> Iterator[Finding]:
     frozen, layers, n_frozen, n = [], {}, 0, 0
     for name, p in run.params.items():
-        n += p["n"]
-        if p["trainable"]: continue
+        n += p.n
+        if p.trainable: continue
         frozen.append(name)
         layers[name.rpartition(".")[0] or name] = None
-        n_frozen += p["n"]
+        n_frozen += p.n
     if not frozen or len(frozen) == len(run.params): return
     of_use = not run.once(loss_does_not_fall)  # a part that is frozen on purpose does its work
     yield Finding("frozen part", "note" if of_use else "possible",
@@ -275,9 +275,9 @@ def never_ran(run: Run) -> Iterator[Finding]:
 
 def may_have_run(run: Run, layer: str) -> bool:
     "Can a layer whose hooks saw nothing have run: by a `__call__` or `forward` past them, or with its weights lent?"
-    if run.facts.get("layers", {}).get(layer, {}).get("passes_hooks"): return True
+    if layer in run.facts.layers and run.facts.layers[layer].passes_hooks: return True
     moved = [] if run.updates is None else [name for name, row in zip(run.updates.names, run.update) if (row > 0).any()]
-    got = [name for name, p in run.params.items() if p.get("got")]
+    got = [name for name, p in run.params.items() if p.got]
     return any(name.startswith(f"{layer}.") for name in (*got, *moved))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #7138cb5b
@@ -369,10 +369,10 @@ def without_gradient(run: Run) -> Iterator[Finding]:
 
 def of_a_library(run: Run, layer: str) -> bool:
     "Is the layer part of a model from a library? Those often have parts for other tasks, whose output is not used."
-    known = run.facts.get("layers", {})
+    known = run.facts.layers
     inside = layer.rpartition(".")[0]
     while inside:
-        if known.get(inside, {}).get("library"): return True
+        if inside in known and known[inside].library: return True
         inside = inside.rpartition(".")[0]
     return False
 
@@ -386,7 +386,7 @@ def not_moved(run: Run, reported: set[str]) -> Iterator[Finding]:
     unmoved = still | run.update.isnan()
     rests = unmoved.all(1) & still.any(1)
     if not rests.all() and run.ratio.nanmedian() < RATIO_SMALL: return  # small steps are lost in rounding
-    known = {name for name, p in run.params.items() if p.get("moved")}  # somebody else moves them
+    known = {name for name, p in run.params.items() if p.moved}  # somebody else moves them
     for layer in reported:
         known.update(parameters_of(layer, moved))
     known.update(run.once(lost_in_rounding))

@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #8d70c6c9
 from collections.abc import Callable, Iterator
-from operator import itemgetter
+from operator import attrgetter
 
 from torch import Tensor
 
@@ -15,6 +15,7 @@ from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits, still_rises, without_nan
 from hooklab.stats.diagnosing.loss_over_time import AS_A_GUESS, BLOWN_UP, LossCourse, column, loss_course, of_kind
+from hooklab.stats.records.facts import OutputFacts
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #5c576808
 WORSE = 1.5  # times the loss of a guess
@@ -32,20 +33,17 @@ GROWS = 2  # times the first outputs: from a quarter, it will soon be too much
          advice="Look for a minus in front of the loss, for maximize=True, or for a gradient that is added by hand.",
          brings=(WILD, NOTHING_LEFT), by_steps=True), needs="layers")
 def wrong_sign(run: Run) -> Iterator[Finding]:
-    maximized = any(o.get("maximize") for o in run.optimizers)
-    looks, n_wrong = [], 0
-    for look in run.looks:
-        if "kind" not in look: continue
-        looks.append(look)
-        n_wrong += look["sign"] == (1 if maximized else -1)
+    maximized = any(o.maximize for o in run.optimizers)
+    looks = [look.made_by for look in run.looks if look.made_by is not None]
+    n_wrong = sum(look.sign == (1 if maximized else -1) for look in looks)
     if len(looks) < 3 or n_wrong < MOSTLY*len(looks): return
     given = without_nan(run.logged("loss"))
     if len(given) > 2*LASTS and (given > 0).all() and given[-LASTS:].median() < given[:LASTS].median():
         return  # this loss is another one: of the one that is maximized it would rise, or be below zero
     how = "the optimizer has maximize=True" if maximized else "the gradient of the output has the opposite sign"
     yield Finding("wrong sign", "certain",
-                  f"The {looks[0]['kind']} is maximized: {how}. It goes from {in_digits(looks[0]['loss'])} to "
-                  f"{in_digits(looks[-1]['loss'])}.", steps=run.log_span(0))
+                  f"The {looks[0].kind} is maximized: {how}. It goes from {in_digits(looks[0].loss)} to "
+                  f"{in_digits(looks[-1].loss)}.", steps=run.log_span(0))
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #7c3cefc4
 ACTIVATIONS = (  # the kinds of loss; what shows in their outputs; what that means; what helps
@@ -81,11 +79,8 @@ ACTIVATIONS = (  # the kinds of loss; what shows in their outputs; what that mea
      "Remove the activation behind the last layer."))
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #47909543
-def mostly(looks: list[dict], holds: Callable[[dict], bool]) -> bool:
-    n = 0
-    for look in looks:
-        if holds(look): n += 1
-    return len(looks) >= LASTS and n >= MOSTLY*len(looks)
+def mostly(looks: list[OutputFacts], holds: Callable[[OutputFacts], bool]) -> bool:
+    return len(looks) >= LASTS and sum(map(holds, looks)) >= MOSTLY*len(looks)
 
 
 @rule(
@@ -98,55 +93,55 @@ def activation_before_loss(run: Run) -> Iterator[Finding]:
     for kinds, fact, what, advice in ACTIVATIONS:
         looks = of_kind(run, *kinds)
         if fact == "within_one": looks = looks[len(looks)//2:]  # a healthy run begins there too
-        if not mostly(looks, FACTS.get(fact, itemgetter(fact))):
+        if not mostly(looks, FACTS.get(fact, attrgetter(fact))):
             continue
         if fact in ("cut", "between", "within_one") and not is_cut(run, looks):
             continue
-        span = looks[0]["step"], looks[-1]["step"]
+        span = looks[0].step, looks[-1].step
         if fact == "cut": what = f"{what} {ends_of(looks)}"
         yield Finding("activation before the loss", sure_of(looks, fact), what, steps=span, advice=advice)
         return
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #16b29512
-def is_cut(run: Run, looks: list[dict]) -> bool:
+def is_cut(run: Run, looks: list[OutputFacts]) -> bool:
     "Does the model end with an activation, or do its outputs reach the ends of one? They may be small by chance."
-    leaves = [name for name, layer in run.facts.get("layers", {}).items() if layer["leaf"]]
+    leaves = [name for name, layer in run.facts.layers.items() if layer.leaf]
     idle = {name for name, ran in zip(run.outputs.names, run.outputs.ran) if not ran.any()}
     ran = [name for name in leaves if name not in idle]
     if ran and run.types[ran[-1]].startswith(ENDS): return True
     low, high = min(column(looks, "least")), max(column(looks, "most"))
     if high <= .98 or low >= .02: return False
-    return low < -.98 or any(look["never_negative"] or look["between"] for look in looks)
+    return low < -.98 or any(look.never_negative or look.between for look in looks)
 
 
-def ends_of(looks: list[dict]) -> str:
+def ends_of(looks: list[OutputFacts]) -> str:
     "The range of targets and outputs, in words."
-    low, high = min(column(looks, "target_low")), max(column(looks, "target_high"))
+    low, high = min(column(looks, "made_by.target_low")), max(column(looks, "made_by.target_high"))
     least, most = min(column(looks, "least")), max(column(looks, "most"))
     return (f"Targets go from {in_digits(low)} to {in_digits(high)}, and outputs from {in_digits(least)} to "
             f"{in_digits(most)}.")
 
 
-def cut_off(look: dict) -> bool:
+def cut_off(look: OutputFacts) -> bool:
     "Do the targets go beyond a ReLU, a sigmoid or a tanh that the output seems to come from?"
-    low, high = look["target_low"], look["target_high"]
-    margin = .1*look["target_std"]
-    if look["between"]:
+    low, high = look.made_by.target_low, look.made_by.target_high
+    margin = .1*look.made_by.target_std
+    if look.between:
         return low < -margin or high > 1 + margin
-    if look["least"] >= 0:
-        return low < -margin and look["never_negative"]
-    return .95 < look["largest"] <= 1 and (low < -1.1 or high > 1.1)
+    if look.least >= 0:
+        return low < -margin and look.never_negative
+    return .95 < look.largest <= 1 and (low < -1.1 or high > 1.1)
 
 
 FACTS = {"cut": cut_off,  # those that a look does not have as they are
-         "raw": lambda look: not look["log_sums_to_one"] and not look["sums_to_one"],
-         "within_one": lambda look: .95 < look["largest"] <= 1}
+         "raw": lambda look: not look.log_sums_to_one and not look.sums_to_one,
+         "within_one": lambda look: .95 < look.largest <= 1}
 
 
-def sure_of(looks: list[dict], fact: str) -> str:
+def sure_of(looks: list[OutputFacts], fact: str) -> str:
     "Many numbers between 0 and 1 are no chance; a few may be."
     if fact in ("sums_to_one", "raw"): return "certain"
-    n = sum(look["n_rows"]*look["width"] for look in looks)
+    n = sum(look.n_rows*look.width for look in looks)
     return "certain" if fact == "between" and n > 500 else "likely"
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #352b1007
@@ -190,12 +185,12 @@ def begins_slowly(run: Run) -> bool:
     "Is most of the model frozen, and does a weight beside it begin at zero, as that of LoRA does?"
     if run.updates is None: return False
     n = sum(column(run.params.values(), "n"))
-    n_frozen = sum(p["n"] for p in run.params.values() if not p["trainable"])
+    n_frozen = sum(p.n for p in run.params.values() if not p.trainable)
     if 2*n_frozen < n: return False
     at_zero = (run.updates.values("data")[:, :1] == 0).any(1).tolist()
     for name, begins_at_zero in zip(run.updates.names, at_zero):
         p = run.params.get(name)
-        if begins_at_zero and p and p["trainable"] and len(p["shape"]) > 1:
+        if begins_at_zero and p and p.trainable and len(p.shape) > 1:
             return True
     return False
 
@@ -235,11 +230,7 @@ def not_finite(run: Run) -> Iterator[Finding]:
 
 def bad_inputs(run: Run) -> Iterator[Finding]:
     "NaN or Inf comes in with the data."
-    steps = []
-    for row in run.inputs:
-        for where, facts in row.items():
-            if where == "step": continue
-            if facts["bad"] > 0: steps.append(row["step"])
+    steps = [look.step for look in run.inputs if any(x.bad > 0 for x in look.arguments.values())]
     if not steps: return
     yield Finding("NaN or Inf", "certain",
                   f"The input has numbers that are not finite, first in step {steps[0]}: the data brings them.",
@@ -383,7 +374,7 @@ def squares_overflow(run: Run) -> list[Finding]:
     "Are gradients in float16 multiplied by zero, where the square of their norm is beyond that type?"
     length, before = run.logged("grad_norm"), run.logged("grad_norm_unclipped")
     gone = (length == 0) & (before > ROOT_OF_LARGEST) & before.isfinite()
-    in_half = [name for name, p in run.params.items() if p.get("dtype") == "float16"]
+    in_half = [name for name, p in run.params.items() if p.dtype == "float16"]
     if not in_half or gone.sum() < LASTS: return []
     return [Finding("float16 limit", "certain",
                     f"In {int(gone.sum())} of {len(gone)} steps, all gradients became zeros before the step. "

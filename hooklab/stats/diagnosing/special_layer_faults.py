@@ -33,11 +33,11 @@ TAKEN_UP = .05  # of the running statistics, at least, should be theirs
          brings=(WILD, NOTHING_LEFT)), needs="layers")
 def dropout_too_strong(run: Run) -> Iterator[Finding]:
     strong, names = {}, run.outputs.names
-    for name, layer in run.facts.get("layers", {}).items():
-        if "Dropout" not in layer["type"] or layer.get("p", 0) < DROPS:
+    for name, layer in run.facts.layers.items():
+        if "Dropout" not in layer.type or (layer.p or 0) < DROPS:
             continue
         if name not in names or run.outputs.ran[names.index(name)].any():
-            strong[name] = layer["p"]
+            strong[name] = layer.p
     if not strong: return
     most = max(strong.values())
     times = "nothing" if most == 1 else in_digits(1/(1 - most))
@@ -57,18 +57,18 @@ def batch_norm(run: Run) -> Iterator[Finding]:
     yield from woken(run)
     passes = int(run.logged("trained").nansum())
     for i, name in enumerate(run.outputs.names):
-        layer = run.facts.get("layers", {}).get(name, {})
-        if not layer.get("type", "").startswith(("BatchNorm", "SyncBatchNorm")):
+        layer = run.facts.layers.get(name)
+        if layer is None or not layer.type.startswith(("BatchNorm", "SyncBatchNorm")):
             continue
         n = run.outputs.n[i]
-        n, features = n[n > 0], layer.get("num_features")
+        n, features = n[n > 0], layer.num_features
         if len(n) and features:
             of_each = n.median().item()/features
             if of_each <= FEW: few[name] = of_each
-        momentum = layer.get("momentum")
-        if momentum is None or not layer.get("track_running_stats"):
+        momentum = layer.momentum
+        if momentum is None or not layer.track_running_stats:
             continue
-        if momentum == 0 and layer.get("running_mean_moves"): continue  # it is 0 at the moment, as after a pass of SAM
+        if momentum == 0 and layer.running_mean_moves: continue  # it is 0 at the moment, as after a pass of SAM
         if momentum <= 0 or momentum >= .95:
             odd[name] = momentum
         elif passes >= LONG and momentum*passes < TAKEN_UP: slow[name] = momentum
@@ -99,18 +99,17 @@ ON_MOMENTUM = ("momentum is the share of the new batch in torch, 0.1 by default;
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #b32a0853
 def woken(run: Run) -> Iterator[Finding]:
     "Are frozen layers first in eval mode and later in train mode, so that their statistics move and nothing else does?"
-    modes = run.facts.get("modes") or {}
     rested = {}
-    for name, n in (modes.get("woke") or {}).items():
+    for name, n in run.facts.modes.woke.items():
         own = [p for place, p in run.params.items() if place.rpartition(".")[0] == name]
         is_norm = run.types.get(name, "").startswith(("BatchNorm", "SyncBatchNorm"))
-        if is_norm and n >= LASTS and own and not any(p["trainable"] for p in own): rested[name] = n
+        if is_norm and n >= LASTS and own and not any(p.trainable for p in own): rested[name] = n
     if not rested: return
     n = min(rested.values())
     yield Finding("batch norm", "likely",
                   f"{first_few([*rested], 4)}, whose parameters are frozen, rested in eval mode in the first {n} of "
-                  f"{modes['looks']} steps that were looked at, and later not: their running statistics change from "
-                  "there on, and each batch is normalized by its own.", [*rested], run.log_span(0),
+                  f"{run.facts.modes.looks} steps that were looked at, and later not: their running statistics change "
+                  "from there on, and each batch is normalized by its own.", [*rested], run.log_span(0),
                   advice="Call eval() on these layers again behind each model.train(), as that of a validation; or "
                          "give each part the mode that it had before.")
 
@@ -124,9 +123,9 @@ def woken(run: Run) -> Iterator[Finding]:
 def frozen_part_moves(run: Run) -> Iterator[Finding]:
     "Do statistics or weights of a part without gradients change, though the program itself writes nothing there?"
     yield from statistics_move(run)
-    driven = {name: p for name, p in run.params.items() if p.get("driven") and p["has"]}
+    driven = {name: p for name, p in run.params.items() if p.driven and p.has}
     if not driven: return
-    decays = any(o["decay"].get(name) for o in run.optimizers for name in driven)
+    decays = any(o.decay.get(name) for o in run.optimizers for name in driven)
     yield Finding("frozen part moves", "possible",
                   f"{first_few([*driven], 4)} {'has' if len(driven) == 1 else 'have'} requires_grad=False and still a "
                   "gradient, which is zero or that of an earlier step, and the optimizer moves them with it"
@@ -138,10 +137,9 @@ def frozen_part_moves(run: Run) -> Iterator[Finding]:
 def statistics_move(run: Run) -> Iterator[Finding]:
     "Are norms in a frozen part in train mode?"
     reported = [name for seen in woken(run) for name in seen.layers]
-    layers = run.facts.get("layers", {})
-    found = [name for name, layer in layers.items()
-             if layer.get("running_mean_moves") and name not in reported and rests(run, name)]
-    if not found or not any(p["trainable"] for p in run.params.values()): return
+    found = [name for name, layer in run.facts.layers.items()
+             if layer.running_mean_moves and name not in reported and rests(run, name)]
+    if not found or not run.some("trainable"): return
     part = ".".join(commonprefix([name.split(".")[:-1] for name in found]))
     yield Finding("frozen part moves", "possible",
                   f"{first_few(found, 4)} {'is' if len(found) == 1 else 'are'} frozen, as what lies before, and in "
@@ -160,7 +158,7 @@ def rests(run: Run, layer: str) -> bool:
     place = order.index(layer)
     near = [*order[:place][::-1], *order[place + 1:]][:1]
     own = [p for name in (layer, *near) for p in owners.get(name, [])]
-    return bool(own) and not any(p["trainable"] or p.get("moved") for p in own)
+    return bool(own) and not any(p.trainable or p.moved for p in own)
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #3e92cb44
 ONE_KEY = .05  # entropy relative to the largest possible; heads of healthy runs began with 0.5 or more

@@ -71,7 +71,7 @@ def long_steps(run: Run) -> Iterator[Finding]:
     if not len(ratio): return
     n = int(large.sum())
     fraction = (large*run.lasted).sum()/run.lasted.sum()
-    starts_long = any(o["type"] in ("Adagrad", "RMSprop") for o in run.optimizers)
+    starts_long = any(o.type in ("Adagrad", "RMSprop") for o in run.optimizers)
     last_third = large[-(len(large)//3):]
     at_the_start = starts_long and last_third.double().mean() <= 1 - MOSTLY
     if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
@@ -94,7 +94,6 @@ def kills_units(run: Run, large: Tensor) -> bool:
     steps = torch.tensor(run.steps)[~run.skipped]
     starts = [seen.steps[0] for seen in run.once(dead_units)]
     return any(start < steps[:SOON].max() and (large & (steps < start)).sum() >= LASTS for start in starts)
-
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #3c93d759
 def jump_of_rate(run: Run) -> Iterator[Finding]:
@@ -133,8 +132,7 @@ def little_movement(run: Run) -> Iterator[Finding]:
     ratio = run.ratio[run.ratio > 0]
     if len(ratio) < LASTS: return
     rates = run.rates if len(run.rates) else ratio
-    begun = run.facts.get("begun", {})
-    if still_rises(rates) or begun.get("rate", 0) > LOWERED*rates.max(): return  # a schedule has made it small
+    if still_rises(rates) or (run.facts.begun.rate or 0) > LOWERED*rates.max(): return  # a schedule has made it small
     if (ratio > RATIO_LARGE).sum() >= LASTS: return  # steps were long until nothing was left to move
     still = ratio.median() < RATIO_SMALL_AND_STILL and run.once(loss_does_not_fall)
     fast = run.ratios.nanquantile(.8, 0)  # a fifth of the parameters move more, as in a new head on a slow body
@@ -323,9 +321,9 @@ def lost_in_rounding(run: Run) -> list[str]:
     names = [name for name, rest in zip(run.updates.names, rests.tolist()) if rest]
     layers = {name: (norm.nan_to_num() > 0).any().item() for name, norm in zip(run.grads.names, run.grads.norm)}
     def should_move(name):
-        p = run.params.get(name, {})
-        writes = p.get("has") and p["written"] and not p.get("moved")
-        return writes and p.get("dtype") in APART and layers.get(name.rpartition(".")[0])
+        p = run.params.get(name)
+        writes = p and p.has and p.written and not p.moved
+        return writes and p.dtype in APART and layers.get(name.rpartition(".")[0])
     return [name for name in names if should_move(name)]
 
 
@@ -340,7 +338,7 @@ def rounding_takes_steps(run: Run) -> Iterator[Finding]:
     yield from counter_in_16_bits(run)
     lost = run.once(lost_in_rounding)
     if not lost: return
-    kinds = sorted({run.params[name]["dtype"] for name in lost})
+    kinds = sorted({run.params[name].dtype for name in lost})
     apart = ", ".join(f"numbers in {kind} are {APART[kind]} apart" for kind in kinds)
     yield Finding("lost in rounding", "likely",
                   f"These parameters get gradients, the optimizer writes to them, and all {run.update.shape[1]} "
@@ -366,11 +364,11 @@ def decay_too_strong(run: Run) -> Iterator[Finding]:
     data = run.lengths()
     if len(rates) < LASTS or data.shape[1] < LASTS: return
     for o in run.optimizers:
-        strong = {name: decay for name, decay in o["decay"].items() if decay}
+        strong = {name: decay for name, decay in o.decay.items() if decay}
         if not strong: continue
         decay = max(strong.values())
-        coupled = o["type"] not in ("AdamW", "SGD", "NAdamW")
-        momentum = o.get("momentum") or 0
+        coupled = o.type not in ("AdamW", "SGD", "NAdamW")
+        momentum = o.momentum or 0
         taken = decay/max(1 - momentum, .01)  # momentum adds up what decay takes in each step
         rows = [i for i, name in enumerate(run.updates.names) if strong.get(name) == decay]
         usual = rates.median().item()*taken

@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from hooklab.stats.measure.run_facts import plain_number, version
 from hooklab.stats.measure.step_end import params_of
+from hooklab.stats.records.facts import CopyFacts, ScheduleFacts
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #a3a7301a
 PLANNED = "total_steps", "T_max", "total_iters", "total_size"  # for so many calls a schedule is made
@@ -68,32 +69,23 @@ class Schedules:
         parts = {id(part) for x in found for part in vars(x).get("_schedulers", ())}
         return [x for x in found if id(x) not in parts]
 
-    def facts(self) -> dict[str, dict[str, Any]]:
-        "What is known of each, as plain values."
+    def facts(self) -> dict[str, ScheduleFacts]:
+        "What is known of each."
         if self.first is None and (self.are_made() or self.rates_now() != self.rates):
             self.first = [(x, 0) for x in self.found()]
         known = {}
         for x, before in self.first or ():
             first = (*vars(x).get("_schedulers", ()), x)[0]
             rates = vars(first).get("base_lrs") or [torch.nan]
-            known[str(len(known))] = {
-                "type": type(x).__name__,
-                "calls": max(calls_of(x) - before, 0),
-                "before": before,  # before the record began
-                "planned": planned(x),
-                "base": plain_number(max(rates)),
-                **waiting_settings(x),
-            }
+            known[str(len(known))] = ScheduleFacts(
+                type=type(x).__name__,
+                calls=max(calls_of(x) - before, 0),
+                before=before,
+                planned=planned(x),
+                base=plain_number(max(rates)),
+                **{name: vars(x)[name] for name, kind in WAITING.items() if isinstance(vars(x).get(name), kind)},
+            )
         return known
-
-
-def waiting_settings(schedule: LRScheduler) -> dict[str, Any]:
-    "How a schedule waits for a plateau, if it does."
-    found = {}
-    for name, kind in WAITING.items():
-        value = vars(schedule).get(name)
-        if isinstance(value, kind): found[name] = value
-    return found
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #bfd7e65d
 def some_numbers(m: nn.Module) -> dict[str, Tensor]:
@@ -175,22 +167,22 @@ class Copies:
             of = next((other for other in by_shapes.get(shapes, ()) if begins_as(m, parts[other])), None)
             if of is not None: self.found[name] = of, *first_look(m, parts[of])
 
-    def facts(self) -> dict[str, dict[str, Any]]:
+    def facts(self) -> dict[str, CopyFacts]:
         "Which numbers of each copy have moved since the first look, and which of the part that is trained."
         found, model = {}, self.model()
         if model is None: return found
         for name, (of, before, of_part, numbers, versions) in self.found.items():
             copy, part = model.get_submodule(name), model.get_submodule(of)
-            found[str(len(found))] = {
-                "name": name,
-                "part": of,
-                "averaged": type(model.get_submodule(name.rpartition(".")[0])).__name__ == AVERAGED,
-                "moved": have_moved(before, numbers_of(copy)),
-                "model_moved": have_moved(of_part, numbers_of(part)),
-                "dtype": " and ".join(sorted({str(p.dtype).removeprefix("torch.") for p in copy.parameters()})),
-                "writes": min(version(p) - n for p, n in zip(copy.parameters(), versions)),
-                "stays": stays(numbers, copy, part),
-            }
+            found[str(len(found))] = CopyFacts(
+                name=name,
+                part=of,
+                averaged=type(model.get_submodule(name.rpartition(".")[0])).__name__ == AVERAGED,
+                moved=have_moved(before, numbers_of(copy)),
+                model_moved=have_moved(of_part, numbers_of(part)),
+                dtype=" and ".join(sorted({str(p.dtype).removeprefix("torch.") for p in copy.parameters()})),
+                writes=min(version(p) - n for p, n in zip(copy.parameters(), versions)),
+                stays=stays(numbers, copy, part),
+            )
         return found
 
 
