@@ -78,8 +78,7 @@ def of_another_loss(run: Run) -> Iterator[Finding]:
                       "these. They were not cleared before the optimizer used them with those of its own loss.",
                       steps=run.log_span(0),
                       advice="" if apart else "Right if both losses are to train these parameters. If not: zero_grad() "
-                                              "right "
-                             "before the backward() of the own loss.")
+                                              "right before the backward() of the own loss.")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #aa0e7202
 @rule(
@@ -290,9 +289,8 @@ no_longer_looked_for("diagnose",
     Kind("kept without a copy", page="beside", rank=132, lesson="09-update-ratio",
          symptom="The best weights turn out to be the last ones, or a difference to the old ones is always zero.",
          look_first="the line that keeps the weights, and whether it copies them",
-         advice="Keep a copy: copy.deepcopy(model.state_dict()), or a clone of each "
-                "tensor. A state dict, and a list of "
-                "parameters, hold the tensors of the model itself, which the next step changes."))
+         advice="Keep a copy: copy.deepcopy(model.state_dict()), or a clone of each tensor. A state dict, and a list "
+                "of parameters, hold the tensors of the model itself, which the next step changes."))
 
 
 STAYS = .5  # of the numbers: an average in float32 moves each of them

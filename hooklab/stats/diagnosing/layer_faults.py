@@ -136,9 +136,8 @@ def mostly_dead(run: Run, others: set[int]) -> Iterator[Finding]: # `others`: la
                   f"{SILENT_FOR} measured steps and more they were never above zero, so a ReLU passes nothing on, and "
                   "they get no gradient.", [o.names[i] for i in rows], o.span(first),
                   advice="If they were so from the start, look at how biases and weights of the layer begin, and at "
-                         "the scale of "
-                         "its inputs; if they died on the way, a lower learning rate or warm-up. LeakyReLU keeps a "
-                         "gradient.")
+                         "the scale of its inputs; if they died on the way, a lower learning rate or warm-up. "
+                         "LeakyReLU keeps a gradient.")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #27f79a6c
 def on_saturation(run: Run) -> str:

@@ -191,8 +191,7 @@ def comes_back(run: Run) -> Iterator[Finding]:
         if s.type != "CosineAnnealingLR" or n < SOON or s.calls < 1.5*(s.planned or s.calls):
             continue
         yield Finding("scheduler each batch", "likely",
-                      f"The CosineAnnealingLR is made for {s.planned} calls and {of_calls(s, n)}: the rate goes "
-                      "down "
+                      f"The CosineAnnealingLR is made for {s.planned} calls and {of_calls(s, n)}: the rate goes down "
                       f"and up again, between {run.rates.min():.2g} and {run.rates.max():.2g}.", steps=run.log_span(0))
         return
 
@@ -286,9 +285,8 @@ def may_have_run(run: Run, layer: str) -> bool:
          symptom="The loss stays where it was, and no parameter moves.",
          look_first="whether `optimizer.step()` is reached",
          advice="Call optimizer.step() after backward(). Look whether its line is inside a condition, below a "
-                "`continue` "
-                "or `break`, or without its parentheses; and whether it is called on the optimizer that was given "
-                "here.",
+                "`continue` or `break`, or without its parentheses; and whether it is called on the optimizer that was "
+                "given here.",
          brings=(WEAK,)), needs="layers")
 def never_stepped(run: Run) -> Iterator[Finding]:
     "The optimizer is known, and was never called, and nothing else moves the parameters."

@@ -219,8 +219,7 @@ def loss_rises(run: Run) -> Iterator[Finding]:
     Kind("NaN or Inf", page="loss", rank=310, lesson="10-nan-hunt", symptom="The loss becomes NaN, and stays so.",
          look_first="the layer that makes the first NaN: `find_nan`",
          advice="Put `find_nan(model)` around the loop: it names the layer that makes the first one, and from what. "
-                "Often"
-                " a division, logarithm or root, or a step that was too long.",
+                "Often a division, logarithm or root, or a step that was too long.",
          follows=(WILD, "float16 limit", "epsilon is lost"), brings=(NOTHING_LEFT,)), needs="layers")
 def not_finite(run: Run) -> Iterator[Finding]:
     yield from bad_inputs(run)
@@ -270,9 +269,8 @@ def layers_not_finite(run: Run) -> Iterator[Finding]:
     layers = outputs.named(outputs.bad[:, row])
     yield Finding("NaN or Inf", "possible" if only_inf else "certain",
                   f"The outputs of {len(layers)} of {len(outputs.names)} layers are not finite in step "
-                  f"{run.steps[row]}, "
-                  f"and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that follow. "
-                  f"The first of these layers is {layers[0]}.", layers[:1], span_of(run, rows))
+                  f"{run.steps[row]}, and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that "
+                  f"follow. The first of these layers is {layers[0]}.", layers[:1], span_of(run, rows))
 
 
 def first_row(rows: Tensor) -> int:

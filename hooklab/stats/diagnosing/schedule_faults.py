@@ -240,9 +240,8 @@ def waits_in_vain(run: Run) -> Iterator[Finding]:
                       f"better. Up to then, the loss of the training fell from {in_digits(before)} to "
                       f"{in_digits(after)}.", steps=run.log_span(cuts[0]),
                       advice="A loss needs mode='min', and an accuracy mode='max'. Give it a value of the whole "
-                             "validation, "
-                             "once an epoch: that of one batch is too noisy. If all that is so, validation is no "
-                             "better than at the start.")
+                             "validation, once an epoch: that of one batch is too noisy. If all that is so, validation "
+                             "is no better than at the start.")
 
 
 def not_a_factor(run: Run) -> Iterator[Finding]:

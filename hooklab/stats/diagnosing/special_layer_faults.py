@@ -143,9 +143,8 @@ def statistics_move(run: Run) -> Iterator[Finding]:
     part = ".".join(commonprefix([name.split(".")[:-1] for name in found]))
     yield Finding("frozen part moves", "possible",
                   f"{first_few(found, 4)} {'is' if len(found) == 1 else 'are'} frozen, as what lies before, and in "
-                  "train "
-                  "mode: each batch is normalized by its own statistics, and the running ones, which eval mode uses, "
-                  "have changed.", found, run.log_span(0),
+                  "train mode: each batch is normalized by its own statistics, and the running ones, which eval mode "
+                  "uses, have changed.", found, run.log_span(0),
                   advice=f"Call eval() on {part or 'these layers'} behind each model.train(): requires_grad=False "
                          "stops gradients only.")
 
