@@ -13,7 +13,7 @@ from torch import nn
 from ..hooks.distributed import place_of
 from ..hooks.select import not_a_model
 from .measure.attention_meter import AttentionMeter
-from .measure.until_removed import UntilRemoved
+from .measure.running import UntilRemoved
 from .records.attention_history import AttentionHistory
 from .records.together import OneOfSeveral
 

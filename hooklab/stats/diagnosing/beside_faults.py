@@ -18,7 +18,7 @@ from hooklab.hooks.names import earlier_blocks_have
 from hooklab.hooks.select import first_few
 from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run
 from hooklab.stats.diagnosing.loss_over_time import falls_well
-from hooklab.stats.measure.other_steps import BEGUN
+
 from hooklab.stats.records.facts import CopyFacts
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #cfa80482
@@ -180,9 +180,7 @@ def train_mode(run: Run) -> Iterator[Finding]:
 
 def after_the_record(run: Run, types: list[str]) -> Iterator[Finding]:
     "Was the model called in train mode after the record, and not trained?"
-    begun = BEGUN.get(getattr(run, "stats", None))
-    after = begun and begun.since_the_end()
-    if after and after["statistics"] and not after["trained"]:
+    if run.stats.begun and run.stats.begun.only_statistics_moved:
         makes = len(run.optimizers) > 1  # generators are used in train mode, too
         yield Finding("train mode", "note" if makes else "likely",
                       "After the record ended, the model was called in train mode, and not trained: the statistics of "

@@ -11,9 +11,10 @@ from typing import Any
 
 from ...findings.found import Finding, with_its_word
 from ...findings.levels import SURE
-from ...findings.rules import Rule, rules_that_need, usual_advice
+from ...findings.rules import KINDS, Rule, rules_that_need, usual_advice
 from ...hooks.names import printable
-from . import fault_table  # noqa: F401 (all rules)
+from . import (  # noqa: F401 (their rules)
+    beside_faults, compared_loss_faults, data_faults, layer_faults, loop_faults, schedule_faults, step_faults)
 from .evidence import LASTS, SOON, Run
 from .findings import Diagnosis
 from .loss_faults import ENOUGH
@@ -25,6 +26,9 @@ from ..records.doubts import ESTIMATE, estimated
 from ..records.other_tools import plain_rows
 from ..records.recorded import Recorded
 from ..records.statistics import STATISTICS
+
+# %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #f95e0df9
+FAULTS = dict(sorted(KINDS["diagnose"].items(), key=lambda item: item[1].rank)) # By their ids, causes first
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #c84ac1cb
 def not_recorded(run: Run) -> dict[str, str]: # With a sentence on how to record it

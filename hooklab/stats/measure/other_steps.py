@@ -103,27 +103,21 @@ class Begun:
         model = self.model()
         if model is not None: self.versions = writes_to(model)
 
-    def since_the_end(self) -> dict[str, bool] | None: # None during the run
-        "What has happened to the model since: was it trained, and did its running statistics move?"
+    @property
+    def only_statistics_moved(self) -> bool:
+        "Has the model been called in train mode since the record ended, and not been trained?"
         model, before = self.model(), self.versions
-        if model is None or before is None: return None
-        now = writes_to(model)
-        changed = {name for name, n in now.items() if before.get(name) != n}
-        params = {name for name, _ in model.named_parameters()}
-        statistics = any(name.endswith("num_batches_tracked") for name in changed)  # writes to means do not count
-        return {"trained": not changed.isdisjoint(params), "statistics": statistics}
+        if model is None or before is None: return False  # this goes on
+        changed = {name for name, n in writes_to(model).items() if before.get(name) != n}
+        trained = not changed.isdisjoint(name for name, _ in model.named_parameters())
+        return not trained and any(name.endswith("num_batches_tracked") for name in changed)  # writes to means are not
 
 # %% ../../../nbs/lib/stats/measure/other-steps.ipynb #916d73ce
-BEGUN: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by record
-
-
 def begin(stats: Any, model: nn.Module, optimizers: list, goes_on: bool) -> Begun:
     "A record begins, for the first time or again."
-    before = BEGUN.get(stats)
-    if before is None or before.model() is not model:
-        before = BEGUN[stats] = Begun(model)
-    before.begin(optimizers, stats.log, goes_on)
-    return before
+    if stats.begun is None or stats.begun.model() is not model: stats.begun = Begun(model)
+    stats.begun.begin(optimizers, stats.log, goes_on)
+    return stats.begun
 
 
 def writes_to(model: nn.Module) -> dict[str, int]:

@@ -45,6 +45,7 @@ class Recorded(OneOfSeveral):
     scaled = False # True if there was a `GradScaler`
     log: RunLog | None = None # What the loop did: losses, rates, modes
     session = None # The `Session` that measures the run while it goes on
+    begun = None # How often it was begun on this model: a `Begun`, if a loop was watched
     attention: AttentionHistory | None = None # What attention heads did
     losses: LossHistory | None = None # How each loss pulled at each layer, if `compare_losses` ran beside it
     _facts = None # Metadata of the run, without its time series, or a function that returns it
