@@ -9,14 +9,13 @@ __all__ = []
 import math
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import NOTHING_LEFT, WEAK, WILD, Kind, no_longer_looked_for, rule
 from hooklab.hooks.names import earlier_blocks_have
 from hooklab.hooks.select import first_few
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, layer_of
 from hooklab.stats.diagnosing.loss_over_time import falls_well
 
 from hooklab.stats.records.facts import CopyFacts
@@ -39,7 +38,7 @@ def thrown_away(run: Run) -> Iterator[Finding]:
         return
     yield Finding("gradients thrown away", "certain",
                   f"In {n} of {watched.n} steps of the loop, gradients were cleared before any optimizer step had "
-                  f"used them; only {watched.stepped} had a step of the optimizer.", steps=run.log_span(0))
+                  f"used them; only {watched.stepped} had a step of the optimizer.", steps=run.log_span())
 
 
 def passes_in_vain(run: Run) -> Iterator[Finding]:
@@ -53,7 +52,7 @@ def passes_in_vain(run: Run) -> Iterator[Finding]:
         forward = run.logged("trained").nansum() >= MOSTLY*n  # several of one forward pass may be meant to be compared
         yield Finding("gradients thrown away", "likely" if forward else "note",
                       f"The gradients of {lost} of {n} backward passes were cleared before the optimizer made its "
-                      f"step: each of its {steps} steps used only what came last.", steps=run.log_span(0))
+                      f"step: each of its {steps} steps used only what came last.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #3a86a6a1
 @rule(
@@ -76,7 +75,7 @@ def of_another_loss(run: Run) -> Iterator[Finding]:
                       f"In {mixed.n} of {of.steps} steps, the gradients of optimizer {a + 1} ({mine}) held those "
                       f"of a backward pass for optimizer {b + 1} ({theirs}), whose way to its parameters leads through "
                       "these. They were not cleared before the optimizer used them with those of its own loss.",
-                      steps=run.log_span(0),
+                      steps=run.log_span(),
                       advice="" if apart else "Right if both losses are to train these parameters. If not: zero_grad() "
                                               "right before the backward() of the own loss.")
 
@@ -98,7 +97,7 @@ def stepped_twice(run: Run) -> Iterator[Finding]:
     behind = " Where the scaler leaves one out for Inf in the gradients, it is made all the same." if run.scaled else ""
     found = " and ".join(twice)
     yield Finding("stepped twice", "likely", f"{found[0].upper()}{found[1:]}, with the same gradients.{behind}",
-                  steps=run.log_span(0))
+                  steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #905f4a5b
 def one_never_steps(run: Run) -> Iterator[Finding]:
@@ -115,7 +114,7 @@ def one_never_steps(run: Run) -> Iterator[Finding]:
                       f"Optimizer {i + 1} of {len(made)}, the {o.type} of {first_few(waits, 2)}, made no step, "
                       f"while another one made its step {max(made)} times. Gradients come for its parameters, and none "
                       "moves.",
-                      waits, run.log_span(0),
+                      waits, run.log_span(),
                       advice="Call step() of this optimizer, too, after the backward() of its loss. The one that is "
                              "called there may be that of another optimizer.")
 
@@ -151,7 +150,7 @@ def steps_while_gathering(run: Run) -> Iterator[Finding]:
     yield Finding("steps while gathering", "certain",
                   f"In {n} of {of} steps of the loop, the optimizer used gradients that still held those of the step "
                   f"before. They are cleared after every {every}th one only: each step in between uses the sum so far.",
-                  steps=run.log_span(0))
+                  steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #db128150
 SOME = 1/3  # of the steps: what happens more often is part of the training, such as a target or a player
@@ -175,7 +174,7 @@ def train_mode(run: Run) -> Iterator[Finding]:
     yield Finding("train mode", "likely" if several else "note",
                   f"In {modes.rows} of {n} steps the model was also called without gradients, {modes.in_train} "
                   f"times in all, each time in train mode. Its {', '.join(types)} act there as in training: results "
-                  "are noisy, or depend on the batch.", steps=run.log_span(0))
+                  "are noisy, or depend on the batch.", steps=run.log_span())
 
 
 def after_the_record(run: Run, types: list[str]) -> Iterator[Finding]:
@@ -184,14 +183,14 @@ def after_the_record(run: Run, types: list[str]) -> Iterator[Finding]:
         makes = len(run.optimizers) > 1  # generators are used in train mode, too
         yield Finding("train mode", "note" if makes else "likely",
                       "After the record ended, the model was called in train mode, and not trained: the statistics of "
-                      f"its {', '.join(types)} have changed, and no parameter.", steps=run.log_span(0))
+                      f"its {', '.join(types)} have changed, and no parameter.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #6f51ffe9
 def is_trained_around(run: Run, layer: str) -> bool:
     "Are parameters trained in the smallest part around a layer that has any?"
     around, inside = layer, []
     while around and not inside:
-        around = around.rpartition(".")[0]
+        around = layer_of(around)
         inside = [p for name, p in run.params.items() if name.startswith(f"{around}." if around else "")]
     return any(p.trainable and (p.got or p.moved) for p in inside)
 
@@ -214,7 +213,7 @@ def part_in_eval_mode(run: Run) -> Iterator[Finding]:
     yield Finding("part in eval mode", "likely" if drops else "note",
                   f"{first_few(which, 4)} {'is' if len(which) == 1 else 'are'} in eval mode in all {modes.looks} "
                   "steps that were looked at, while the model is in train mode and the layers beside them are trained.",
-                  which, run.log_span(0),
+                  which, run.log_span(),
                   advice="" if drops else "Right for batch norm that is frozen on purpose. If not: model.train().")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #c1b06390
@@ -253,12 +252,12 @@ def copy_left_behind(run: Run) -> Iterator[Finding]:
             yield Finding("copy does not follow", "likely",
                           f"{copy_of(c)} follows it only in part: {len(went)} of its {len(own)} parameters have "
                           f"changed, and {named_in(c, still)} have not, though those of the original have.",
-                          steps=run.log_span(0))
+                          steps=run.log_span())
             continue
         yield Finding("copy does not follow", "note",
                       f"{copy_of(c)} is as it was before the first step. That is right for a fixed teacher, a "
                       "reference or a backup; a target network or an average of weights has to be updated.",
-                      steps=run.log_span(0))
+                      steps=run.log_span())
 
 
 @rule(
@@ -277,7 +276,7 @@ def statistics_behind(run: Run) -> Iterator[Finding]:
         yield Finding("statistics stay behind", "note" if c.averaged else "likely",
                       f"{copy_of(c)} gets new parameters, and its batch norm keeps the statistics that it had before "
                       f"the first step: {named_in(c, still)} have not changed, though those of the original have.",
-                      steps=run.log_span(0),
+                      steps=run.log_span(),
                       advice="Call torch.optim.swa_utils.update_bn with it before it is used, or make it with "
                              "use_buffers=True."
                              if c.averaged else "")
@@ -308,7 +307,7 @@ def average_in_16_bits(run: Run) -> Iterator[Finding]:
         yield Finding("lost in rounding", "likely",
                       f"{copy_of(c)} in {kind} was updated{often}, and of the numbers that have moved in the original, "
                       f"{stays:.0%} are exactly as they were in the copy: numbers in {kind} are {APART[kind]} apart, "
-                      "and smaller updates are rounded away.", steps=run.log_span(0),
+                      "and smaller updates are rounded away.", steps=run.log_span(),
                       advice="Keep the average of the weights in float32, as in `copy.deepcopy(model).float()`.")
 
 
@@ -322,7 +321,7 @@ def counter_in_16_bits(run: Run) -> Iterator[Finding]:
         how = f"has stopped at {last}" if stopped else f"is at {value:.0f}, and will stop at {last}"
         yield Finding("lost in rounding", "likely" if stopped else "note",
                       f"{where} is a count in {kind}, and {how}: in {kind}, {last} + 1 is {last}.",
-                      steps=run.log_span(0),
+                      steps=run.log_span(),
                       advice="Keep the count in float32 or as an integer, and look at what moves or casts it: "
                              "model.half() and load_state_dict cast such numbers, too.")
 
@@ -340,7 +339,7 @@ def scale_at_the_step(run: Run) -> Iterator[Finding]:
     how = f"shorter by 2^{-n}: they were divided by the scale twice" if n < 0 else \
         f"longer by 2^{n}: they are still multiplied by the scale"
     yield Finding("clipping before unscaling", "likely", f"Gradients at the step of the optimizer are {how}.",
-                  steps=run.log_span(0),
+                  steps=run.log_span(),
                   advice="Let only scaler.unscale_(optimizer) or scaler.step(optimizer) take the scale out, and "
                          "nothing else."
                          if n < 0 else "Call scaler.step(optimizer) in place of optimizer.step(); it takes the scale "
@@ -353,9 +352,8 @@ def parameters_of(layer: str, parameters: list[str]) -> list[str]:
 
 def needs_none(run: Run, got: Tensor) -> Tensor: # Of each layer; `got` says which ones have a gradient
     "Layers that are moved without gradients, and parts of the last of several blocks in a model that learns."
-    names = run.grads.names
-    with_gradient = {name for name, came in zip(names, got.tolist()) if came}
+    with_gradient = {*run.grads.named(got)}
     by_hand = [name for name, p in run.params.items() if p.moved and not p.got]
     learns = run.once(falls_well)
-    return torch.tensor([bool(parameters_of(name, by_hand)) or learns and earlier_blocks_have(name, with_gradient)
-                         for name in names], dtype=torch.bool)
+    return run.grads.those(
+        lambda name: parameters_of(name, by_hand) or learns and earlier_blocks_have(name, with_gradient))

@@ -14,7 +14,7 @@ import torch
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SAME, Run, in_digits, lasting
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SAME, Run, first_true, in_digits, lasting
 from hooklab.stats.diagnosing.loss_over_time import column, falls_well, goes_down, mean_of, of_kind
 from hooklab.stats.records.facts import InputFacts, OutputFacts
 
@@ -64,7 +64,7 @@ def constant_inputs(run: Run) -> Iterator[Finding]:
     else: what = "the samples of a batch are equal"
     yield Finding("constant inputs", "certain",
                   f"In {len(run.inputs)} of {len(run.inputs)} batches that were looked at, nothing in the input "
-                  f"differs from sample to sample: {what}.", steps=run.log_span(0))
+                  f"differs from sample to sample: {what}.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #de0a6765
 def median_of(rows: list[InputFacts], what: str) -> float:
@@ -107,7 +107,7 @@ def inputs_not_scaled(run: Run) -> Iterator[Finding]:
         learns = run.once(falls_well) or run.once(goes_down)
         yield Finding("inputs not scaled", "note" if learns else "certain" if is_sure else "likely",
                       f"{name} goes from {in_digits(low)} to {in_digits(high)}, with a mean of {in_digits(mean)} and a "
-                      f"standard deviation of {in_digits(std)}{features}.", steps=run.log_span(0))
+                      f"standard deviation of {in_digits(std)}{features}.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #be843305
 def with_large_targets(run: Run) -> tuple[list[OutputFacts], float]:
@@ -142,7 +142,7 @@ def targets_not_scaled(run: Run) -> Iterator[Finding]:
     yield Finding("targets not scaled", "likely",
                   f"The targets have a mean of {in_digits(first.target_mean)} and a standard deviation of "
                   f"{in_digits(first.target_std)}; the first outputs are {in_digits(looks[0].size)} in size. The "
-                  f"error is {in_digits(left)} times that of their mean.", steps=run.log_span(0))
+                  f"error is {in_digits(left)} times that of their mean.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #523ef87e
 @rule(
@@ -201,9 +201,8 @@ def output_alike(run: Run) -> dict[str, list[Finding]]: # By the id of the findi
 
 
 def begins_at_zero(run: Run, parameter: str) -> bool:
-    if run.updates is None or parameter not in run.updates.names:
-        return False
-    lengths = run.updates.values("data")[run.updates.names.index(parameter)]
+    if parameter not in run.stepped: return False
+    lengths = run.updates.values("data")[run.stepped.index(parameter)]
     return lengths[:1].eq(0).any().item()
 
 
@@ -230,5 +229,5 @@ def first_alike(run: Run, since: int) -> tuple[list[str], bool]: # At most one l
     goes_on = torch.cat([alike[1:], alike[-1:]])
     alike &= goes_on | ~silent  # a branch may begin at zero
     if not alike.any(): return [], False
-    first = alike.int().argmax().item()
+    first = first_true(alike)
     return [o.names[first]], bool(silent[first])

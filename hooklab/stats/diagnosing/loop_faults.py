@@ -8,14 +8,14 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #42d43051
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.hooks.select import first_few
 from hooklab.stats.diagnosing.beside_faults import needs_none, one_never_steps, parameters_of
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, RATIO_SMALL, SOON, Run, lasting, without_nan
+from hooklab.stats.diagnosing.evidence import (
+    LASTS, MOSTLY, RATIO_SMALL, SOON, Run, first_true, lasting, layer_of, picked, without_nan)
 from hooklab.stats.diagnosing.loss_faults import loss_does_not_fall, squares_overflow
 from hooklab.stats.diagnosing.loss_over_time import falls_well
 from hooklab.stats.diagnosing.schedule_faults import (
@@ -54,7 +54,7 @@ def eval_mode(run: Run) -> Iterator[Finding]:
     wrong = evaluated & ~trained & steps
     if wrong.sum() < LASTS or wrong.double().mean() < .2: return
     matters = sorted({t for t in run.types.values() if t.startswith(MODE_MATTERS)})
-    first = wrong.int().argmax().item()
+    first = first_true(wrong)
     slipped = trained[:first].any()
     if matters:
         sure = "certain" if slipped else "likely"
@@ -77,7 +77,7 @@ def no_zero_grad(run: Run) -> Iterator[Finding]:
     kept = run.logged("kept")
     known = without_nan(kept)
     if len(known) < LEAST or known.mean() < MOSTLY: return
-    first = (kept == 1).int().argmax().item()
+    first = first_true(kept == 1)
     if kept[:first].isnan().all(): first = 0  # of the steps before that, nothing is known
     if run.optimizers:
         sure, steps, advice = "certain", "steps of the optimizer", ""
@@ -103,7 +103,7 @@ def step_before_backward(run: Run) -> Iterator[Finding]:
         n = int((run.logged("no_gradients") == 1).sum())
         yield Finding("step before backward", "certain",
                       f"The optimizer made {n} steps, and no parameter ever had a gradient, although the loss that the "
-                      "loop gives leads back to them: backward() is never called.", steps=run.log_span(0),
+                      "loop gives leads back to them: backward() is never called.", steps=run.log_span(),
                       advice="Call loss.backward() between the loss and optimizer.step().")
         return
     none = run.logged("no_gradients")
@@ -116,11 +116,10 @@ def step_before_backward(run: Run) -> Iterator[Finding]:
     if not (none == 1).any() and not gradients_reach(run):
         return
     if uses_gradients(run, none): return
-    first = steps.int().argmax().item()
     yield Finding("step before backward", "certain",
                   f"In {int(empty.sum())} of {int(steps.sum())} steps of the optimizer no parameter had a gradient, "
                   "although gradients were computed: they come after the step, or are cleared before it.",
-                  steps=run.log_span(first))
+                  steps=run.log_span(first_true(steps)))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #c3e12f93
 def has_others(run: Run) -> bool:
@@ -136,7 +135,7 @@ def to_be_trained(run: Run) -> dict[str, ParameterFacts]: # By name
 def gradients_come(run: Run) -> bool:
     "Are gradients computed for what the optimizer has, as far as is known?"
     mine = to_be_trained(run)
-    measured = any(name.rpartition(".")[0] in run.grads.names for name in mine)
+    measured = any(layer_of(name) in run.grads.names for name in mine)
     some_ran = bool(mine) and bool(run.grads.ran.any())
     arrived = gradients_reach(run) if measured else some_ran
     return arrived or any(p.got for p in mine.values())
@@ -144,7 +143,7 @@ def gradients_come(run: Run) -> bool:
 
 def gradients_reach(run: Run) -> bool:
     "Do gradients arrive at a layer whose parameters the optimizer has?"
-    mine = {name.rpartition(".")[0] for name in to_be_trained(run)}
+    mine = {*map(layer_of, to_be_trained(run))}
     norms = [norm for name, norm in zip(run.grads.names, run.grads.norm) if name in mine]
     return any((norm.nan_to_num() > TINY).any() for norm in norms)
 
@@ -192,7 +191,7 @@ def comes_back(run: Run) -> Iterator[Finding]:
             continue
         yield Finding("scheduler each batch", "likely",
                       f"The CosineAnnealingLR is made for {s.planned} calls and {of_calls(s, n)}: the rate goes down "
-                      f"and up again, between {run.rates.min():.2g} and {run.rates.max():.2g}.", steps=run.log_span(0))
+                      f"and up again, between {run.rates.min():.2g} and {run.rates.max():.2g}.", steps=run.log_span())
         return
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #79a4f57c
@@ -219,7 +218,7 @@ def not_in_optimizer(run: Run) -> Iterator[Finding]:
     if only_the_end: only_the_end = not run.once(loss_does_not_fall)  # a backbone would do its work
     yield Finding("not in the optimizer", "note" if only_the_end else "certain",
                   f"The optimizer has {n_had} of {n_had + len(lacks)} parameters that get gradients. It lacks "
-                  f"{first_few(lacks, 4)}.", lacks, run.log_span(0))
+                  f"{first_few(lacks, 4)}.", lacks, run.log_span())
 
 
 @rule(
@@ -234,7 +233,7 @@ def not_of_the_model(run: Run) -> Iterator[Finding]:
         if not o.n_idle or n_steps < LEAST: continue
         yield Finding("other parameters in the optimizer", "certain",
                       f"{o.n_foreign} of the {o.n} parameters of the {o.type} are not in this model, and "
-                      f"{o.n_idle} of them never got a gradient.", steps=run.log_span(0))
+                      f"{o.n_idle} of them never got a gradient.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #02b7e780
 @rule(
@@ -249,13 +248,13 @@ def frozen_part(run: Run) -> Iterator[Finding]:
         n += p.n
         if p.trainable: continue
         frozen.append(name)
-        layers[name.rpartition(".")[0] or name] = None
+        layers[layer_of(name) or name] = None
         n_frozen += p.n
     if not frozen or len(frozen) == len(run.params): return
     of_use = not run.once(loss_does_not_fall)  # a part that is frozen on purpose does its work
     yield Finding("frozen part", "note" if of_use else "possible",
                   f"{len(frozen)} of {len(run.params)} parameters, {n_frozen/n:.0%} of the numbers, have "
-                  "requires_grad=False. Is that meant?", [*layers], run.log_span(0))
+                  "requires_grad=False. Is that meant?", [*layers], run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #0df4c8f1
 @rule(
@@ -275,9 +274,9 @@ def never_ran(run: Run) -> Iterator[Finding]:
 def may_have_run(run: Run, layer: str) -> bool:
     "Can a layer whose hooks saw nothing have run: by a `__call__` or `forward` past them, or with its weights lent?"
     if layer in run.facts.layers and run.facts.layers[layer].passes_hooks: return True
-    moved = [] if run.updates is None else [name for name, row in zip(run.updates.names, run.update) if (row > 0).any()]
+    moved = picked(run.stepped, (run.update > 0).any(1))
     got = [name for name, p in run.params.items() if p.got]
-    return any(name.startswith(f"{layer}.") for name in (*got, *moved))
+    return bool(parameters_of(layer, [*got, *moved]))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #7138cb5b
 @rule(
@@ -297,7 +296,7 @@ def never_stepped(run: Run) -> Iterator[Finding]:
     if run.logged("updates").nan_to_num().any(): return
     yield Finding("no step", "certain",
                   f"The model ran in train mode in {n_trained} steps, and the optimizer made no step.",
-                  steps=run.log_span(0))
+                  steps=run.log_span())
 
 
 @rule(
@@ -329,7 +328,7 @@ def no_gradient_at_all(run: Run) -> Iterator[Finding]:
         return
     yield Finding("not trained", "certain",
                   f"The optimizer made {int(steps.sum())} steps, and no parameter ever had a gradient.",
-                  steps=run.log_span(0),
+                  steps=run.log_span(),
                   advice="Look for the call of loss.backward(); for a `detach`, `no_grad`, `.item()` or `.data` "
                          "between the "
                          "model and the loss; and whether the loss is computed from the output of this model.")
@@ -338,13 +337,12 @@ def no_gradient_at_all(run: Run) -> Iterator[Finding]:
 def without_gradient(run: Run) -> Iterator[Finding]:
     outputs, grads = run.outputs, run.grads
     if grads.ran.any(0).sum() < LASTS: return
-    moved = run.updates.names if run.updates else []
     series = outputs if outputs.names == grads.names else grads
     got, ran = grads.ran.any(1), series.ran.any(1)
     inner = got.int().cumsum(0) > 0  # earlier layers may be frozen, or prepare data
-    trained = torch.tensor([bool(parameters_of(name, moved)) for name in grads.names])
-    on_purpose = torch.tensor([name in grads.untrainable for name in grads.names])  # frozen, or without parameters
-    in_a_library = torch.tensor([of_a_library(run, name) for name in grads.names])
+    trained = grads.those(lambda name: parameters_of(name, run.stepped))
+    on_purpose = grads.those(grads.untrainable.__contains__)  # frozen, or without parameters
+    in_a_library = grads.those(lambda name: of_a_library(run, name))
     none = ran & ~got & (trained | (inner & ~on_purpose))
     theirs = none & (inner & in_a_library | needs_none(run, got))
     may_be_unused = run.once(falls_well) and 2*int((none & trained).sum()) < int(trained.sum())
@@ -368,18 +366,17 @@ def without_gradient(run: Run) -> Iterator[Finding]:
 def of_a_library(run: Run, layer: str) -> bool:
     "Is the layer part of a model from a library? Those often have parts for other tasks, whose output is not used."
     known = run.facts.layers
-    inside = layer.rpartition(".")[0]
+    inside = layer_of(layer)
     while inside:
         if inside in known and known[inside].library: return True
-        inside = inside.rpartition(".")[0]
+        inside = layer_of(inside)
     return False
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #7138cb5a
 def not_moved(run: Run, reported: set[str]) -> Iterator[Finding]:
     "Parameters that do not move, except those of layers that are reported already."
-    if run.updates is None or run.update.shape[1] < LASTS:
-        return
-    moved, n = run.updates.names, run.update.shape[1]
+    moved, n = run.stepped, run.update.shape[1]
+    if n < LASTS: return
     still = run.update == 0
     unmoved = still | run.update.isnan()
     rests = unmoved.all(1) & still.any(1)
@@ -388,7 +385,7 @@ def not_moved(run: Run, reported: set[str]) -> Iterator[Finding]:
     for layer in reported:
         known.update(parameters_of(layer, moved))
     known.update(run.once(lost_in_rounding))
-    resting = [name for name, rest in zip(moved, rests.tolist()) if rest and name not in known]
+    resting = [name for name in picked(moved, rests) if name not in known]
     idle_biases = [name for name in resting if is_bias(name) and weight_moves(name, moved, resting)]
     resting = [name for name in resting if name not in idle_biases]
     if idle_biases:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits, still_rises, without_nan
+from hooklab.stats.diagnosing.evidence import (
+    LASTS, MOSTLY, SOON, Run, first_true, in_digits, picked, still_rises, without_nan)
 from hooklab.stats.diagnosing.loss_over_time import AS_A_GUESS, BLOWN_UP, LossCourse, column, loss_course, of_kind
 from hooklab.stats.records.facts import OutputFacts
 
@@ -43,7 +44,7 @@ def wrong_sign(run: Run) -> Iterator[Finding]:
     how = "the optimizer has maximize=True" if maximized else "the gradient of the output has the opposite sign"
     yield Finding("wrong sign", "certain",
                   f"The {looks[0].kind} is maximized: {how}. It goes from {in_digits(looks[0].loss)} to "
-                  f"{in_digits(looks[-1].loss)}.", steps=run.log_span(0))
+                  f"{in_digits(looks[-1].loss)}.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #7c3cefc4
 ACTIVATIONS = (  # the kinds of loss; what shows in their outputs; what that means; what helps
@@ -159,7 +160,7 @@ def loss_does_not_fall(run: Run) -> Iterator[Finding]:
     loss = loss[loss.isfinite()]
     if len(loss) >= SOON and loss[0] != 0 and (loss == loss[0]).all():
         yield Finding("loss does not fall", "certain", f"The loss is {loss[0]:.6g} in each of {len(loss)} steps.",
-                      steps=run.log_span(0))
+                      steps=run.log_span())
     course = run.once(loss_course)
     if course is None or course.is_short or len(run.log_steps) < ENOUGH or not course.guess > 0:
         return
@@ -170,7 +171,7 @@ def loss_does_not_fall(run: Run) -> Iterator[Finding]:
         return
     yield Finding("loss does not fall", "likely",
                   f"In the last third of the run the {course.kind} is {course.late:.3g}. The best answer that ignores "
-                  f"the input has {course.guess:.3g}.", steps=run.log_span(0))
+                  f"the input has {course.guess:.3g}.", steps=run.log_span())
 
 
 def is_on_its_way(course: LossCourse) -> bool:
@@ -183,16 +184,11 @@ def is_on_its_way(course: LossCourse) -> bool:
 
 def begins_slowly(run: Run) -> bool:
     "Is most of the model frozen, and does a weight beside it begin at zero, as that of LoRA does?"
-    if run.updates is None: return False
     n = sum(column(run.params.values(), "n"))
     n_frozen = sum(p.n for p in run.params.values() if not p.trainable)
     if 2*n_frozen < n: return False
-    at_zero = (run.updates.values("data")[:, :1] == 0).any(1).tolist()
-    for name, begins_at_zero in zip(run.updates.names, at_zero):
-        p = run.params.get(name)
-        if begins_at_zero and p and p.trainable and len(p.shape) > 1:
-            return True
-    return False
+    begin = [run.params.get(name) for name in picked(run.stepped, (run.lengths()[:, :1] == 0).any(1))]
+    return any(p and p.trainable and len(p.shape) > 1 for p in begin)
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #60761f33
 @rule(
@@ -212,7 +208,7 @@ def loss_rises(run: Run) -> Iterator[Finding]:
     if not worse and not blown_up: return
     yield Finding("loss rises", "likely",
                   f"The {course.kind} is {in_digits(early)} in the first steps and {in_digits(late)} in the last "
-                  f"third. The best answer that ignores the input has {in_digits(guess)}.", steps=run.log_span(0))
+                  f"third. The best answer that ignores the input has {in_digits(guess)}.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #6bbae078
 @rule(
@@ -243,7 +239,7 @@ def loss_not_finite(run: Run) -> Iterator[Finding]:
     bad = given & ~loss.isfinite()
     if not bad.any(): return
     if run.outputs.bad.any() or run.grads.bad.any(): return
-    first = bad.int().argmax().item()
+    first = first_true(bad)
     yield Finding("NaN or Inf", "certain",
                   f"The loss is not finite in {int(bad.sum())} steps, the first is step {run.log_steps[first]}, and "
                   "the outputs of the layers are: it arises in the loss.", steps=run.log_span(first),
@@ -254,18 +250,18 @@ def loss_not_finite(run: Run) -> Iterator[Finding]:
 def layers_not_finite(run: Run) -> Iterator[Finding]:
     outputs, grads = run.outputs, run.grads
     rows = grads.bad.any(0) & ~run.skipped
-    if rows.any() and not outputs.bad[:, :first_row(rows) + 1].any():  # otherwise such outputs are the cause
+    if rows.any() and not outputs.bad[:, :first_true(rows) + 1].any():  # otherwise such outputs are the cause
         yield gradients_not_finite(run, rows)
         return  # a step with them makes the parameters NaN, and with them all outputs
     rows = outputs.bad.any(0)
     if not rows.any(): return
-    lost = gradients_lost(run, run.steps[first_row(rows)])
+    lost = gradients_lost(run, run.steps[first_true(rows)])
     if lost is not None:
         yield lost
         return
     all_inf = outputs.mean[outputs.bad].isinf().all()
     only_inf = all_inf and not outputs.bad[-1].any()  # such as a mask
-    row = first_row(rows)
+    row = first_true(rows)
     layers = outputs.named(outputs.bad[:, row])
     yield Finding("NaN or Inf", "possible" if only_inf else "certain",
                   f"The outputs of {len(layers)} of {len(outputs.names)} layers are not finite in step "
@@ -273,13 +269,9 @@ def layers_not_finite(run: Run) -> Iterator[Finding]:
                   f"follow. The first of these layers is {layers[0]}.", layers[:1], span_of(run, rows))
 
 
-def first_row(rows: Tensor) -> int:
-    return rows.int().argmax().item()
-
-
 def span_of(run: Run, rows: Tensor) -> tuple[int, int]:
     "From the first of these rows on; only that step if it does not happen again."
-    row = first_row(rows)
+    row = first_true(rows)
     return run.outputs.span(row) if rows[row + 1:].any() else (run.steps[row], run.steps[row])
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #d6d204af
@@ -290,7 +282,7 @@ BEHIND_THE_MODEL = ("Look at what is computed behind the last layer: a root of 0
 
 def gradients_not_finite(run: Run, rows: Tensor) -> Finding:
     "The last layer to which such a gradient came; none if that is the last of all, where the loss gives them."
-    grads, row = run.grads, first_row(rows)
+    grads, row = run.grads, first_true(rows)
     step, layers = run.steps[row], grads.named(grads.bad[:, row])
     again = f"and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that follow"
     if len(layers) < grads.ran[:, row].sum():
@@ -309,7 +301,7 @@ def gradients_lost(run: Run, before: int) -> Finding | None:
     norm, none = run.logged("grad_norm"), run.logged("no_gradients")
     lost = ~norm.isfinite() & (none == 0) & (norm.isfinite().cumsum(0) > 0)
     if run.scaled or not lost.any(): return None
-    step = run.log_steps[first_row(lost)]
+    step = run.log_steps[first_true(lost)]
     if step >= before or step in run.steps: return None
     return Finding("NaN or Inf", "certain",
                    f"In step {step} the gradients are not finite, and in step {before} the outputs are not either. "
@@ -356,7 +348,7 @@ def float16_limit(run: Run) -> Iterator[Finding]:
     bad = (outputs.size > HALF_LARGE) & outputs.finite
     if not bad.any(): return
     most = in_digits(outputs.size[bad].max())
-    first = first_row(bad.any(0))
+    first = first_true(bad.any(0))
     overflows = outputs.bad.any() or run.skipped[len(run.steps)//2:].any()
     at_first = outputs.size[bad.any(1), :LASTS].nan_to_num().amax()
     grows = outputs.size[bad].max() > GROWS*at_first
@@ -377,6 +369,6 @@ def squares_overflow(run: Run) -> list[Finding]:
     return [Finding("float16 limit", "certain",
                     f"In {int(gone.sum())} of {len(gone)} steps, all gradients became zeros before the step. "
                     f"Their length was up to {in_digits(before[gone].max())}: in float16, its square is Inf, and a "
-                    "limit divided by that is 0.", steps=run.log_span(int(gone.int().argmax())),
+                    "limit divided by that is 0.", steps=run.log_span(first_true(gone)),
                     advice="Where gradients are clipped, compute the norm in float32: cast before squares are taken "
                            "and added.")]

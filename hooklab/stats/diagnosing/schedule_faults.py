@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, WEAK, rule
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits, still_rises
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, first_true, in_digits, still_rises
 from hooklab.stats.diagnosing.loss_over_time import error_of_middle, middle_of
 from hooklab.stats.records.facts import BegunFacts, NewOptimizers, ScheduleFacts
 
@@ -75,7 +75,7 @@ def rate_gone(run: Run) -> Gone | None:
         return None
     first = len(after) - 1
     if nearly_zero.any():
-        first = int(nearly_zero.int().argmax())
+        first = first_true(nearly_zero)
     return Gone(peak, after, first)
 
 
@@ -120,7 +120,7 @@ def never_moves(run: Run) -> Iterator[Finding]:
         else: continue
         yield Finding("schedule never moves", sure,
                       f"The {s.type} is made for {made_for} calls and {of_calls(s, n)}, as "
-                      f"for epochs. {course}", steps=run.log_span(0))
+                      f"for epochs. {course}", steps=run.log_span())
 
 
 def stays_after_warm_up(run: Run) -> Iterator[Finding]:
@@ -147,7 +147,7 @@ def not_called(run: Run, s: ScheduleFacts, n: int) -> Iterator[Finding]:
     parts = run.facts.begun.n
     yield Finding("schedule never moves", "likely" if parts >= PARTS else "note",
                   f"The {s.type} was not called in {n} optimizer steps{', nor before' if parts > 1 else ''}.",
-                  steps=run.log_span(0),
+                  steps=run.log_span(),
                   advice="Call its step(): after each optimizer.step(), or behind each epoch if it is made for epochs. "
                          "If that comes after the end of the record, nothing is wrong.")
 
@@ -203,7 +203,7 @@ def rises_to_harm(run: Run) -> Iterator[Finding]:
     before, last = rates[:n//2].max(), rates[-1]
     if last < TIMES_MORE*before or last < rates.max()/2: return
     if (rates.diff() > 0).double().mean() > .5: return  # it looks for a rate: one that rises in each step
-    rise = n//2 + int((rates[n//2:] > before).int().argmax())
+    rise = n//2 + first_true(rates[n//2:] > before)
     middles = [middle_of([x for x in part.tolist() if math.isfinite(x)]) for part in losses.tensor_split(3)]
     bad = losses[rise:].isinf().any() or (losses[rise:].isnan() & ~losses[:rise].isnan().any()).any()
     if not bad and not middles[2] > GETS_WORSE*min(middles): return
@@ -259,7 +259,7 @@ def not_a_factor(run: Run) -> Iterator[Finding]:
         yield Finding("schedule does not fit", "likely",
                       f"The optimizer was given a rate of {in_digits(base)}, and its largest rate was "
                       f"{in_digits(rates.max())}{twice}: the function of the LambdaLR was never above "
-                      f"{in_digits(factor)}.", steps=run.log_span(0),
+                      f"{in_digits(factor)}.", steps=run.log_span(),
                       advice="LambdaLR multiplies the rate of the optimizer by what the function returns. Return a "
                              "factor that reaches 1, and no rate; or give the optimizer a rate of 1.")
         return
@@ -282,7 +282,7 @@ def begins_too_low(run: Run) -> Iterator[Finding]:
         yield Finding("schedule does not fit", "likely",
                       f"The optimizer was made with a rate of {in_digits(given)}, and its largest rate was "
                       f"{in_digits(rates.max())}: the {s.type} takes {in_digits(base)} for the full rate, which the "
-                      "optimizer had when the schedule was made.", steps=run.log_span(0),
+                      "optimizer had when the schedule was made.", steps=run.log_span(),
                       advice="Make the schedule while the optimizer has its full rate, and the warm-up after it.")
         return
 
@@ -333,7 +333,7 @@ def warms_up_slowly(run: Run) -> Iterator[Finding]:
         yield Finding("schedule does not fit", "likely" if needs >= LONG_WARM_UP else "note",
                       f"The {s.type} {of_calls(s, n)}. The rate still rises, and has come to {in_digits(rates[-1])} "
                       f"of {in_digits(base)}: at this pace, the warm-up takes {in_digits(needs)} calls.",
-                      steps=run.log_span(0),
+                      steps=run.log_span(),
                       advice="If the warm-up is meant in steps, call scheduler.step() after each optimizer.step().")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #41415f64
@@ -361,7 +361,7 @@ def forgets(run: Run, of: NewOptimizers | BegunFacts, steps: int) -> Iterator[Fi
     yield Finding("optimizer made anew", "likely" if each < of.memory else "note",
                   f"{of.n} different {of.type} optimizers moved the parameters one after the other, each for about "
                   f"{in_digits(each)} steps: the optimizer is made anew, and forgets its averages, which reach back "
-                  f"{in_digits(of.memory)} steps.", steps=run.log_span(0))
+                  f"{in_digits(of.memory)} steps.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #ac0223fa
 HALF_OF_LEAST = 2**-25  # of float16: what is smaller becomes zero
@@ -382,7 +382,7 @@ def epsilon_lost(run: Run) -> Iterator[Finding]:
         lost = [name for name in o.decay if name in run.params and run.params[name].dtype == "float16"]
         if lost:
             yield Finding("epsilon is lost", "likely", lost_in_optimizer(o.type, eps, len(lost)), lost,
-                          run.log_span(0))
+                          run.log_span())
 
 
 def lost_in_optimizer(kind: str, eps: float, n: int) -> str:
