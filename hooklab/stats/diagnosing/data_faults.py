@@ -52,11 +52,8 @@ def constant_inputs(run: Run) -> Iterator[Finding]:
     found = run.once(facts_of_inputs)
     if not found or len(run.inputs) < LASTS: return
     for rows in found.values():
-        n_equal = 0
-        for row in rows:
-            if row.n_samples < 2: return
-            size = max(abs(row.high), abs(row.low))
-            n_equal += (1 if row.samples_apart is None else row.samples_apart) <= SAME*size
+        if any(x.samples_apart is None for x in rows): return  # there is one sample only
+        n_equal = sum(x.samples_apart <= SAME*max(abs(x.high), abs(x.low)) for x in rows)
         if n_equal/len(rows) < MOSTLY: return
     first = next(iter(found.values()))[0]
     if first.low == first.high:

@@ -178,9 +178,8 @@ def scheduler_each_batch(run: Run) -> Iterator[Finding]:
     yield from comes_back(run)
     gone = rate_gone(run)
     if gone is None: return
-    yield Finding("scheduler each batch", "likely",
-                  f"The learning rate falls from {run.rates[gone.peak]:.2g} to {run.rates[-1]:.2g}; {gone}.",
-                  steps=run.log_span(gone.peak))
+    peak, how = gone
+    yield Finding("scheduler each batch", "likely", how, steps=run.log_span(peak))
 
 
 def comes_back(run: Run) -> Iterator[Finding]:

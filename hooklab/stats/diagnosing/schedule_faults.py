@@ -8,7 +8,6 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #95bd31f8
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from torch import Tensor
 
@@ -48,17 +47,8 @@ PER_STEP = .98  # a rate that shrinks by this factor or faster in each step: hal
 FASTER = 1.25  # the second half of a fall relative to the first, in logarithms: 1 if exponential, 1.7 if quadratic
 
 
-class Gone(NamedTuple):
-    "A learning rate that is next to nothing long before the run ends."
-    peak: int # The row with the largest rate
-    after: Tensor # The rates from there on, as shares of it
-    first: int # So many steps later it is gone
-
-    def __str__(self):
-        return f"after {self.first} steps it is {self.after[self.first]:.1%} of what it was"
-
-
-def rate_gone(run: Run) -> Gone | None:
+def rate_gone(run: Run) -> tuple[int, str] | None: # The row with the largest rate, and how it falls
+    "Is the learning rate next to nothing long before the run ends?"
     rate = run.rates
     if len(rate) < SOON or rate.max() <= 0: return None
     peak = rate.argmax().item()
@@ -71,12 +61,10 @@ def rate_gone(run: Run) -> Gone | None:
     factors = after[1:]/after[:-1].clamp(min=1e-30)
     shrinks = (factors < PER_STEP).double().mean() > MOSTLY
     falls = shrinks and after[-1] < .1 and not leads_to_its_end(after)
-    if nearly_zero.double().mean() < .5 and not falls:
-        return None
-    first = len(after) - 1
-    if nearly_zero.any():
-        first = first_true(nearly_zero)
-    return Gone(peak, after, first)
+    if nearly_zero.double().mean() < .5 and not falls: return None
+    first = first_true(nearly_zero) if nearly_zero.any() else len(after) - 1
+    return peak, (f"The learning rate falls from {rate[peak]:.2g} to {rate[-1]:.2g}; after {first} steps it is "
+                  f"{after[first]:.1%} of what it was.")
 
 
 def leads_to_its_end(rates: Tensor) -> bool:
@@ -186,9 +174,8 @@ def ends_too_soon(run: Run) -> Iterator[Finding]:
         return
     gone = rate_gone(run)
     if gone is None or not counts_epochs(run): return
-    yield Finding("schedule does not fit", "likely",
-                  f"The learning rate falls from {rates[gone.peak]:.2g} to {rates[-1]:.2g}; {gone}.{who}",
-                  steps=run.log_span(gone.peak))
+    peak, how = gone
+    yield Finding("schedule does not fit", "likely", f"{how}{who}", steps=run.log_span(peak))
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #26d05808
 TIMES_MORE = 5  # from the first half of a run on: a warm-up of the whole run, if linear, doubles the rate there
