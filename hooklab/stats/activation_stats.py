@@ -24,7 +24,7 @@ from .measure.resuming import Earlier
 from .measure.session import Session, begin_records
 from .measure.step_end import several, that_make_steps
 from .measure.turns import Wanted
-from .measure.until_removed import UntilRemoved
+from .measure.running import UntilRemoved
 from .page import write_page
 from .records.history import History
 from .records.other_tools import with_error
@@ -43,7 +43,7 @@ def check_options(with_hist: Any, hist_sample: int | None):
         raise ValueError(f"hist_sample={hist_sample}: a sample has at least one number")
 
 
-ATTACHED = "session", "saver", "earlier"  # what a copy or a pickle of a record does not have
+ATTACHED = "session", "saver", "earlier", "begun"  # what a copy or a pickle of a record does not have
 
 
 def what_stays(stats: Any) -> dict[str, Any]:
@@ -303,5 +303,5 @@ def holding(kind: type[ActivationStats], found: Records) -> ActivationStats:
     stats.max_rows, stats.turns, stats.with_hist = history.max_rows, history.turns, history.has_hist
     stats.counts, stats.samples = "nan" in history.rows, "var_samples" in history.rows
     stats.updates_too, stats.attention_too = stats.updates is not None, stats.attention is not None
-    stats.loop = "inputs" in stats.facts
+    stats.loop = stats.facts.inputs is not None
     return stats

@@ -151,6 +151,37 @@ LIMITS = {"files that walk graphs": 3, "functions that search frames": 4}  # of 
 def test_there_are_few_mechanisms_for_one_thing(what): assert house.mechanisms(REPO)[what] <= LIMITS[what]
 
 
+OF_RULES = """
+def layer(run): return run.facts.get("layers", {})["0"]["type"]  # 2, and "0" is none
+def kinds(run):
+    found = [p["dtype"] for name, p in run.params.items() if p.get("moved")]  # 2
+    for name, layer in run.facts.get("layers", {}).items(): found.append(layer["type"])  # 2
+    return found
+def schedules(run) -> list[dict]: return [*run.facts.schedules.values()]
+def calls(run): return [s["calls"] for s in schedules(run)]  # 1
+def rate(o: dict[str, float]): return o["lr"] if (known := o.get("eps")) else known["eps"]  # 3
+def others(run, table): return run.numbers["mean"], table["lr"], run.facts.layers["0"].type, run.params.get("0")
+"""
+OF_A_METER = """
+def resume(self, group: dict):
+    before = self.facts
+    group["lr"] = before["optimizers"][0]  # 1: groups are those of torch
+    return self.params["n"], self.row.get("loss")
+"""
+
+
+def test_string_keys_of_facts(tmp_path):
+    for name, code in ("diagnosing/rules", OF_RULES), ("measure/meter", OF_A_METER), ("records/reading", OF_RULES):
+        file = tmp_path/"hooklab"/"stats"/f"{name}.py"
+        file.parent.mkdir(parents=True)
+        file.write_text(code, encoding="utf-8")
+    assert house.keys_of_facts(tmp_path) == {"stats.diagnosing.rules": 10, "stats.measure.meter": 1}
+
+
+def test_no_facts_have_string_keys():
+    assert house.keys_of_facts(REPO) == {}
+
+
 def test_what_is_entered(tmp_path, monkeypatch):
     one = "import planted_two\ndef f(): return sorted([2, 1], key=planted_two.g)\ndef h(x): return -x\n"
     two = "def g(x):\n    import planted_one\n    return (lambda: planted_one.h(x))()\ndef unused(): pass\n"

@@ -324,7 +324,7 @@ def pipeline(rank):
         for what in "entropy", "largest_logit": torch.testing.assert_close(heads.values(what), s.attention.values(what))
         wrong = differences(s, in_one_process())
         assert not wrong, wrong
-        assert {f"blocks.{i}.norm1" for i in range(2)} <= set(s.facts["layers"])
+        assert {f"blocks.{i}.norm1" for i in range(2)} <= set(s.facts.layers)
 
 
 def pipeline_with_the_same_names(rank):

@@ -10,7 +10,7 @@ import torch
 
 from hooklab.exercises import patients
 from hooklab.exercises.diseases import DISEASES
-from hooklab.stats.diagnosing.fault_table import FAULTS
+from hooklab.stats.diagnosing.diagnosis import FAULTS
 
 SEEDS = range(int((sys.argv[1:] or ["1"])[0]))
 

@@ -21,7 +21,12 @@ prints the numbers of a tree: of this repository, or of another checkout. They a
    - functions that search frames: functions, methods and local ones too, that read `f_back` or call `_getframe` or
      `currentframe`, and loop, by a statement or a comprehension; what is inside of a further function counts there;
    - lines of checking, diagnosing and measure: all lines of the rooms of these three packages of stats, together.
-6. Uses: how many files and functions of hooklab are entered by ten typical uses (house_uses.py), and how often the
+6. String keys of facts: how often rooms that write or read the facts of a run ask them for a name in quotes, in subscripts
+   and calls of `get`, with the name of a field in stats/records/facts as a constant. Facts are the attributes in
+   `FACTS`, and the variables that a function binds to something made of them, in an assignment, a loop or a
+   comprehension; in the rules, also parameters that are dicts, and what functions of rules give as dicts. Left out are
+   rooms in which such names are those of a file or of another tool.
+7. Uses: how many files and functions of hooklab are entered by ten typical uses (house_uses.py), and how often the
    deepest stack of calls moves from one file to another (entered.py). The number of functions depends on Python's
    version: since 3.12, a comprehension is no function of its own."""
 import argparse
@@ -37,7 +42,7 @@ from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from support.rules import ENGINE, Import, all_imports, parsed, reached, rooms, wing
+from support.rules import ENGINE, Import, all_imports, package, parsed, reached, rooms, wing
 
 TESTS = Path(__file__).resolve().parents[1]
 REPO = TESTS.parent
@@ -229,7 +234,62 @@ def mechanisms(tree: Path) -> dict[str, int]:
                 len(file.read_text(encoding="utf-8").splitlines()) for file in judges)}
 
 
-# ---- 6. uses
+# ---- 6. string keys of facts
+
+FACTS = {"stats.measure.": {"facts"}, "stats.records.": {"facts"}, "stats.runs.": {"facts"},
+         "stats.diagnosing.": {"facts", "params", "optimizers", "inputs", "looks"}}  # attributes that are facts
+OTHER_VALUES = "stats.records.reading", "stats.diagnosing.verdict"  # they read a file, and findings of other tools
+
+
+def facts_named(tree: Path) -> set[str]:
+    "The names of all facts, as a file has them."
+    return {part.target.id.rstrip("_") for node in ast.walk(parsed(rooms(tree)["stats.records.facts"]))
+            if isinstance(node, ast.ClassDef) for part in node.body if isinstance(part, ast.AnnAssign)}
+
+
+def has_dicts(kind: ast.AST | None) -> bool: return kind is not None and "dict" in ast.unparse(kind)
+
+
+def asked_by_name(function: ast.AST, facts: set[str], known: set[str], names: set[str]) -> Iterator[ast.AST]:
+    "Where a function asks facts for a name; `known` are functions and variables that have facts."
+    def are_facts(node):
+        if isinstance(node, ast.Attribute) and node.attr in facts or isinstance(node, ast.Name) and node.id in known:
+            return True
+        return any(are_facts(part) for part in ast.iter_child_nodes(node))
+
+    for node in ast.walk(function):
+        bound = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        of = getattr(node, "iter", getattr(node, "value", None))
+        if isinstance(node, ast.For | ast.comprehension | ast.Assign | ast.NamedExpr) and are_facts(of):
+            known = known | {part.id for one in bound for part in ast.walk(one)
+                             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    for node in ast.walk(function):
+        is_get = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get"
+        if is_get: key, of = (node.args or [None])[0], node.func.value
+        elif isinstance(node, ast.Subscript): key, of = node.slice, node.value
+        else: continue
+        if isinstance(key, ast.Constant) and key.value in names and are_facts(of): yield node
+
+
+def keys_of_facts(tree: Path) -> dict[str, int]:
+    "{room: how often it asks facts for a name}."
+    names, found = facts_named(REPO), {}
+    functions = {room: [node for node in ast.walk(parsed(file)) if isinstance(node, ast.FunctionDef)]
+                 for room, file in modules(tree).items() if room.startswith((*FACTS,)) and room not in OTHER_VALUES}
+    rules = [one for room, of in functions.items() if room.startswith("stats.diagnosing.") for one in of]
+    give = {one.name for one in rules if has_dicts(one.returns)}
+    for room, of in functions.items():
+        facts, places = FACTS[f"{package(room)}."], set()
+        for one in of:
+            known = {arg.arg for arg in ast.walk(one) if isinstance(arg, ast.arg) and has_dicts(arg.annotation)}
+            known = known | give if one in rules else set()
+            places |= {(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+                       for node in asked_by_name(one, facts, known, names)}
+        if places: found[room] = len(places)
+    return found
+
+
+# ---- 7. uses
 
 def uses(tree: Path, *names: str) -> dict[str, dict]:
     "{use: what it enters}, measured in a process that imports the hooklab of the tree; all uses where none is named."
@@ -244,7 +304,7 @@ def uses(tree: Path, *names: str) -> dict[str, dict]:
 def measured(tree: Path, with_uses: bool = True) -> dict:
     found = {"size": size(tree), "entries": entries(tree), "ladders": ladders(tree),
              "circles": {"for types too": circles(tree, True), "without": circles(tree, False)},
-             "density": density(tree), "mechanisms": mechanisms(tree)}
+             "density": density(tree), "mechanisms": mechanisms(tree), "string keys of facts": keys_of_facts(tree)}
     return {**found, "uses": uses(tree)} if with_uses else found
 
 
@@ -266,6 +326,9 @@ def shown(found: dict) -> Iterator[str]:
     for where, n in found["density"].items(): yield f"{where:14}{n['by line']:8.2f}{n['by line of code']:18.2f}"
     yield "\nmechanisms"
     for what, n in found["mechanisms"].items(): yield f"    {what}: {n:,}"
+    keys = found["string keys of facts"]
+    yield f"\n{sum(keys.values())} string keys of facts"
+    for room, n in keys.items(): yield f"    {room} {n}"
     if "uses" not in found: return
     yield "\none use enters                files  functions  moves between files"
     for name, n in found["uses"].items(): yield f"{name:28}{len(n['files']):7}{n['functions']:11}{n['moves']:21}"

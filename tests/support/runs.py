@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 from hooklab.hooks.select import leaves
 from hooklab.stats.activation_stats import ActivationStats
-from hooklab.stats.diagnosing.diagnosis import diagnose
-from hooklab.stats.diagnosing.fault_table import FAULTS
+from hooklab.stats.diagnosing.diagnosis import FAULTS, diagnose
 from hooklab.stats.records.history import History
 from hooklab.stats.records.moments import row_names
 from hooklab.training.data import digits

@@ -3,7 +3,6 @@
     diagnosis             `diagnose`: what the statistics say, how certain that is, and what follows from what
     findings              what a diagnosis returns: findings, causes before consequences
     verdict               what several tools found, in one order
-    fault_table           every fault, causes first
     evidence              the numbers that a diagnosis looks at, and its limits
     loss_over_time        how the loss went, beside that of a guess
     data_faults           inputs and targets that are not scaled or all the same, samples that come out alike

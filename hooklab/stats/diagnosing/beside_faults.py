@@ -9,16 +9,16 @@ __all__ = []
 import math
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import NOTHING_LEFT, WEAK, WILD, Kind, no_longer_looked_for, rule
 from hooklab.hooks.names import earlier_blocks_have
 from hooklab.hooks.select import first_few
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, layer_of
 from hooklab.stats.diagnosing.loss_over_time import falls_well
-from hooklab.stats.measure.other_steps import BEGUN
+
+from hooklab.stats.records.facts import CopyFacts
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #cfa80482
 OFTEN = .3  # of the steps of the loop: a scaler or a guard against NaN skips far fewer
@@ -32,28 +32,27 @@ OFTEN = .3  # of the steps of the loop: a scaler or a guard against NaN skips fa
                 "behind a condition. To gather gradients on purpose, call zero_grad() only after step().",
          brings=(WEAK,)), needs="layers")
 def thrown_away(run: Run) -> Iterator[Finding]:
-    n, watched = run.facts.get("thrown_away", 0), run.facts.get("watched", {})
-    if n < LASTS or n < OFTEN*watched["n"] or not watched["stepped"] or run.scaled:
+    n, watched = run.facts.thrown_away, run.facts.watched
+    if n < LASTS or n < OFTEN*watched.n or not watched.stepped or run.scaled:
         yield from passes_in_vain(run)
         return
     yield Finding("gradients thrown away", "certain",
-                  f"In {n} of {watched['n']} steps of the loop, gradients were cleared before any optimizer step had "
-                  f"used them; only {watched['stepped']} had a step of the optimizer.", steps=run.log_span(0))
+                  f"In {n} of {watched.n} steps of the loop, gradients were cleared before any optimizer step had "
+                  f"used them; only {watched.stepped} had a step of the optimizer.", steps=run.log_span())
 
 
 def passes_in_vain(run: Run) -> Iterator[Finding]:
     "Are gradients cleared between the passes for one step? Other uses read them: those that the loop replaces, say."
-    passes = run.facts.get("passes") or {}
-    if len(run.optimizers) != 1 or run.scaled or run.facts.get("other_steps", {}).get("n"): return
-    for known in passes.get("of", {}).values():
-        n, lost, steps = known["n"], known["lost"], known["steps"]
-        if lost < LASTS or lost < OFTEN*n or known["with_lost"] < MOSTLY*steps: continue
-        if known["changed"] or passes["for_inputs"]: continue  # such as adversarial examples
+    passes = run.facts.passes
+    if len(run.optimizers) != 1 or run.scaled or run.facts.other_steps.n: return
+    for seen in passes.of.values():
+        n, lost, steps = seen.n, seen.lost, seen.steps
+        if lost < LASTS or lost < OFTEN*n or seen.with_lost < MOSTLY*steps: continue
+        if seen.changed or passes.for_inputs: continue  # such as adversarial examples
         forward = run.logged("trained").nansum() >= MOSTLY*n  # several of one forward pass may be meant to be compared
         yield Finding("gradients thrown away", "likely" if forward else "note",
                       f"The gradients of {lost} of {n} backward passes were cleared before the optimizer made its "
-                      f"step: each of its {steps} steps used only what came last.", steps=run.log_span(0))
-
+                      f"step: each of its {steps} steps used only what came last.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #3a86a6a1
 @rule(
@@ -65,21 +64,20 @@ def passes_in_vain(run: Run) -> Iterator[Finding]:
     needs="layers")
 def of_another_loss(run: Run) -> Iterator[Finding]:
     "Do the steps of an optimizer use what the loss of another one left on its way to its own parameters?"
-    passes = run.facts.get("passes") or {}
-    for pair, known in passes.get("mixed", {}).items():
+    passes = run.facts.passes
+    for pair, mixed in passes.mixed.items():
         a, b = map(int, pair.split())
-        of = passes["of"][str(a)]
-        if known["n"] < LASTS or not of["added"] or max(a, b) >= len(run.optimizers): continue
-        apart = known["apart"] >= known["n"]/2
-        mine, theirs = (first_few([*run.optimizers[i]["decay"]], 2) for i in (a, b))
+        of = passes.of[str(a)]
+        if mixed.n < LASTS or not of.added or max(a, b) >= len(run.optimizers): continue
+        apart = mixed.apart >= mixed.n/2
+        mine, theirs = (first_few([*run.optimizers[i].decay], 2) for i in (a, b))
         yield Finding("gradients of another loss", "likely" if apart else "note",
-                      f"In {known['n']} of {of['steps']} steps, the gradients of optimizer {a + 1} ({mine}) held those "
+                      f"In {mixed.n} of {of.steps} steps, the gradients of optimizer {a + 1} ({mine}) held those "
                       f"of a backward pass for optimizer {b + 1} ({theirs}), whose way to its parameters leads through "
                       "these. They were not cleared before the optimizer used them with those of its own loss.",
-                      steps=run.log_span(0),
+                      steps=run.log_span(),
                       advice="" if apart else "Right if both losses are to train these parameters. If not: zero_grad() "
-                                              "right "
-                             "before the backward() of the own loss.")
+                                              "right before the backward() of the own loss.")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #aa0e7202
 @rule(
@@ -90,33 +88,33 @@ def of_another_loss(run: Run) -> Iterator[Finding]:
                 "wrapper around it and a trainer.", brings=(WILD,)), needs="layers")
 def stepped_twice(run: Run) -> Iterator[Finding]:
     "Does an optimizer make a second step with the same gradients?"
-    passes, twice = run.facts.get("passes") or {}, []
-    for i, known in passes.get("of", {}).items():
-        if known["again"] < LASTS or known["again"] < OFTEN*known["steps"] or int(i) >= len(run.optimizers): continue
-        kind = run.optimizers[int(i)]["type"]
-        twice.append(f"of {known['steps']} steps of the {kind}, {known['again']} were made behind another one")
+    twice = []
+    for i, seen in run.facts.passes.of.items():
+        if seen.again < LASTS or seen.again < OFTEN*seen.steps or int(i) >= len(run.optimizers): continue
+        kind = run.optimizers[int(i)].type
+        twice.append(f"of {seen.steps} steps of the {kind}, {seen.again} were made behind another one")
     if not twice: return
     behind = " Where the scaler leaves one out for Inf in the gradients, it is made all the same." if run.scaled else ""
     found = " and ".join(twice)
     yield Finding("stepped twice", "likely", f"{found[0].upper()}{found[1:]}, with the same gradients.{behind}",
-                  steps=run.log_span(0))
+                  steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #905f4a5b
 def one_never_steps(run: Run) -> Iterator[Finding]:
     "One of several optimizers makes no step, though gradients come for it, and nothing else moves its parameters."
-    made = run.facts.get("watched", {}).get("made", [])
+    made = run.facts.watched.made
     if len(made) != len(run.optimizers) or max(made, default=0) < SOON or run.scaled:
         return
     for i, (o, n) in enumerate(zip(run.optimizers, made)):
-        mine = {name: run.params[name] for name in o["decay"] if name in run.params}
-        waits = [name for name, p in mine.items() if p["trainable"] and p["got"]]
-        if n or not waits or any(p["moved"] or p["written"] for p in mine.values()):
+        mine = {name: run.params[name] for name in o.decay if name in run.params}
+        waits = [name for name, p in mine.items() if p.trainable and p.got]
+        if n or not waits or any(p.moved or p.written for p in mine.values()):
             continue
         yield Finding("no step", "likely",
-                      f"Optimizer {i + 1} of {len(made)}, the {o['type']} of {first_few(waits, 2)}, made no step, "
+                      f"Optimizer {i + 1} of {len(made)}, the {o.type} of {first_few(waits, 2)}, made no step, "
                       f"while another one made its step {max(made)} times. Gradients come for its parameters, and none "
                       "moves.",
-                      waits, run.log_span(0),
+                      waits, run.log_span(),
                       advice="Call step() of this optimizer, too, after the backward() of its loss. The one that is "
                              "called there may be that of another optimizer.")
 
@@ -152,7 +150,7 @@ def steps_while_gathering(run: Run) -> Iterator[Finding]:
     yield Finding("steps while gathering", "certain",
                   f"In {n} of {of} steps of the loop, the optimizer used gradients that still held those of the step "
                   f"before. They are cleared after every {every}th one only: each step in between uses the sum so far.",
-                  steps=run.log_span(0))
+                  steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #db128150
 SOME = 1/3  # of the steps: what happens more often is part of the training, such as a target or a player
@@ -166,38 +164,35 @@ SOME = 1/3  # of the steps: what happens more often is part of the training, suc
                 "model.train() afterwards."), needs="loop")
 def train_mode(run: Run) -> Iterator[Finding]:
     "Is the model called without a graph now and then, always in train mode?"
-    modes, n = run.facts.get("modes"), run.facts.get("watched", {}).get("n", 0)
-    if not modes: return
-    types = sorted({layer["type"] for name, layer in run.facts["layers"].items() if name in modes["names"]})
+    modes, n = run.facts.modes, run.facts.watched.n
+    types = sorted({kind for name, kind in run.types.items() if name in modes.names})
     if not types: return
     yield from after_the_record(run, types)
-    if modes["in_eval"] or modes["rows"] < 2 or modes["rows"] > SOME*n:
+    if modes.in_eval or modes.rows < 2 or modes.rows > SOME*n:
         return
-    several = modes["in_train"] > 1.5*modes["rows"]  # a single batch may be meant to be looked at
+    several = modes.in_train > 1.5*modes.rows  # a single batch may be meant to be looked at
     yield Finding("train mode", "likely" if several else "note",
-                  f"In {modes['rows']} of {n} steps the model was also called without gradients, {modes['in_train']} "
+                  f"In {modes.rows} of {n} steps the model was also called without gradients, {modes.in_train} "
                   f"times in all, each time in train mode. Its {', '.join(types)} act there as in training: results "
-                  "are noisy, or depend on the batch.", steps=run.log_span(0))
+                  "are noisy, or depend on the batch.", steps=run.log_span())
 
 
 def after_the_record(run: Run, types: list[str]) -> Iterator[Finding]:
     "Was the model called in train mode after the record, and not trained?"
-    begun = BEGUN.get(getattr(run, "stats", None))
-    after = begun and begun.since_the_end()
-    if after and after["statistics"] and not after["trained"]:
+    if run.stats.begun and run.stats.begun.only_statistics_moved:
         makes = len(run.optimizers) > 1  # generators are used in train mode, too
         yield Finding("train mode", "note" if makes else "likely",
                       "After the record ended, the model was called in train mode, and not trained: the statistics of "
-                      f"its {', '.join(types)} have changed, and no parameter.", steps=run.log_span(0))
+                      f"its {', '.join(types)} have changed, and no parameter.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #6f51ffe9
 def is_trained_around(run: Run, layer: str) -> bool:
     "Are parameters trained in the smallest part around a layer that has any?"
     around, inside = layer, []
     while around and not inside:
-        around = around.rpartition(".")[0]
+        around = layer_of(around)
         inside = [p for name, p in run.params.items() if name.startswith(f"{around}." if around else "")]
-    return any(p["trainable"] and (p["got"] or p["moved"]) for p in inside)
+    return any(p.trainable and (p.got or p.moved) for p in inside)
 
 
 @rule(
@@ -208,18 +203,17 @@ def is_trained_around(run: Run, layer: str) -> bool:
                 "mode, and so is what eval() was called on before."), needs="layers")
 def part_in_eval_mode(run: Run) -> Iterator[Finding]:
     "Do layers rest in eval mode whose neighbours are trained?"
-    modes = run.facts.get("modes") or {}
-    if modes.get("looks", 0) < LASTS: return
-    copies = tuple(f"{c['name']}." for c in run.facts.get("copies", {}).values() if c.get("name"))  # they follow it
-    resting = [name for name in modes["resting"] if not name.startswith(copies) and is_trained_around(run, name)]
-    types = {name: run.facts["layers"].get(name, {}).get("type", "") for name in resting}
-    drops = [name for name in resting if "Dropout" in types[name]]
+    modes = run.facts.modes
+    if modes.looks < LASTS: return
+    copies = tuple(f"{c.name}." for c in run.facts.copies.values() if c.name)  # they follow it
+    resting = [name for name in modes.resting if not name.startswith(copies) and is_trained_around(run, name)]
+    drops = [name for name in resting if "Dropout" in run.types.get(name, "")]
     if not resting: return
     which = drops or resting
     yield Finding("part in eval mode", "likely" if drops else "note",
-                  f"{first_few(which, 4)} {'is' if len(which) == 1 else 'are'} in eval mode in all {modes['looks']} "
+                  f"{first_few(which, 4)} {'is' if len(which) == 1 else 'are'} in eval mode in all {modes.looks} "
                   "steps that were looked at, while the model is in train mode and the layers beside them are trained.",
-                  which, run.log_span(0),
+                  which, run.log_span(),
                   advice="" if drops else "Right for batch norm that is frozen on purpose. If not: model.train().")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #c1b06390
@@ -231,13 +225,13 @@ def running(name: str) -> bool:
     return name.endswith(("running_mean", "running_var"))
 
 
-def copy_of(c: dict) -> str: # Older records have copies outside of the model, without a name
-    part = f"`{c['part']}`" if c["part"] else "the model"
-    return f"`{c['name']}`, a copy of {part}," if c.get("name") else f"A copy of {part}"
+def copy_of(c: CopyFacts) -> str: # Older records have copies outside of the model, without a name
+    part = f"`{c.part}`" if c.part else "the model"
+    return f"`{c.name}`, a copy of {part}," if c.name else f"A copy of {part}"
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #1b4b711c
-def named_in(c: dict, names: list[str]) -> str:
-    part = c.get("name", c["part"])
+def named_in(c: CopyFacts, names: list[str]) -> str:
+    part = c.part if c.name is None else c.name
     return first_few([f"{part}.{name}" if part else name for name in names], 4)
 
 
@@ -249,21 +243,21 @@ def named_in(c: dict, names: list[str]) -> str:
 def copy_left_behind(run: Run) -> Iterator[Finding]:
     "Does a copy of a part of the model stay as it was, or some of its parameters?"
     if len(run.log_steps) < SOON: return
-    for c in run.facts.get("copies", {}).values():
-        own = [name for name in c["moved"] if not running(name)]
-        went = [name for name in own if c["moved"][name]]
-        still = [name for name in own if not c["moved"][name] and c["model_moved"].get(name)]
+    for c in run.facts.copies.values():
+        own = [name for name in c.moved if not running(name)]
+        went = [name for name in own if c.moved[name]]
+        still = [name for name in own if not c.moved[name] and c.model_moved.get(name)]
         if not still: continue
         if went:
             yield Finding("copy does not follow", "likely",
                           f"{copy_of(c)} follows it only in part: {len(went)} of its {len(own)} parameters have "
                           f"changed, and {named_in(c, still)} have not, though those of the original have.",
-                          steps=run.log_span(0))
+                          steps=run.log_span())
             continue
         yield Finding("copy does not follow", "note",
                       f"{copy_of(c)} is as it was before the first step. That is right for a fixed teacher, a "
                       "reference or a backup; a target network or an average of weights has to be updated.",
-                      steps=run.log_span(0))
+                      steps=run.log_span())
 
 
 @rule(
@@ -274,28 +268,26 @@ def copy_left_behind(run: Run) -> Iterator[Finding]:
                 "the copy be in train mode for some batches."), needs="loop")
 def statistics_behind(run: Run) -> Iterator[Finding]:
     "Does a copy get new parameters, and no new statistics of its batch norm?"
-    for c in run.facts.get("copies", {}).values():
-        went = [name for name, moved in c["moved"].items() if moved and not running(name)]
-        still = [name for name, moved in c["moved"].items()
-                 if running(name) and not moved and c["model_moved"].get(name)]
-        followed = any(moved for name, moved in c["moved"].items() if running(name))
+    for c in run.facts.copies.values():
+        went = [name for name, moved in c.moved.items() if moved and not running(name)]
+        still = [name for name, moved in c.moved.items() if running(name) and not moved and c.model_moved.get(name)]
+        followed = any(moved for name, moved in c.moved.items() if running(name))
         if not went or not still or followed: continue
-        yield Finding("statistics stay behind", "note" if c["averaged"] else "likely",
+        yield Finding("statistics stay behind", "note" if c.averaged else "likely",
                       f"{copy_of(c)} gets new parameters, and its batch norm keeps the statistics that it had before "
                       f"the first step: {named_in(c, still)} have not changed, though those of the original have.",
-                      steps=run.log_span(0),
+                      steps=run.log_span(),
                       advice="Call torch.optim.swa_utils.update_bn with it before it is used, or make it with "
                              "use_buffers=True."
-                             if c["averaged"] else "")
+                             if c.averaged else "")
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #121a447e
 no_longer_looked_for("diagnose",
     Kind("kept without a copy", page="beside", rank=132, lesson="09-update-ratio",
          symptom="The best weights turn out to be the last ones, or a difference to the old ones is always zero.",
          look_first="the line that keeps the weights, and whether it copies them",
-         advice="Keep a copy: copy.deepcopy(model.state_dict()), or a clone of each "
-                "tensor. A state dict, and a list of "
-                "parameters, hold the tensors of the model itself, which the next step changes."))
+         advice="Keep a copy: copy.deepcopy(model.state_dict()), or a clone of each tensor. A state dict, and a list "
+                "of parameters, hold the tensors of the model itself, which the next step changes."))
 
 
 STAYS = .5  # of the numbers: an average in float32 moves each of them
@@ -305,35 +297,33 @@ LAST_COUNTED = {"bfloat16": 256, "float16": 2048}  # one more is rounded away
 
 def average_in_16_bits(run: Run) -> Iterator[Finding]:
     "Is a copy of the model updated again and again, without any effect on most of its numbers?"
-    for c in run.facts.get("copies", {}).values():
-        kind, stays = c.get("dtype"), c.get("stays")
+    for c in run.facts.copies.values():
+        kind, stays = c.dtype, c.stays
         if kind not in APART or stays is None or stays <= STAYS: continue
         if math.isnan(stays):  # nothing has changed, so it may be a fixed copy
-            if c["writes"] < SOON: continue
+            if c.writes < SOON: continue
             stays = 1.
-        often = f" {c['writes']} times" if c["writes"] else ""  # writes through `.data` are not counted
+        often = f" {c.writes} times" if c.writes else ""  # writes through `.data` are not counted
         yield Finding("lost in rounding", "likely",
                       f"{copy_of(c)} in {kind} was updated{often}, and of the numbers that have moved in the original, "
                       f"{stays:.0%} are exactly as they were in the copy: numbers in {kind} are {APART[kind]} apart, "
-                      "and smaller updates are rounded away.", steps=run.log_span(0),
+                      "and smaller updates are rounded away.", steps=run.log_span(),
                       advice="Keep the average of the weights in float32, as in `copy.deepcopy(model).float()`.")
 
 
 def counter_in_16_bits(run: Run) -> Iterator[Finding]:
     "Does an optimizer, or the model, count its steps in numbers that end where one more is rounded away?"
     n = int((run.logged("updates") > 0).sum())
-    for where, known in (run.facts.get("counters") or {}).items():
-        kind, value = known["dtype"], known["value"]
-        last = LAST_COUNTED[kind]
+    for where, counter in run.facts.counters.items():
+        kind, value, last = counter.dtype, counter.value, LAST_COUNTED[counter.dtype]
         stopped = value == last and n > last
         if not stopped and value != n: continue  # it counts something else
         how = f"has stopped at {last}" if stopped else f"is at {value:.0f}, and will stop at {last}"
         yield Finding("lost in rounding", "likely" if stopped else "note",
                       f"{where} is a count in {kind}, and {how}: in {kind}, {last} + 1 is {last}.",
-                      steps=run.log_span(0),
+                      steps=run.log_span(),
                       advice="Keep the count in float32 or as an integer, and look at what moves or casts it: "
                              "model.half() and load_state_dict cast such numbers, too.")
-
 
 # %% ../../../nbs/lib/stats/diagnosing/beside-faults.ipynb #59d0f9cf
 LEAST_SCALE = 8  # as a power of two: what else multiplies gradients by a power of two is smaller
@@ -349,7 +339,7 @@ def scale_at_the_step(run: Run) -> Iterator[Finding]:
     how = f"shorter by 2^{-n}: they were divided by the scale twice" if n < 0 else \
         f"longer by 2^{n}: they are still multiplied by the scale"
     yield Finding("clipping before unscaling", "likely", f"Gradients at the step of the optimizer are {how}.",
-                  steps=run.log_span(0),
+                  steps=run.log_span(),
                   advice="Let only scaler.unscale_(optimizer) or scaler.step(optimizer) take the scale out, and "
                          "nothing else."
                          if n < 0 else "Call scaler.step(optimizer) in place of optimizer.step(); it takes the scale "
@@ -362,9 +352,8 @@ def parameters_of(layer: str, parameters: list[str]) -> list[str]:
 
 def needs_none(run: Run, got: Tensor) -> Tensor: # Of each layer; `got` says which ones have a gradient
     "Layers that are moved without gradients, and parts of the last of several blocks in a model that learns."
-    names = run.grads.names
-    with_gradient = {name for name, came in zip(names, got.tolist()) if came}
-    by_hand = [name for name, p in run.params.items() if p.get("moved") and not p["got"]]
+    with_gradient = {*run.grads.named(got)}
+    by_hand = [name for name, p in run.params.items() if p.moved and not p.got]
     learns = run.once(falls_well)
-    return torch.tensor([bool(parameters_of(name, by_hand)) or learns and earlier_blocks_have(name, with_gradient)
-                         for name in names], dtype=torch.bool)
+    return run.grads.those(
+        lambda name: parameters_of(name, by_hand) or learns and earlier_blocks_have(name, with_gradient))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, rule
-from hooklab.stats.diagnosing.evidence import LASTS, in_digits, lasting
+from hooklab.stats.diagnosing.evidence import LASTS, first_true, in_digits, lasting, picked
 
 # %% ../../../nbs/lib/stats/diagnosing/compared-loss-faults.ipynb #9badcf48
 def compared(run, least: int = 1): # None if fewer steps were measured
@@ -145,7 +145,7 @@ def slowed(history, one: str, other: str) -> Iterator[Finding]:
     for_one, for_other = does.nanmedian(1).values.tolist()
     if by_chance or max(for_one, for_other) > SLOWED or gives_way(history, i, j) or gives_way(history, j, i): return
     cosines = history.cosines(one, other).nanmedian(0).values
-    layers = [name for name, cosine in zip(history.names, cosines.tolist()) if cosine < 0]
+    layers = picked(history.names, cosines < 0)
     yield Finding("losses fight", "note", f"{one} and {other} pull against each other (cosines down "
            f"to {cosines.nan_to_num().min():.2f}): a step does {for_one:.0%} for {one} and {for_other:.0%} for "
            f"{other} of what its own gradient would do.", layers, span(history), losses=(one, other))
@@ -188,7 +188,7 @@ def fight(run) -> Iterator[Finding]:
         priced = gives_way(history, i, j) or gives_way(history, j, i)
         first = int(begins[fights].min())
         held = [name for name, k, against in ((one, i, j), (other, j, i)) if blocked(history, k, against, first)]
-        layers = [name for name, is_one in zip(history.names, fights.tolist()) if is_one]
+        layers = picked(history.names, fights)
         sure = "likely" if odd or held else "possible" if few and not priced else "note"
         yield Finding("losses fight", sure, in_words(history, norms, fights, first, (one, i), (other, j), held), layers,
                       span(history, first), losses=(one, other))
@@ -222,7 +222,7 @@ def one_layer(run) -> Iterator[Finding]:
     n = history.reached.sum(0)
     for j, name in enumerate(history.losses):
         if n[j] != 1 or n.max() < 3: continue
-        layer = history.names[int(history.reached[:, j].int().argmax())]
+        layer = history.names[first_true(history.reached[:, j])]
         yield Finding("loss reaches one layer", "note",
                       f"{name} reaches no parameter but those of {layer or 'the model'}.", [layer], span(history),
                       losses=(name,))

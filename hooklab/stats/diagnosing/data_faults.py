@@ -14,8 +14,9 @@ import torch
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SAME, Run, in_digits, lasting
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SAME, Run, first_true, in_digits, lasting
 from hooklab.stats.diagnosing.loss_over_time import column, falls_well, goes_down, mean_of, of_kind
+from hooklab.stats.records.facts import InputFacts, OutputFacts
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #d57c1dab
 WIDE_INPUT = 20  # deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6
@@ -32,12 +33,11 @@ SEEN_BESIDE = 1e-6  # size of targets relative to that of outputs: 32 bits round
 LEARNED = .4  # the part of the variance of large targets that is left, where a model learns them all the same
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #cef7fe2d
-def facts_of_inputs(run: Run) -> dict[str, list[dict]]: # By argument, the facts of each step that was looked at
+def facts_of_inputs(run: Run) -> dict[str, list[InputFacts]]: # By argument, the facts of each step that was looked at
     found = {}
-    for row in run.inputs:
-        for where, facts in row.items():
-            if where == "step" or facts.get("target"): continue
-            found.setdefault(where, []).append(facts)
+    for look in run.inputs:
+        for where, x in look.arguments.items():
+            if not x.target: found.setdefault(where, []).append(x)
     return found
 
 
@@ -52,26 +52,20 @@ def constant_inputs(run: Run) -> Iterator[Finding]:
     found = run.once(facts_of_inputs)
     if not found or len(run.inputs) < LASTS: return
     for rows in found.values():
-        n_equal = 0
-        for row in rows:
-            if row["n_samples"] < 2: return
-            size = max(abs(row["high"]), abs(row["low"]))
-            n_equal += row.get("samples_apart", 1) <= SAME*size
+        if any(x.samples_apart is None for x in rows): return  # there is one sample only
+        n_equal = sum(x.samples_apart <= SAME*max(abs(x.high), abs(x.low)) for x in rows)
         if n_equal/len(rows) < MOSTLY: return
     first = next(iter(found.values()))[0]
-    if first["low"] == first["high"]:
-        what = f"every number of it is {in_digits(first['low'])}"
+    if first.low == first.high:
+        what = f"every number of it is {in_digits(first.low)}"
     else: what = "the samples of a batch are equal"
     yield Finding("constant inputs", "certain",
                   f"In {len(run.inputs)} of {len(run.inputs)} batches that were looked at, nothing in the input "
-                  f"differs from sample to sample: {what}.", steps=run.log_span(0))
+                  f"differs from sample to sample: {what}.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #de0a6765
-def median_of(rows: list[dict], what: str) -> float:
-    numbers = []
-    for row in rows:
-        number = row.get(what, math.nan)
-        if math.isfinite(number): numbers.append(number)
+def median_of(rows: list[InputFacts], what: str) -> float:
+    numbers = [x for x in column(rows, what) if x is not None and math.isfinite(x)]
     from statistics import median_low  # slow to import
     return float(median_low(numbers)) if numbers else math.nan
 
@@ -93,7 +87,7 @@ def inputs_not_scaled(run: Run) -> Iterator[Finding]:
     size = sizes.max().item() if sizes.numel() else math.inf
     if run.has("RNN", "LSTM", "GRU"): size = math.inf  # their outputs are never above 1
     for where, rows in run.once(facts_of_inputs).items():
-        rows = [row for row in rows if row["floating"] and row["n"] > 1]
+        rows = [row for row in rows if row.floating and row.n > 1]
         if not rows: continue
         std, mean = median_of(rows, "std"), abs(median_of(rows, "mean"))
         low, high = min(column(rows, "low")), max(column(rows, "high"))
@@ -110,26 +104,26 @@ def inputs_not_scaled(run: Run) -> Iterator[Finding]:
         learns = run.once(falls_well) or run.once(goes_down)
         yield Finding("inputs not scaled", "note" if learns else "certain" if is_sure else "likely",
                       f"{name} goes from {in_digits(low)} to {in_digits(high)}, with a mean of {in_digits(mean)} and a "
-                      f"standard deviation of {in_digits(std)}{features}.", steps=run.log_span(0))
+                      f"standard deviation of {in_digits(std)}{features}.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #be843305
-def with_large_targets(run: Run) -> tuple[list[dict], float]:
+def with_large_targets(run: Run) -> tuple[list[OutputFacts], float]:
     "The looks, if the targets are large, and the error that is left in the end, relative to that of a guess."
     looks, n_large = [], 0
     for look in of_kind(run, "squared error"):
-        target = max(abs(look["target_mean"]), look["target_std"])
-        if target > SEEN_BESIDE*look["size"]:
+        target = max(abs(look.made_by.target_mean), look.made_by.target_std)
+        if target > SEEN_BESIDE*look.size:
             looks.append(look)
             n_large += target > LARGE_TARGETS
     if not looks or n_large < MOSTLY*len(looks): return [], 0
     late = looks[-3:]
-    loss, guess = mean_of(column(late, "loss")), mean_of(column(late, "guess"))
+    loss, guess = mean_of(column(late, "made_by.loss")), mean_of(column(late, "made_by.guess"))
     return looks, loss/max(guess, 1e-30)
 
 
 def learns_large_targets(run: Run) -> bool:
     looks, left = run.once(with_large_targets)
-    return bool(looks) and left < LEARNED and "kind" in run.looks[-1]  # it has none where the loss has become NaN
+    return bool(looks) and left < LEARNED and run.looks[-1].made_by is not None  # as where the loss is NaN
 
 
 @rule(
@@ -141,11 +135,11 @@ def learns_large_targets(run: Run) -> bool:
 def targets_not_scaled(run: Run) -> Iterator[Finding]:
     looks, left = run.once(with_large_targets)
     if not looks or learns_large_targets(run): return
-    look = looks[0]
+    first = looks[0].made_by
     yield Finding("targets not scaled", "likely",
-                  f"The targets have a mean of {in_digits(look['target_mean'])} and a standard deviation of "
-                  f"{in_digits(look['target_std'])}; the first outputs are {in_digits(look['size'])} in size. The "
-                  f"error is {in_digits(left)} times that of their mean.", steps=run.log_span(0))
+                  f"The targets have a mean of {in_digits(first.target_mean)} and a standard deviation of "
+                  f"{in_digits(first.target_std)}; the first outputs are {in_digits(looks[0].size)} in size. The "
+                  f"error is {in_digits(left)} times that of their mean.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/data-faults.ipynb #523ef87e
 @rule(
@@ -174,10 +168,10 @@ def output_alike(run: Run) -> dict[str, list[Finding]]: # By the id of the findi
     "Are the rows of the output equal, or nearly so, from some step on? From the first layer on, the input is unused."
     looks, apart = [], []
     for look in run.looks:
-        if look["n_rows"] < 2 or not math.isfinite(look["size"]) or look["size"] <= 0:
+        if look.n_rows < 2 or not math.isfinite(look.size) or look.size <= 0:
             continue
         looks.append(look)
-        apart.append(look["apart"]/look["size"])
+        apart.append(look.apart/look.size)
     if not looks: return {}
     apart = torch.tensor(apart, dtype=torch.double)
     known = torch.ones(len(apart), dtype=torch.bool)
@@ -188,7 +182,7 @@ def output_alike(run: Run) -> dict[str, list[Finding]]: # By the id of the findi
         if not apart[-1] < few: return {}
         since = len(apart) - 1
     left = apart[since:].median().item()
-    span = looks[since]["step"], looks[-1]["step"]
+    span = looks[since].step, looks[-1].step
     layers, silent = first_alike(run, span[0])
     begins = f" It begins in {layers[0]}{', which returns zeros only' if silent else ''}." if layers else ""
     sure = "certain" if left <= SAME and is_sudden(run) else "likely"
@@ -204,9 +198,8 @@ def output_alike(run: Run) -> dict[str, list[Finding]]: # By the id of the findi
 
 
 def begins_at_zero(run: Run, parameter: str) -> bool:
-    if run.updates is None or parameter not in run.updates.names:
-        return False
-    lengths = run.updates.values("data")[run.updates.names.index(parameter)]
+    if parameter not in run.stepped: return False
+    lengths = run.updates.values("data")[run.stepped.index(parameter)]
     return lengths[:1].eq(0).any().item()
 
 
@@ -233,5 +226,5 @@ def first_alike(run: Run, since: int) -> tuple[list[str], bool]: # At most one l
     goes_on = torch.cat([alike[1:], alike[-1:]])
     alike &= goes_on | ~silent  # a branch may begin at zero
     if not alike.any(): return [], False
-    first = alike.int().argmax().item()
+    first = first_true(alike)
     return [o.names[first]], bool(silent[first])

@@ -11,9 +11,10 @@ from typing import Any
 
 from ...findings.found import Finding, with_its_word
 from ...findings.levels import SURE
-from ...findings.rules import Rule, rules_that_need, usual_advice
+from ...findings.rules import KINDS, Rule, rules_that_need, usual_advice
 from ...hooks.names import printable
-from . import fault_table  # noqa: F401 (all rules)
+from . import (  # noqa: F401 (their rules)
+    beside_faults, compared_loss_faults, data_faults, layer_faults, loop_faults, schedule_faults, step_faults)
 from .evidence import LASTS, SOON, Run
 from .findings import Diagnosis
 from .loss_faults import ENOUGH
@@ -25,6 +26,9 @@ from ..records.doubts import ESTIMATE, estimated
 from ..records.other_tools import plain_rows
 from ..records.recorded import Recorded
 from ..records.statistics import STATISTICS
+
+# %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #f95e0df9
+FAULTS = dict(sorted(KINDS["diagnose"].items(), key=lambda item: item[1].rank)) # By their ids, causes first
 
 # %% ../../../nbs/lib/stats/diagnosing/diagnosis.ipynb #c84ac1cb
 def not_recorded(run: Run) -> dict[str, str]: # With a sentence on how to record it
@@ -48,7 +52,7 @@ def not_judged(run: Run) -> list[str]:
         what = "and parts of layers or parameters are not judged" if cut else "with its part of each batch"
         missing.append(f"the whole run, this is {stats.whence}; {what}. What all have is judged after "
                        "stats.combine(), which all call")
-    if "inputs" in run.facts: missing += not_recorded(run).values()
+    if run.facts.inputs is not None: missing += not_recorded(run).values()
     else:
         lacks = ", ".join(["the loop, the inputs, the loss", *not_recorded(run)])
         missing.append(f"{lacks}; record all of it with ActivationStats.for_diagnosis()")
@@ -57,11 +61,11 @@ def not_judged(run: Run) -> list[str]:
                        "give it the one whose step() is called")
     elif run.updates is None and "updates" not in run.recorded:
         missing.append("the size of steps; record it with on(model, optimizer=optimizer)")
-    if run.facts.get("attention_hidden", False) and any_attention(run):
+    if run.facts.attention_hidden and any_attention(run):
         missing.append("what heads of attention do, because compiled code hides it; AttentionStats sees it where the "
                        "model runs uncompiled")
     why = run.once(looks_at_loss)[1]
-    if why and "inputs" in run.facts and len(run.log_steps) >= ENOUGH:
+    if why and run.facts.inputs is not None and len(run.log_steps) >= ENOUGH:
         missing.append(f"whether the loss falls: {why}")
     missing += stats.missing
     n = len(run.steps)
@@ -150,7 +154,7 @@ def diagnose(
         found = found_in(run, without_layers=True) if run else []
         if found or "find_nan" in others:
             found = verdict(found, others)
-        moved = run is not None and any(p.get("moved") for p in run.params.values())  # not in old files
+        moved = run is not None and run.some("moved")
         return Diagnosis(found or [nothing_to_read(why, moved)], 0, len(stats.names), [])
     run = Run(stats)
     names = run.outputs.names or run.grads.names

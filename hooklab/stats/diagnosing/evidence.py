@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/evidence.ipynb #9bdd8716
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -47,6 +47,18 @@ def last_known(x: Tensor) -> Tensor: # NaN if none is known
 
 
 def without_nan(x: Tensor) -> Tensor: return x[~x.isnan()]
+
+
+def first_true(x: Tensor) -> int: return x.int().argmax().item() # 0 if none is
+
+
+def picked(names: list[str], chosen: Tensor) -> list[str]:
+    "The names for which this is True."
+    return [name for name, is_chosen in zip(names, chosen.tolist()) if is_chosen]
+
+
+def layer_of(parameter: str) -> str: # Empty if it is of the model itself
+    return parameter.rpartition(".")[0]
 
 
 def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A column for each row; -1 if there is none
@@ -113,7 +125,11 @@ class Series:
 
     def named(self, chosen: Tensor) -> list[str]:
         "The names of the layers for which this is True."
-        return [name for name, is_chosen in zip(self.names, chosen.tolist()) if is_chosen]
+        return picked(self.names, chosen)
+
+    def those(self, holds: Callable[[str], Any]) -> Tensor:
+        "For which layers this holds, by their names."
+        return torch.tensor([bool(holds(name)) for name in self.names], dtype=torch.bool)
 
     def span(self, row: int) -> tuple[int, int]:
         "From the step of this row to the last one."
@@ -136,15 +152,10 @@ class Run:
         self.log_steps = stats.log.steps if stats.log else []
         self._log = stats.log.table() if stats.log else torch.zeros(0, len(LOGGED))
         self.attention, self.stats = stats.attention, stats
-        self.inputs = self.facts.get("inputs", [])
-        self.looks = self.facts.get("outputs", [])
-        self.params = self.facts.get("parameters", {})
-        self.optimizers = self.facts.get("optimizers", [])
-        self.types, self.with_parameters = {}, set()
-        for name, layer in self.facts.get("layers", {}).items():
-            self.types[name] = layer["type"]
-        for name in self.params:
-            self.with_parameters.add(name.rpartition(".")[0])
+        self.inputs, self.looks = self.facts.inputs or [], self.facts.outputs
+        self.params, self.optimizers = self.facts.parameters, self.facts.optimizers
+        self.types = {name: layer.type for name, layer in self.facts.layers.items()}
+        self.with_parameters = {*map(layer_of, self.params)}
         self.steps = steps
         self.scaled = stats.scaled
         self.recorded = set(found)
@@ -161,6 +172,7 @@ class Run:
         still = updates is not None and not updates.values("update").nan_to_num().any().item()
         self.moves_unseen = still and self.moves
         self.updates = None if self.moves_unseen else updates
+        self.stepped = [] if self.updates is None else self.updates.names  # the parameters whose steps were measured
         self._answers = {}
 
     def once(
@@ -179,7 +191,7 @@ class Run:
 
     def some(self, fact: str) -> bool:
         "Has any parameter this fact, such as `got`?"
-        return any(map(itemgetter(fact), self.params.values()))
+        return any(map(attrgetter(fact), self.params.values()))
 
     def logged(self, name: str) -> Tensor:
         "One of the numbers of the loop, for each of `log_steps`; NaN where it is unknown."
@@ -190,15 +202,16 @@ class Run:
         "The learning rates that are known."
         return without_nan(self.logged("rate"))
 
-    def log_span(self, row: int) -> tuple[int, int]:
+    def log_span(self, row: int = 0) -> tuple[int, int]:
+        "From the step of this row of the log to the last one."
         if not self.log_steps: return 0, -1
         return self.log_steps[row], self.log_steps[-1]
 
     @cached_property
     def moves(self) -> bool:
         "Do most of the parameters that the optimizer should train have other numbers in the end, whoever changed them?"
-        mine = [p for p in self.params.values() if p["trainable"] and p["has"] != 0]
-        n_moved = sum(bool(p.get("moved")) for p in mine)
+        mine = [p for p in self.params.values() if p.trainable and p.has != 0]
+        n_moved = sum(bool(p.moved) for p in mine)
         return n_moved > len(mine)/2
 
     @cached_property
@@ -212,17 +225,22 @@ class Run:
     def lengths(
         self,
         what: str = "data", # or `update`
-    ) -> Tensor: # By parameter and step
+    ) -> Tensor: # By parameter and step; empty if they were not measured
         "The lengths of parameters before each step, or of the step."
+        if self.updates is None: return torch.zeros(0, 0, dtype=torch.double)
         return read(self.updates, what, self.off if what == "update" else tuple(-end for end in self.off))
 
+    def made(self, lengths: Tensor) -> Tensor:
+        "Those of steps that were not skipped."
+        return lengths[:, ~self.skipped] if lengths.numel() else lengths
+
     @cached_property
-    def update(self) -> Tensor: return self.lengths("update")[:, ~self.skipped] # Without skipped steps
+    def update(self) -> Tensor: return self.made(self.lengths("update"))
 
     @cached_property
     def ratios(self) -> Tensor:
         "By parameter and step, without parameters that began at zero: their ratios mean nothing."
-        data = self.lengths()[:, ~self.skipped]
+        data = self.made(self.lengths())
         return (self.update/data)[data[:, 0] > 0] if data.shape[1] else data
 
     @cached_property

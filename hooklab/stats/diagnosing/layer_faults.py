@@ -16,7 +16,7 @@ from ...findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from ...hooks.select import first_few
 from .data_faults import input_unused, samples_alike
 from .evidence import (
-    CLEARLY, CONSTANT, LASTS, RATIO_LARGE, SAME, Run, Series, in_digits, last_known, lasting)
+    CLEARLY, CONSTANT, LASTS, RATIO_LARGE, SAME, Run, Series, first_true, in_digits, last_known, lasting)
 from .loss_over_time import far_from_a_guess
 from ..measure.samples import SILENT_FOR
 
@@ -122,8 +122,8 @@ def mostly_dead(run: Run, others: set[int]) -> Iterator[Finding]: # `others`: la
     is_finite = (o.mean.isfinite() | dead.isnan()).all(1)  # NaN is not above zero either
     rows, units = {}, 0
     for i, name in enumerate(o.names[:-1]):
-        shape = run.params.get(f"{name}.bias", run.params.get(f"{name}.weight", {})).get("shape")
-        units = shape[0] if shape else units  # those of a ReLU are those of the layer before
+        own = run.params.get(f"{name}.bias") or run.params.get(f"{name}.weight")
+        units = own.shape[0] if own and own.shape else units  # those of a ReLU are those of the layer before
         before_relu = o.followed.get(name) in CLOSES
         is_relu = run.types.get(name) in CLOSES and o.followed.get(o.names[i - 1]) not in CLOSES
         is_meant = is_finite[i] and i not in others and units >= MANY and (before_relu or is_relu)
@@ -136,9 +136,8 @@ def mostly_dead(run: Run, others: set[int]) -> Iterator[Finding]: # `others`: la
                   f"{SILENT_FOR} measured steps and more they were never above zero, so a ReLU passes nothing on, and "
                   "they get no gradient.", [o.names[i] for i in rows], o.span(first),
                   advice="If they were so from the start, look at how biases and weights of the layer begin, and at "
-                         "the scale of "
-                         "its inputs; if they died on the way, a lower learning rate or warm-up. LeakyReLU keeps a "
-                         "gradient.")
+                         "the scale of its inputs; if they died on the way, a lower learning rate or warm-up. "
+                         "LeakyReLU keeps a gradient.")
 
 # %% ../../../nbs/lib/stats/diagnosing/layer-faults.ipynb #27f79a6c
 def on_saturation(run: Run) -> str:
@@ -166,8 +165,7 @@ def saturated(run: Run) -> Iterator[Finding]:
         yield from units_at_the_ends(run)
         return
     if o.hist is None: return
-    is_no_relu = [run.types.get(name) != "ReLU" for name in o.names]
-    no_relu = torch.tensor(is_no_relu, dtype=torch.bool)
+    no_relu = o.those(lambda name: run.types.get(name) != "ReLU")
     none_above = o.hist[:, 5:].sum(1) == 0
     bounded = none_above & (o.size <= 1.01) & no_relu[:, None]  # outputs of exactly 1 and -1 have a size above 1
     square = o.size**2
@@ -198,8 +196,7 @@ def units_at_the_ends(run: Run) -> Iterator[Finding]:
     "Are many units of a tanh, a sigmoid or a recurrent layer always at the ends, where the slope is zero?"
     o = run.outputs
     ended = o.numbers.get("ended_units")
-    is_bounded = [run.types.get(name) in BOUNDED for name in o.names]
-    bounded = torch.tensor(is_bounded, dtype=torch.bool)
+    bounded = o.those(lambda name: run.types.get(name) in BOUNDED)
     since = lasting(ended >= ENDED, ended.isfinite())
     found = (since >= 0) & bounded
     gives_probabilities = run.types.get(o.names[-1]) in ("Sigmoid", "Hardsigmoid")
@@ -259,8 +256,7 @@ def units_alike(run: Run) -> Iterator[Finding]:
     if not same.shape[1]: return
     known = apart.isfinite() & (square > 0)
     still = lasting(same, known) >= 0
-    has_parameters = [name in run.with_parameters for name in o.names]
-    learns = torch.tensor(has_parameters, dtype=torch.bool)
+    learns = o.those(run.with_parameters.__contains__)
     found = (still | same[:, 0]) & learns
     if not found.any(): return
     if (still & learns).any():
@@ -310,7 +306,7 @@ def through_depth(what: str, series: Series, sizes: Tensor, sign: int, backward:
     medians = bad_sizes[known].nanmedian(1).values
     first = in_digits(medians[0])
     last = in_digits(medians[-1])
-    names = [name for name, is_known in zip(series.names, known.tolist()) if is_known]
+    names = series.named(known)
     third = max(len(sizes)//3, 1)
     layers = names[:third] if backward else names[-third:]
     clear = len(rows) >= LASTS and times[bad].median() > CLEARLY*limit
@@ -329,10 +325,10 @@ def large_from_the_start(run: Run) -> Iterator[Finding]:
     size = o.size[:, 0].nan_to_num(0, posinf=0)
     large = size > LARGE_START
     if not large.any(): return
-    wild = run.updates is not None and (run.ratio > RATIO_LARGE).any()
+    wild = (run.ratio > RATIO_LARGE).any()
     not_finite = o.bad.any() or run.grads.bad.any()
     if not (wild or not_finite or far_from_a_guess(run)): return
-    first = large.int().argmax().item()
+    first = first_true(large)
     yield Finding("activations explode", "likely",
                   f"Before the first step, outputs are up to {in_digits(size.max())} in size; it begins in "
                   f"{o.names[first]} with {in_digits(size[first])}. About 1 is usual.", o.named(large), o.span(0))

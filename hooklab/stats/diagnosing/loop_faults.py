@@ -8,19 +8,20 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #42d43051
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.hooks.select import first_few
 from hooklab.stats.diagnosing.beside_faults import needs_none, one_never_steps, parameters_of
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, RATIO_SMALL, SOON, Run, lasting, without_nan
+from hooklab.stats.diagnosing.evidence import (
+    LASTS, MOSTLY, RATIO_SMALL, SOON, Run, first_true, lasting, layer_of, picked, without_nan)
 from hooklab.stats.diagnosing.loss_faults import loss_does_not_fall, squares_overflow
 from hooklab.stats.diagnosing.loss_over_time import falls_well
 from hooklab.stats.diagnosing.schedule_faults import (
     counts_epochs, of_calls, rate_gone, schedules_of, steps_made)
 from hooklab.stats.diagnosing.step_faults import lost_in_rounding
+from hooklab.stats.records.facts import ParameterFacts
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #9855c9fe
 LEAST = 3  # optimizer steps: a pattern in fewer may be chance
@@ -52,9 +53,8 @@ def eval_mode(run: Run) -> Iterator[Finding]:
     steps = (updates > 0) | unknown
     wrong = evaluated & ~trained & steps
     if wrong.sum() < LASTS or wrong.double().mean() < .2: return
-    types = {layer["type"] for layer in run.facts.get("layers", {}).values()}
-    matters = sorted(t for t in types if t.startswith(MODE_MATTERS))
-    first = wrong.int().argmax().item()
+    matters = sorted({t for t in run.types.values() if t.startswith(MODE_MATTERS)})
+    first = first_true(wrong)
     slipped = trained[:first].any()
     if matters:
         sure = "certain" if slipped else "likely"
@@ -77,7 +77,7 @@ def no_zero_grad(run: Run) -> Iterator[Finding]:
     kept = run.logged("kept")
     known = without_nan(kept)
     if len(known) < LEAST or known.mean() < MOSTLY: return
-    first = (kept == 1).int().argmax().item()
+    first = first_true(kept == 1)
     if kept[:first].isnan().all(): first = 0  # of the steps before that, nothing is known
     if run.optimizers:
         sure, steps, advice = "certain", "steps of the optimizer", ""
@@ -103,7 +103,7 @@ def step_before_backward(run: Run) -> Iterator[Finding]:
         n = int((run.logged("no_gradients") == 1).sum())
         yield Finding("step before backward", "certain",
                       f"The optimizer made {n} steps, and no parameter ever had a gradient, although the loss that the "
-                      "loop gives leads back to them: backward() is never called.", steps=run.log_span(0),
+                      "loop gives leads back to them: backward() is never called.", steps=run.log_span(),
                       advice="Call loss.backward() between the loss and optimizer.step().")
         return
     none = run.logged("no_gradients")
@@ -116,42 +116,41 @@ def step_before_backward(run: Run) -> Iterator[Finding]:
     if not (none == 1).any() and not gradients_reach(run):
         return
     if uses_gradients(run, none): return
-    first = steps.int().argmax().item()
     yield Finding("step before backward", "certain",
                   f"In {int(empty.sum())} of {int(steps.sum())} steps of the optimizer no parameter had a gradient, "
                   "although gradients were computed: they come after the step, or are cleared before it.",
-                  steps=run.log_span(first))
+                  steps=run.log_span(first_true(steps)))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #c3e12f93
 def has_others(run: Run) -> bool:
     "Does an optimizer have no parameter of this model?"
-    return any(o["n_foreign"] == o["n"] for o in run.optimizers)
+    return any(o.n_foreign == o.n for o in run.optimizers)
 
 
-def to_be_trained(run: Run) -> dict[str, dict]: # By name
+def to_be_trained(run: Run) -> dict[str, ParameterFacts]: # By name
     "The parameters that the optimizer has and that are not frozen."
-    return {name: p for name, p in run.params.items() if p["has"] and p["trainable"]}
+    return {name: p for name, p in run.params.items() if p.has and p.trainable}
 
 
 def gradients_come(run: Run) -> bool:
     "Are gradients computed for what the optimizer has, as far as is known?"
     mine = to_be_trained(run)
-    measured = any(name.rpartition(".")[0] in run.grads.names for name in mine)
+    measured = any(layer_of(name) in run.grads.names for name in mine)
     some_ran = bool(mine) and bool(run.grads.ran.any())
     arrived = gradients_reach(run) if measured else some_ran
-    return arrived or any(p["got"] for p in mine.values())
+    return arrived or any(p.got for p in mine.values())
 
 
 def gradients_reach(run: Run) -> bool:
     "Do gradients arrive at a layer whose parameters the optimizer has?"
-    mine = {name.rpartition(".")[0] for name in to_be_trained(run)}
+    mine = {*map(layer_of, to_be_trained(run))}
     norms = [norm for name, norm in zip(run.grads.names, run.grads.norm) if name in mine]
     return any((norm.nan_to_num() > TINY).any() for norm in norms)
 
 
 def uses_gradients(run: Run, none: Tensor) -> bool:
     "Do its steps move the parameters? Then the optimizer had gradients, and cleared them itself before the step ended."
-    decays = any(any(o["decay"].values()) for o in run.optimizers)
+    decays = any(any(o.decay.values()) for o in run.optimizers)
     if decays and not (none == 1).any(): return False  # decay moves parameters whose gradients are zeros
     if run.updates is None: return run.moves
     moves = (run.update > 0).any(0)
@@ -162,7 +161,7 @@ def never_backward(run: Run) -> bool:
     "Did the optimizer make its steps without any gradient, though the loss would have given some?"
     none = run.logged("no_gradients")
     steps = ~none.isnan()
-    if steps.sum() < LEAST or not run.facts.get("loss_leads") or has_others(run):
+    if steps.sum() < LEAST or not run.facts.loss_leads or has_others(run):
         return False
     came = run.some("got") or run.grads.ran.any()
     return not came and bool((none[steps] == 1).all()) and not uses_gradients(run, none)
@@ -179,21 +178,19 @@ def scheduler_each_batch(run: Run) -> Iterator[Finding]:
     yield from comes_back(run)
     gone = rate_gone(run)
     if gone is None: return
-    yield Finding("scheduler each batch", "likely",
-                  f"The learning rate falls from {run.rates[gone.peak]:.2g} to {run.rates[-1]:.2g}; {gone}.",
-                  steps=run.log_span(gone.peak))
+    peak, how = gone
+    yield Finding("scheduler each batch", "likely", how, steps=run.log_span(peak))
 
 
 def comes_back(run: Run) -> Iterator[Finding]:
     "A cosine that is called after its end goes up again."
     n = steps_made(run)
     for s in schedules_of(run):
-        if s["type"] != "CosineAnnealingLR" or n < SOON or s["calls"] < 1.5*(s["planned"] or s["calls"]):
+        if s.type != "CosineAnnealingLR" or n < SOON or s.calls < 1.5*(s.planned or s.calls):
             continue
         yield Finding("scheduler each batch", "likely",
-                      f"The CosineAnnealingLR is made for {s['planned']} calls and {of_calls(s, n)}: the rate goes "
-                      "down "
-                      f"and up again, between {run.rates.min():.2g} and {run.rates.max():.2g}.", steps=run.log_span(0))
+                      f"The CosineAnnealingLR is made for {s.planned} calls and {of_calls(s, n)}: the rate goes down "
+                      f"and up again, between {run.rates.min():.2g} and {run.rates.max():.2g}.", steps=run.log_span())
         return
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #79a4f57c
@@ -207,12 +204,12 @@ def comes_back(run: Run) -> Iterator[Finding]:
 def not_in_optimizer(run: Run) -> Iterator[Finding]:
     lacks, n_had, last_lacking, first_had = [], 0, -1, len(run.params)
     for i, (name, p) in enumerate(run.params.items()):
-        if p["has"]:
+        if p.has:
             n_had += 1
             first_had = min(first_had, i)
             continue
-        should_move = p["has"] is not None and p["trainable"] and p["got"]
-        if should_move and not p["written"] and not p.get("moved"):
+        should_move = p.has is not None and p.trainable and p.got
+        if should_move and not p.written and not p.moved:
             lacks.append(name)
             last_lacking = i
     if not lacks: return
@@ -220,7 +217,7 @@ def not_in_optimizer(run: Run) -> Iterator[Finding]:
     if only_the_end: only_the_end = not run.once(loss_does_not_fall)  # a backbone would do its work
     yield Finding("not in the optimizer", "note" if only_the_end else "certain",
                   f"The optimizer has {n_had} of {n_had + len(lacks)} parameters that get gradients. It lacks "
-                  f"{first_few(lacks, 4)}.", lacks, run.log_span(0))
+                  f"{first_few(lacks, 4)}.", lacks, run.log_span())
 
 
 @rule(
@@ -232,10 +229,10 @@ def not_in_optimizer(run: Run) -> Iterator[Finding]:
 def not_of_the_model(run: Run) -> Iterator[Finding]:
     for o in run.optimizers:
         n_steps = len(without_nan(run.logged("no_gradients")))
-        if not o["n_idle"] or n_steps < LEAST: continue
+        if not o.n_idle or n_steps < LEAST: continue
         yield Finding("other parameters in the optimizer", "certain",
-                      f"{o['n_foreign']} of the {o['n']} parameters of the {o['type']} are not in this model, and "
-                      f"{o['n_idle']} of them never got a gradient.", steps=run.log_span(0))
+                      f"{o.n_foreign} of the {o.n} parameters of the {o.type} are not in this model, and "
+                      f"{o.n_idle} of them never got a gradient.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #02b7e780
 @rule(
@@ -247,16 +244,16 @@ def not_of_the_model(run: Run) -> Iterator[Finding]:
 def frozen_part(run: Run) -> Iterator[Finding]:
     frozen, layers, n_frozen, n = [], {}, 0, 0
     for name, p in run.params.items():
-        n += p["n"]
-        if p["trainable"]: continue
+        n += p.n
+        if p.trainable: continue
         frozen.append(name)
-        layers[name.rpartition(".")[0] or name] = None
-        n_frozen += p["n"]
+        layers[layer_of(name) or name] = None
+        n_frozen += p.n
     if not frozen or len(frozen) == len(run.params): return
     of_use = not run.once(loss_does_not_fall)  # a part that is frozen on purpose does its work
     yield Finding("frozen part", "note" if of_use else "possible",
                   f"{len(frozen)} of {len(run.params)} parameters, {n_frozen/n:.0%} of the numbers, have "
-                  "requires_grad=False. Is that meant?", [*layers], run.log_span(0))
+                  "requires_grad=False. Is that meant?", [*layers], run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #0df4c8f1
 @rule(
@@ -275,10 +272,10 @@ def never_ran(run: Run) -> Iterator[Finding]:
 
 def may_have_run(run: Run, layer: str) -> bool:
     "Can a layer whose hooks saw nothing have run: by a `__call__` or `forward` past them, or with its weights lent?"
-    if run.facts.get("layers", {}).get(layer, {}).get("passes_hooks"): return True
-    moved = [] if run.updates is None else [name for name, row in zip(run.updates.names, run.update) if (row > 0).any()]
-    got = [name for name, p in run.params.items() if p.get("got")]
-    return any(name.startswith(f"{layer}.") for name in (*got, *moved))
+    if layer in run.facts.layers and run.facts.layers[layer].passes_hooks: return True
+    moved = picked(run.stepped, (run.update > 0).any(1))
+    got = [name for name, p in run.params.items() if p.got]
+    return bool(parameters_of(layer, [*got, *moved]))
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #7138cb5b
 @rule(
@@ -286,9 +283,8 @@ def may_have_run(run: Run, layer: str) -> bool:
          symptom="The loss stays where it was, and no parameter moves.",
          look_first="whether `optimizer.step()` is reached",
          advice="Call optimizer.step() after backward(). Look whether its line is inside a condition, below a "
-                "`continue` "
-                "or `break`, or without its parentheses; and whether it is called on the optimizer that was given "
-                "here.",
+                "`continue` or `break`, or without its parentheses; and whether it is called on the optimizer that was "
+                "given here.",
          brings=(WEAK,)), needs="layers")
 def never_stepped(run: Run) -> Iterator[Finding]:
     "The optimizer is known, and was never called, and nothing else moves the parameters."
@@ -299,7 +295,7 @@ def never_stepped(run: Run) -> Iterator[Finding]:
     if run.logged("updates").nan_to_num().any(): return
     yield Finding("no step", "certain",
                   f"The model ran in train mode in {n_trained} steps, and the optimizer made no step.",
-                  steps=run.log_span(0))
+                  steps=run.log_span())
 
 
 @rule(
@@ -331,7 +327,7 @@ def no_gradient_at_all(run: Run) -> Iterator[Finding]:
         return
     yield Finding("not trained", "certain",
                   f"The optimizer made {int(steps.sum())} steps, and no parameter ever had a gradient.",
-                  steps=run.log_span(0),
+                  steps=run.log_span(),
                   advice="Look for the call of loss.backward(); for a `detach`, `no_grad`, `.item()` or `.data` "
                          "between the "
                          "model and the loss; and whether the loss is computed from the output of this model.")
@@ -340,13 +336,12 @@ def no_gradient_at_all(run: Run) -> Iterator[Finding]:
 def without_gradient(run: Run) -> Iterator[Finding]:
     outputs, grads = run.outputs, run.grads
     if grads.ran.any(0).sum() < LASTS: return
-    moved = run.updates.names if run.updates else []
     series = outputs if outputs.names == grads.names else grads
     got, ran = grads.ran.any(1), series.ran.any(1)
     inner = got.int().cumsum(0) > 0  # earlier layers may be frozen, or prepare data
-    trained = torch.tensor([bool(parameters_of(name, moved)) for name in grads.names])
-    on_purpose = torch.tensor([name in grads.untrainable for name in grads.names])  # frozen, or without parameters
-    in_a_library = torch.tensor([of_a_library(run, name) for name in grads.names])
+    trained = grads.those(lambda name: parameters_of(name, run.stepped))
+    on_purpose = grads.those(grads.untrainable.__contains__)  # frozen, or without parameters
+    in_a_library = grads.those(lambda name: of_a_library(run, name))
     none = ran & ~got & (trained | (inner & ~on_purpose))
     theirs = none & (inner & in_a_library | needs_none(run, got))
     may_be_unused = run.once(falls_well) and 2*int((none & trained).sum()) < int(trained.sum())
@@ -369,28 +364,27 @@ def without_gradient(run: Run) -> Iterator[Finding]:
 
 def of_a_library(run: Run, layer: str) -> bool:
     "Is the layer part of a model from a library? Those often have parts for other tasks, whose output is not used."
-    known = run.facts.get("layers", {})
-    inside = layer.rpartition(".")[0]
+    known = run.facts.layers
+    inside = layer_of(layer)
     while inside:
-        if known.get(inside, {}).get("library"): return True
-        inside = inside.rpartition(".")[0]
+        if inside in known and known[inside].library: return True
+        inside = layer_of(inside)
     return False
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #7138cb5a
 def not_moved(run: Run, reported: set[str]) -> Iterator[Finding]:
     "Parameters that do not move, except those of layers that are reported already."
-    if run.updates is None or run.update.shape[1] < LASTS:
-        return
-    moved, n = run.updates.names, run.update.shape[1]
+    moved, n = run.stepped, run.update.shape[1]
+    if n < LASTS: return
     still = run.update == 0
     unmoved = still | run.update.isnan()
     rests = unmoved.all(1) & still.any(1)
     if not rests.all() and run.ratio.nanmedian() < RATIO_SMALL: return  # small steps are lost in rounding
-    known = {name for name, p in run.params.items() if p.get("moved")}  # somebody else moves them
+    known = {name for name, p in run.params.items() if p.moved}  # somebody else moves them
     for layer in reported:
         known.update(parameters_of(layer, moved))
     known.update(run.once(lost_in_rounding))
-    resting = [name for name, rest in zip(moved, rests.tolist()) if rest and name not in known]
+    resting = [name for name in picked(moved, rests) if name not in known]
     idle_biases = [name for name in resting if is_bias(name) and weight_moves(name, moved, resting)]
     resting = [name for name in resting if name not in idle_biases]
     if idle_biases:

@@ -7,14 +7,16 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #8d70c6c9
 from collections.abc import Callable, Iterator
-from operator import itemgetter
+from operator import attrgetter
 
 from torch import Tensor
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits, still_rises, without_nan
+from hooklab.stats.diagnosing.evidence import (
+    LASTS, MOSTLY, SOON, Run, first_true, in_digits, picked, still_rises, without_nan)
 from hooklab.stats.diagnosing.loss_over_time import AS_A_GUESS, BLOWN_UP, LossCourse, column, loss_course, of_kind
+from hooklab.stats.records.facts import OutputFacts
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #5c576808
 WORSE = 1.5  # times the loss of a guess
@@ -32,20 +34,17 @@ GROWS = 2  # times the first outputs: from a quarter, it will soon be too much
          advice="Look for a minus in front of the loss, for maximize=True, or for a gradient that is added by hand.",
          brings=(WILD, NOTHING_LEFT), by_steps=True), needs="layers")
 def wrong_sign(run: Run) -> Iterator[Finding]:
-    maximized = any(o.get("maximize") for o in run.optimizers)
-    looks, n_wrong = [], 0
-    for look in run.looks:
-        if "kind" not in look: continue
-        looks.append(look)
-        n_wrong += look["sign"] == (1 if maximized else -1)
+    maximized = any(o.maximize for o in run.optimizers)
+    looks = [look.made_by for look in run.looks if look.made_by is not None]
+    n_wrong = sum(look.sign == (1 if maximized else -1) for look in looks)
     if len(looks) < 3 or n_wrong < MOSTLY*len(looks): return
     given = without_nan(run.logged("loss"))
     if len(given) > 2*LASTS and (given > 0).all() and given[-LASTS:].median() < given[:LASTS].median():
         return  # this loss is another one: of the one that is maximized it would rise, or be below zero
     how = "the optimizer has maximize=True" if maximized else "the gradient of the output has the opposite sign"
     yield Finding("wrong sign", "certain",
-                  f"The {looks[0]['kind']} is maximized: {how}. It goes from {in_digits(looks[0]['loss'])} to "
-                  f"{in_digits(looks[-1]['loss'])}.", steps=run.log_span(0))
+                  f"The {looks[0].kind} is maximized: {how}. It goes from {in_digits(looks[0].loss)} to "
+                  f"{in_digits(looks[-1].loss)}.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #7c3cefc4
 ACTIVATIONS = (  # the kinds of loss; what shows in their outputs; what that means; what helps
@@ -81,11 +80,8 @@ ACTIVATIONS = (  # the kinds of loss; what shows in their outputs; what that mea
      "Remove the activation behind the last layer."))
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #47909543
-def mostly(looks: list[dict], holds: Callable[[dict], bool]) -> bool:
-    n = 0
-    for look in looks:
-        if holds(look): n += 1
-    return len(looks) >= LASTS and n >= MOSTLY*len(looks)
+def mostly(looks: list[OutputFacts], holds: Callable[[OutputFacts], bool]) -> bool:
+    return len(looks) >= LASTS and sum(map(holds, looks)) >= MOSTLY*len(looks)
 
 
 @rule(
@@ -98,55 +94,55 @@ def activation_before_loss(run: Run) -> Iterator[Finding]:
     for kinds, fact, what, advice in ACTIVATIONS:
         looks = of_kind(run, *kinds)
         if fact == "within_one": looks = looks[len(looks)//2:]  # a healthy run begins there too
-        if not mostly(looks, FACTS.get(fact, itemgetter(fact))):
+        if not mostly(looks, FACTS.get(fact, attrgetter(fact))):
             continue
         if fact in ("cut", "between", "within_one") and not is_cut(run, looks):
             continue
-        span = looks[0]["step"], looks[-1]["step"]
+        span = looks[0].step, looks[-1].step
         if fact == "cut": what = f"{what} {ends_of(looks)}"
         yield Finding("activation before the loss", sure_of(looks, fact), what, steps=span, advice=advice)
         return
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #16b29512
-def is_cut(run: Run, looks: list[dict]) -> bool:
+def is_cut(run: Run, looks: list[OutputFacts]) -> bool:
     "Does the model end with an activation, or do its outputs reach the ends of one? They may be small by chance."
-    leaves = [name for name, layer in run.facts.get("layers", {}).items() if layer["leaf"]]
+    leaves = [name for name, layer in run.facts.layers.items() if layer.leaf]
     idle = {name for name, ran in zip(run.outputs.names, run.outputs.ran) if not ran.any()}
     ran = [name for name in leaves if name not in idle]
     if ran and run.types[ran[-1]].startswith(ENDS): return True
     low, high = min(column(looks, "least")), max(column(looks, "most"))
     if high <= .98 or low >= .02: return False
-    return low < -.98 or any(look["never_negative"] or look["between"] for look in looks)
+    return low < -.98 or any(look.never_negative or look.between for look in looks)
 
 
-def ends_of(looks: list[dict]) -> str:
+def ends_of(looks: list[OutputFacts]) -> str:
     "The range of targets and outputs, in words."
-    low, high = min(column(looks, "target_low")), max(column(looks, "target_high"))
+    low, high = min(column(looks, "made_by.target_low")), max(column(looks, "made_by.target_high"))
     least, most = min(column(looks, "least")), max(column(looks, "most"))
     return (f"Targets go from {in_digits(low)} to {in_digits(high)}, and outputs from {in_digits(least)} to "
             f"{in_digits(most)}.")
 
 
-def cut_off(look: dict) -> bool:
+def cut_off(look: OutputFacts) -> bool:
     "Do the targets go beyond a ReLU, a sigmoid or a tanh that the output seems to come from?"
-    low, high = look["target_low"], look["target_high"]
-    margin = .1*look["target_std"]
-    if look["between"]:
+    low, high = look.made_by.target_low, look.made_by.target_high
+    margin = .1*look.made_by.target_std
+    if look.between:
         return low < -margin or high > 1 + margin
-    if look["least"] >= 0:
-        return low < -margin and look["never_negative"]
-    return .95 < look["largest"] <= 1 and (low < -1.1 or high > 1.1)
+    if look.least >= 0:
+        return low < -margin and look.never_negative
+    return .95 < look.largest <= 1 and (low < -1.1 or high > 1.1)
 
 
 FACTS = {"cut": cut_off,  # those that a look does not have as they are
-         "raw": lambda look: not look["log_sums_to_one"] and not look["sums_to_one"],
-         "within_one": lambda look: .95 < look["largest"] <= 1}
+         "raw": lambda look: not look.log_sums_to_one and not look.sums_to_one,
+         "within_one": lambda look: .95 < look.largest <= 1}
 
 
-def sure_of(looks: list[dict], fact: str) -> str:
+def sure_of(looks: list[OutputFacts], fact: str) -> str:
     "Many numbers between 0 and 1 are no chance; a few may be."
     if fact in ("sums_to_one", "raw"): return "certain"
-    n = sum(look["n_rows"]*look["width"] for look in looks)
+    n = sum(look.n_rows*look.width for look in looks)
     return "certain" if fact == "between" and n > 500 else "likely"
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #352b1007
@@ -164,7 +160,7 @@ def loss_does_not_fall(run: Run) -> Iterator[Finding]:
     loss = loss[loss.isfinite()]
     if len(loss) >= SOON and loss[0] != 0 and (loss == loss[0]).all():
         yield Finding("loss does not fall", "certain", f"The loss is {loss[0]:.6g} in each of {len(loss)} steps.",
-                      steps=run.log_span(0))
+                      steps=run.log_span())
     course = run.once(loss_course)
     if course is None or course.is_short or len(run.log_steps) < ENOUGH or not course.guess > 0:
         return
@@ -175,7 +171,7 @@ def loss_does_not_fall(run: Run) -> Iterator[Finding]:
         return
     yield Finding("loss does not fall", "likely",
                   f"In the last third of the run the {course.kind} is {course.late:.3g}. The best answer that ignores "
-                  f"the input has {course.guess:.3g}.", steps=run.log_span(0))
+                  f"the input has {course.guess:.3g}.", steps=run.log_span())
 
 
 def is_on_its_way(course: LossCourse) -> bool:
@@ -188,16 +184,11 @@ def is_on_its_way(course: LossCourse) -> bool:
 
 def begins_slowly(run: Run) -> bool:
     "Is most of the model frozen, and does a weight beside it begin at zero, as that of LoRA does?"
-    if run.updates is None: return False
     n = sum(column(run.params.values(), "n"))
-    n_frozen = sum(p["n"] for p in run.params.values() if not p["trainable"])
+    n_frozen = sum(p.n for p in run.params.values() if not p.trainable)
     if 2*n_frozen < n: return False
-    at_zero = (run.updates.values("data")[:, :1] == 0).any(1).tolist()
-    for name, begins_at_zero in zip(run.updates.names, at_zero):
-        p = run.params.get(name)
-        if begins_at_zero and p and p["trainable"] and len(p["shape"]) > 1:
-            return True
-    return False
+    begin = [run.params.get(name) for name in picked(run.stepped, (run.lengths()[:, :1] == 0).any(1))]
+    return any(p and p.trainable and len(p.shape) > 1 for p in begin)
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #60761f33
 @rule(
@@ -217,15 +208,14 @@ def loss_rises(run: Run) -> Iterator[Finding]:
     if not worse and not blown_up: return
     yield Finding("loss rises", "likely",
                   f"The {course.kind} is {in_digits(early)} in the first steps and {in_digits(late)} in the last "
-                  f"third. The best answer that ignores the input has {in_digits(guess)}.", steps=run.log_span(0))
+                  f"third. The best answer that ignores the input has {in_digits(guess)}.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #6bbae078
 @rule(
     Kind("NaN or Inf", page="loss", rank=310, lesson="10-nan-hunt", symptom="The loss becomes NaN, and stays so.",
          look_first="the layer that makes the first NaN: `find_nan`",
          advice="Put `find_nan(model)` around the loop: it names the layer that makes the first one, and from what. "
-                "Often"
-                " a division, logarithm or root, or a step that was too long.",
+                "Often a division, logarithm or root, or a step that was too long.",
          follows=(WILD, "float16 limit", "epsilon is lost"), brings=(NOTHING_LEFT,)), needs="layers")
 def not_finite(run: Run) -> Iterator[Finding]:
     yield from bad_inputs(run)
@@ -235,11 +225,7 @@ def not_finite(run: Run) -> Iterator[Finding]:
 
 def bad_inputs(run: Run) -> Iterator[Finding]:
     "NaN or Inf comes in with the data."
-    steps = []
-    for row in run.inputs:
-        for where, facts in row.items():
-            if where == "step": continue
-            if facts["bad"] > 0: steps.append(row["step"])
+    steps = [look.step for look in run.inputs if any(x.bad > 0 for x in look.arguments.values())]
     if not steps: return
     yield Finding("NaN or Inf", "certain",
                   f"The input has numbers that are not finite, first in step {steps[0]}: the data brings them.",
@@ -253,7 +239,7 @@ def loss_not_finite(run: Run) -> Iterator[Finding]:
     bad = given & ~loss.isfinite()
     if not bad.any(): return
     if run.outputs.bad.any() or run.grads.bad.any(): return
-    first = bad.int().argmax().item()
+    first = first_true(bad)
     yield Finding("NaN or Inf", "certain",
                   f"The loss is not finite in {int(bad.sum())} steps, the first is step {run.log_steps[first]}, and "
                   "the outputs of the layers are: it arises in the loss.", steps=run.log_span(first),
@@ -264,33 +250,28 @@ def loss_not_finite(run: Run) -> Iterator[Finding]:
 def layers_not_finite(run: Run) -> Iterator[Finding]:
     outputs, grads = run.outputs, run.grads
     rows = grads.bad.any(0) & ~run.skipped
-    if rows.any() and not outputs.bad[:, :first_row(rows) + 1].any():  # otherwise such outputs are the cause
+    if rows.any() and not outputs.bad[:, :first_true(rows) + 1].any():  # otherwise such outputs are the cause
         yield gradients_not_finite(run, rows)
         return  # a step with them makes the parameters NaN, and with them all outputs
     rows = outputs.bad.any(0)
     if not rows.any(): return
-    lost = gradients_lost(run, run.steps[first_row(rows)])
+    lost = gradients_lost(run, run.steps[first_true(rows)])
     if lost is not None:
         yield lost
         return
     all_inf = outputs.mean[outputs.bad].isinf().all()
     only_inf = all_inf and not outputs.bad[-1].any()  # such as a mask
-    row = first_row(rows)
+    row = first_true(rows)
     layers = outputs.named(outputs.bad[:, row])
     yield Finding("NaN or Inf", "possible" if only_inf else "certain",
                   f"The outputs of {len(layers)} of {len(outputs.names)} layers are not finite in step "
-                  f"{run.steps[row]}, "
-                  f"and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that follow. "
-                  f"The first of these layers is {layers[0]}.", layers[:1], span_of(run, rows))
-
-
-def first_row(rows: Tensor) -> int:
-    return rows.int().argmax().item()
+                  f"{run.steps[row]}, and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that "
+                  f"follow. The first of these layers is {layers[0]}.", layers[:1], span_of(run, rows))
 
 
 def span_of(run: Run, rows: Tensor) -> tuple[int, int]:
     "From the first of these rows on; only that step if it does not happen again."
-    row = first_row(rows)
+    row = first_true(rows)
     return run.outputs.span(row) if rows[row + 1:].any() else (run.steps[row], run.steps[row])
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-faults.ipynb #d6d204af
@@ -301,7 +282,7 @@ BEHIND_THE_MODEL = ("Look at what is computed behind the last layer: a root of 0
 
 def gradients_not_finite(run: Run, rows: Tensor) -> Finding:
     "The last layer to which such a gradient came; none if that is the last of all, where the loss gives them."
-    grads, row = run.grads, first_row(rows)
+    grads, row = run.grads, first_true(rows)
     step, layers = run.steps[row], grads.named(grads.bad[:, row])
     again = f"and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that follow"
     if len(layers) < grads.ran[:, row].sum():
@@ -320,7 +301,7 @@ def gradients_lost(run: Run, before: int) -> Finding | None:
     norm, none = run.logged("grad_norm"), run.logged("no_gradients")
     lost = ~norm.isfinite() & (none == 0) & (norm.isfinite().cumsum(0) > 0)
     if run.scaled or not lost.any(): return None
-    step = run.log_steps[first_row(lost)]
+    step = run.log_steps[first_true(lost)]
     if step >= before or step in run.steps: return None
     return Finding("NaN or Inf", "certain",
                    f"In step {step} the gradients are not finite, and in step {before} the outputs are not either. "
@@ -367,7 +348,7 @@ def float16_limit(run: Run) -> Iterator[Finding]:
     bad = (outputs.size > HALF_LARGE) & outputs.finite
     if not bad.any(): return
     most = in_digits(outputs.size[bad].max())
-    first = first_row(bad.any(0))
+    first = first_true(bad.any(0))
     overflows = outputs.bad.any() or run.skipped[len(run.steps)//2:].any()
     at_first = outputs.size[bad.any(1), :LASTS].nan_to_num().amax()
     grows = outputs.size[bad].max() > GROWS*at_first
@@ -383,11 +364,11 @@ def squares_overflow(run: Run) -> list[Finding]:
     "Are gradients in float16 multiplied by zero, where the square of their norm is beyond that type?"
     length, before = run.logged("grad_norm"), run.logged("grad_norm_unclipped")
     gone = (length == 0) & (before > ROOT_OF_LARGEST) & before.isfinite()
-    in_half = [name for name, p in run.params.items() if p.get("dtype") == "float16"]
+    in_half = [name for name, p in run.params.items() if p.dtype == "float16"]
     if not in_half or gone.sum() < LASTS: return []
     return [Finding("float16 limit", "certain",
                     f"In {int(gone.sum())} of {len(gone)} steps, all gradients became zeros before the step. "
                     f"Their length was up to {in_digits(before[gone].max())}: in float16, its square is Inf, and a "
-                    "limit divided by that is 0.", steps=run.log_span(int(gone.int().argmax())),
+                    "limit divided by that is 0.", steps=run.log_span(first_true(gone)),
                     advice="Where gradients are clipped, compute the norm in float32: cast before squares are taken "
                            "and added.")]

@@ -8,13 +8,15 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/loss-over-time.ipynb #4243ebe3
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter
 
 import torch
 
 from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, Run
 from hooklab.stats.measure.loop_watch import PASSES
+from hooklab.stats.records.facts import OutputFacts
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-over-time.ipynb #8549e1f3
 AS_A_GUESS = .97  # of the loss of a guess: a model above it has learned next to nothing
@@ -22,19 +24,19 @@ OF_NO_KIND = ("its gradient shows none of the kinds that are known: cross-entrop
               "cross-entropy, or a squared error that step(loss) gets, too")
 
 
-def looks_at_loss(run: Run) -> tuple[list[list[dict]], str]: # For each step, those at its passes; or why there are none
+def looks_at_loss(run: Run) -> tuple[list[list[OutputFacts]], str]: # For each step, those at its passes; or why not
     "The looks at outputs if all passes have the same loss: one a step, or several that share it, each with its batch."
     steps, kinds = {}, Counter()
     for look in run.looks:
-        steps.setdefault(look["step"], [])
-        if "kind" in look: kinds[look["kind"]] += 1
+        steps.setdefault(look.step, [])
+        if look.made_by is not None: kinds[look.made_by.kind] += 1
     if not kinds or not run.log_steps: return [], OF_NO_KIND
-    for look in of_kind(run, kinds.most_common(1)[0][0]): steps[look["step"]].append(look)
+    for look in of_kind(run, kinds.most_common(1)[0][0]): steps[look.step].append(look)
     trained = dict(zip(run.log_steps, run.logged("trained").nan_to_num().tolist()))
     several = sum(n > 1 for n in trained.values()) >= (1 - MOSTLY)*len(trained)
     whole = []
     for step, looks in steps.items():
-        n = len({look.get("pass", 0) for look in looks})
+        n = len({look.pass_ for look in looks})
         if looks and n >= min(trained.get(step, 1), PASSES): whole.append(looks)
     guess = guess_of(sum(whole, [])) if whole else math.nan
     if several and (len(whole) < MOSTLY*len(steps) or not are_alike(whole, guess)):
@@ -43,10 +45,10 @@ def looks_at_loss(run: Run) -> tuple[list[list[dict]], str]: # For each step, th
     return (whole, "") if not math.isnan(guess) else ([], "what a guess would lose is not known for this kind")
 
 
-def are_alike(steps: list[list[dict]], guess: float) -> bool:
+def are_alike(steps: list[list[OutputFacts]], guess: float) -> bool:
     "Do the passes of a step differ by chance only, in how labels or targets are spread, and in how the loss went?"
-    for place in {look.get("pass", 0) for looks in steps for look in looks}:
-        own = [[look for look in looks if look.get("pass", 0) == place] for looks in steps]
+    for place in {look.pass_ for looks in steps for look in looks}:
+        own = [[look for look in looks if look.pass_ == place] for looks in steps]
         if not .5*guess <= guess_of(sum(own, [])) <= 2*guess: return False
         pairs = [*zip(own, steps)][len(steps)//2:]  # late in the run
         apart = [loss_of(mine) - loss_of(looks) for mine, looks in pairs if mine]
@@ -54,19 +56,17 @@ def are_alike(steps: list[list[dict]], guess: float) -> bool:
     return True
 
 
-def loss_of(looks: list[dict]) -> float:
-    return mean_of(column(looks, "loss"))
+def loss_of(looks: list[OutputFacts]) -> float:
+    return mean_of(column(looks, "made_by.loss"))
 
 # %% ../../../nbs/lib/stats/diagnosing/loss-over-time.ipynb #1860f703
-def of_kind(run: Run, *kinds: str) -> list[dict]: # The looks at outputs whose loss is one of these
-    found = []
-    for look in run.looks:
-        if look.get("kind") in kinds: found.append(look)
-    return found
+def of_kind(run: Run, *kinds: str) -> list[OutputFacts]: # The looks at outputs whose loss is one of these
+    return [look for look in run.looks if look.made_by is not None and look.made_by.kind in kinds]
 
 
-def column(rows: list[dict], what: str) -> list:
-    return list(map(itemgetter(what), rows))
+def column(facts: Iterable, what: str) -> list:
+    "One fact of each, such as `size`."
+    return list(map(attrgetter(what), facts))
 
 
 def mean_of(numbers: list[float]) -> float:
@@ -86,11 +86,10 @@ def error_of_middle(numbers: list[float]) -> float:
     return 1.25*1.48*middle_of(distances)/len(numbers)**.5
 
 
-def guess_of(looks: list[dict]) -> float:
+def guess_of(looks: list[OutputFacts]) -> float:
     "The loss of the best answer that ignores the input: of classes, by how often each label occurred."
-    if not looks[0]["labels"]:
-        return mean_of(column(looks, "guess"))
-    labels = column(looks, "labels")
+    labels = column(looks, "made_by.labels")
+    if not labels[0]: return mean_of(column(looks, "made_by.guess"))
     counts = torch.zeros(max(map(len, labels)), dtype=torch.double)
     for some in labels:
         counts[:len(some)] += torch.tensor(some, dtype=torch.double)
@@ -140,20 +139,20 @@ def loss_course(run: Run) -> LossCourse | None: # None if too few of its losses 
     steps, _ = run.once(looks_at_loss)
     if not steps: return None
     losses = [loss_of(looks) for looks in steps]
-    known = given_losses(run, steps) or zip([looks[0]["step"] for looks in steps], losses)
+    known = given_losses(run, steps) or zip([looks[0].step for looks in steps], losses)
     first, last = run.log_steps[0], run.log_steps[-1]
     thirds = [[], [], []]
     for step, loss in known:
         third = 3*(step - first)//max(last - first, 1)
         thirds[min(third, 2)].append(loss)
     if len(thirds[2]) < 3: thirds[2] = losses[-3:]  # what one or two batches have may be chance
-    return LossCourse(steps[0][0]["kind"], guess_of(sum(steps, [])), losses, thirds)
+    return LossCourse(steps[0][0].made_by.kind, guess_of(sum(steps, [])), losses, thirds)
 
 
-def given_losses(run: Run, steps: list[list[dict]]) -> list[tuple[int, float]]: # Step and loss; none if others
+def given_losses(run: Run, steps: list[list[OutputFacts]]) -> list[tuple[int, float]]: # Step and loss; none if others
     "All losses that the loop gave, if they are those of all passes or of the last one, but for a factor."
     for first in 0, -1:
-        pairs = [(looks[0].get("given"), loss_of(looks[first:])) for looks in steps]
+        pairs = [(looks[0].given, loss_of(looks[first:])) for looks in steps]
         times = [given/loss for given, loss in pairs if given is not None and loss]
         factor = middle_of(times)
         if not factor > 0: continue

@@ -14,8 +14,7 @@ from hooklab import __version__
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import kind_of, page_of, usual_advice
 from hooklab.hooks.names import printable
-from hooklab.stats.diagnosing.diagnosis import diagnose
-from hooklab.stats.diagnosing.fault_table import FAULTS
+from hooklab.stats.diagnosing.diagnosis import FAULTS, diagnose
 from hooklab.stats.diagnosing.findings import Diagnosis
 from hooklab.stats.records.reading import read_records
 

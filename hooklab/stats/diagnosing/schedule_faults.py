@@ -8,38 +8,38 @@ __all__ = []
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #95bd31f8
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, WEAK, rule
-from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, in_digits, still_rises
+from hooklab.stats.diagnosing.evidence import LASTS, MOSTLY, SOON, Run, first_true, in_digits, still_rises
 from hooklab.stats.diagnosing.loss_over_time import error_of_middle, middle_of
+from hooklab.stats.records.facts import BegunFacts, NewOptimizers, ScheduleFacts
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #9696ecca
 EACH = .5  # calls for an optimizer step, from which on a schedule counts steps; of one for epochs there are far fewer
 SELDOM = 1/3  # below this it does not count steps
 
 
-def schedules_of(run: Run) -> list[dict[str, Any]]:
+def schedules_of(run: Run) -> list[ScheduleFacts]:
     "The schedules of the watched optimizers."
-    return [s for s in run.facts.get("schedules", {}).values() if s.get("mine", True)]  # older records have others, too
+    return [s for s in run.facts.schedules.values() if s.mine]
 
 
 def steps_made(run: Run) -> int:
     "In how many steps of the loop an optimizer made its step, while the schedules were watched."
-    return run.facts.get("watched", {}).get("stepped", 0)
+    return run.facts.watched.stepped
 
 
 def counts_epochs(run: Run) -> bool:
     "Is it known that no schedule is called in each step?"
     known, n = schedules_of(run), steps_made(run)
-    return bool(known) and n > 0 and all(s["calls"] < EACH*n for s in known)
+    return bool(known) and n > 0 and all(s.calls < EACH*n for s in known)
 
 
-def of_calls(s: dict[str, Any], n: int) -> str:
-    return f"was called {s['calls']} times in {n} optimizer steps"
+def of_calls(s: ScheduleFacts, n: int) -> str:
+    return f"was called {s.calls} times in {n} optimizer steps"
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #360c4458
 NEARLY_ZERO = .01  # share of the largest rate: schedules of whole runs are below it in their last steps only
@@ -47,17 +47,8 @@ PER_STEP = .98  # a rate that shrinks by this factor or faster in each step: hal
 FASTER = 1.25  # the second half of a fall relative to the first, in logarithms: 1 if exponential, 1.7 if quadratic
 
 
-class Gone(NamedTuple):
-    "A learning rate that is next to nothing long before the run ends."
-    peak: int # The row with the largest rate
-    after: Tensor # The rates from there on, as shares of it
-    first: int # So many steps later it is gone
-
-    def __str__(self):
-        return f"after {self.first} steps it is {self.after[self.first]:.1%} of what it was"
-
-
-def rate_gone(run: Run) -> Gone | None:
+def rate_gone(run: Run) -> tuple[int, str] | None: # The row with the largest rate, and how it falls
+    "Is the learning rate next to nothing long before the run ends?"
     rate = run.rates
     if len(rate) < SOON or rate.max() <= 0: return None
     peak = rate.argmax().item()
@@ -70,12 +61,10 @@ def rate_gone(run: Run) -> Gone | None:
     factors = after[1:]/after[:-1].clamp(min=1e-30)
     shrinks = (factors < PER_STEP).double().mean() > MOSTLY
     falls = shrinks and after[-1] < .1 and not leads_to_its_end(after)
-    if nearly_zero.double().mean() < .5 and not falls:
-        return None
-    first = len(after) - 1
-    if nearly_zero.any():
-        first = int(nearly_zero.int().argmax())
-    return Gone(peak, after, first)
+    if nearly_zero.double().mean() < .5 and not falls: return None
+    first = first_true(nearly_zero) if nearly_zero.any() else len(after) - 1
+    return peak, (f"The learning rate falls from {rate[peak]:.2g} to {rate[-1]:.2g}; after {first} steps it is "
+                  f"{after[first]:.1%} of what it was.")
 
 
 def leads_to_its_end(rates: Tensor) -> bool:
@@ -106,20 +95,20 @@ def never_moves(run: Run) -> Iterator[Finding]:
     if n < SOON: return
     yield from stays_after_warm_up(run)
     for s in schedules_of(run):
-        if s["calls"] > SELDOM*n: continue
-        if s["type"] not in COUNT_BATCHES: yield from not_called(run, s, n)
-        made_for, calls = s["planned"], s["calls"]
+        if s.calls > SELDOM*n: continue
+        if s.type not in COUNT_BATCHES: yield from not_called(run, s, n)
+        made_for, calls = s.planned, s.calls
         whole_run = made_for and .9*n <= made_for <= 1.1*n + LASTS
         course = f"The rate went from {in_digits(rates[0])} to {in_digits(rates[-1])}." if len(rates) else ""
-        warm_up = s["type"] == "LinearLR" and made_for and calls < made_for and rates[-1:] > rates[:1]
-        if s["type"] in COUNT_BATCHES: sure = "likely"
+        warm_up = s.type == "LinearLR" and made_for and calls < made_for and rates[-1:] > rates[:1]
+        if s.type in COUNT_BATCHES: sure = "likely"
         elif whole_run and calls: sure = "possible"  # as many epochs as there were steps may be chance
         elif warm_up and made_for >= LONG_WARM_UP and calls > 1:
             sure = "likely"
         else: continue
         yield Finding("schedule never moves", sure,
-                      f"The {s['type']} is made for {made_for} calls and {of_calls(s, n)}, as "
-                      f"for epochs. {course}", steps=run.log_span(0))
+                      f"The {s.type} is made for {made_for} calls and {of_calls(s, n)}, as "
+                      f"for epochs. {course}", steps=run.log_span())
 
 
 def stays_after_warm_up(run: Run) -> Iterator[Finding]:
@@ -128,7 +117,7 @@ def stays_after_warm_up(run: Run) -> Iterator[Finding]:
     n = int((rates[1:] > rates[:-1]).long().cumprod(0).sum())  # rises at first
     if n < LASTS or len(rates) < WHOLE*n or (rates[n:] != rates[n]).any():
         return
-    if any(s["type"] in WARM_UPS for s in schedules_of(run)):
+    if any(s.type in WARM_UPS for s in schedules_of(run)):
         return
     yield Finding("schedule never moves", "note",
                   f"The learning rate rises to {in_digits(rates[n])} in the first {n} steps, and stays there in all "
@@ -140,13 +129,13 @@ def stays_after_warm_up(run: Run) -> Iterator[Finding]:
 PARTS = 3  # of a record: with one for each epoch, a schedule for epochs is called between them
 
 
-def not_called(run: Run, s: dict[str, Any], n: int) -> Iterator[Finding]:
+def not_called(run: Run, s: ScheduleFacts, n: int) -> Iterator[Finding]:
     "A schedule that nobody calls. A record of one epoch cannot know that, and those of several can."
-    if s["calls"] or s["before"]: return
-    parts = (run.facts.get("begun") or {}).get("n", 1)
+    if s.calls or s.before: return
+    parts = run.facts.begun.n
     yield Finding("schedule never moves", "likely" if parts >= PARTS else "note",
-                  f"The {s['type']} was not called in {n} optimizer steps{', nor before' if parts > 1 else ''}.",
-                  steps=run.log_span(0),
+                  f"The {s.type} was not called in {n} optimizer steps{', nor before' if parts > 1 else ''}.",
+                  steps=run.log_span(),
                   advice="Call its step(): after each optimizer.step(), or behind each epoch if it is made for epochs. "
                          "If that comes after the end of the record, nothing is wrong.")
 
@@ -173,7 +162,7 @@ def does_not_fit(run: Run) -> Iterator[Finding]:
 def ends_too_soon(run: Run) -> Iterator[Finding]:
     rates, known = run.rates, schedules_of(run)
     n_zero = int((rates.flip(0) == 0).long().cumprod(0).sum())
-    who = f" The {known[0]['type']} {of_calls(known[0], steps_made(run))}." if known else ""
+    who = f" The {known[0].type} {of_calls(known[0], steps_made(run))}." if known else ""
     if n_zero >= LASTS and n_zero >= (1 - MOSTLY)*len(rates):
         first = len(rates) - n_zero
         since = f"from step {run.log_steps[first]} on" if first else "from the beginning"
@@ -185,9 +174,8 @@ def ends_too_soon(run: Run) -> Iterator[Finding]:
         return
     gone = rate_gone(run)
     if gone is None or not counts_epochs(run): return
-    yield Finding("schedule does not fit", "likely",
-                  f"The learning rate falls from {rates[gone.peak]:.2g} to {rates[-1]:.2g}; {gone}.{who}",
-                  steps=run.log_span(gone.peak))
+    peak, how = gone
+    yield Finding("schedule does not fit", "likely", f"{how}{who}", steps=run.log_span(peak))
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #26d05808
 TIMES_MORE = 5  # from the first half of a run on: a warm-up of the whole run, if linear, doubles the rate there
@@ -202,7 +190,7 @@ def rises_to_harm(run: Run) -> Iterator[Finding]:
     before, last = rates[:n//2].max(), rates[-1]
     if last < TIMES_MORE*before or last < rates.max()/2: return
     if (rates.diff() > 0).double().mean() > .5: return  # it looks for a rate: one that rises in each step
-    rise = n//2 + int((rates[n//2:] > before).int().argmax())
+    rise = n//2 + first_true(rates[n//2:] > before)
     middles = [middle_of([x for x in part.tolist() if math.isfinite(x)]) for part in losses.tensor_split(3)]
     bad = losses[rise:].isinf().any() or (losses[rise:].isnan() & ~losses[:rise].isnan().any()).any()
     if not bad and not middles[2] > GETS_WORSE*min(middles): return
@@ -224,24 +212,23 @@ def waits_in_vain(run: Run) -> Iterator[Finding]:
     cuts = (1 + (rates[1:] < .999*rates[:-1]).nonzero().flatten()).tolist()
     if len(cuts) < 2 or len(loss) < SOON: return
     for s in schedules_of(run):
-        if s["type"] != "ReduceLROnPlateau" or s["before"] or not s["calls"] or not n:
+        if s.type != "ReduceLROnPlateau" or s.before or not s.calls or not n:
             continue
-        call = cuts[1]*s["calls"]/n  # in which the second cut was made
-        if call > 1 + 2*(s.get("patience", 0) + 1) + s.get("cooldown", 0) + EARLY:
+        call = cuts[1]*s.calls/n  # in which the second cut was made
+        if call > 1 + 2*(s.patience + 1) + s.cooldown + EARLY:
             continue
         early, late = (list(filter(math.isfinite, part)) for part in (loss[:WINDOW], loss[:cuts[1]][-WINDOW:]))
         before, after = middle_of(early), middle_of(late)
         if not before - after > 3*math.hypot(error_of_middle(early), error_of_middle(late)):
             continue
         yield Finding("schedule does not fit", "likely",
-                      f"The ReduceLROnPlateau with mode='{s.get('mode')}' {of_calls(s, n)}, and has cut the rate "
+                      f"The ReduceLROnPlateau with mode='{s.mode}' {of_calls(s, n)}, and has cut the rate "
                       f"{len(cuts)} times, the first two as soon as it could: almost no value that it got counted as "
                       f"better. Up to then, the loss of the training fell from {in_digits(before)} to "
                       f"{in_digits(after)}.", steps=run.log_span(cuts[0]),
                       advice="A loss needs mode='min', and an accuracy mode='max'. Give it a value of the whole "
-                             "validation, "
-                             "once an epoch: that of one batch is too noisy. If all that is so, validation is no "
-                             "better than at the start.")
+                             "validation, once an epoch: that of one batch is too noisy. If all that is so, validation "
+                             "is no better than at the start.")
 
 
 def not_a_factor(run: Run) -> Iterator[Finding]:
@@ -249,8 +236,8 @@ def not_a_factor(run: Run) -> Iterator[Finding]:
     rates = run.rates
     if len(rates) < SOON or still_rises(rates): return
     for s in schedules_of(run):
-        base = s["base"]
-        if s["type"] != "LambdaLR" or not base or not 0 < base < A_RATE or s["before"]:
+        base = s.base
+        if s.type != "LambdaLR" or not base or not 0 < base < A_RATE or s.before:
             continue
         factor = (rates.max()/base).item()
         if not 0 < factor < NO_FACTOR: continue
@@ -259,7 +246,7 @@ def not_a_factor(run: Run) -> Iterator[Finding]:
         yield Finding("schedule does not fit", "likely",
                       f"The optimizer was given a rate of {in_digits(base)}, and its largest rate was "
                       f"{in_digits(rates.max())}{twice}: the function of the LambdaLR was never above "
-                      f"{in_digits(factor)}.", steps=run.log_span(0),
+                      f"{in_digits(factor)}.", steps=run.log_span(),
                       advice="LambdaLR multiplies the rate of the optimizer by what the function returns. Return a "
                              "factor that reaches 1, and no rate; or give the optimizer a rate of 1.")
         return
@@ -267,7 +254,7 @@ def not_a_factor(run: Run) -> Iterator[Finding]:
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #e911e5c2
 def begins_too_low(run: Run) -> Iterator[Finding]:
     "Was a schedule made while a warm-up held the rate down, so that it takes that rate for the full one?"
-    rates, given = run.rates, [o.get("lr") for o in run.optimizers]
+    rates, given = run.rates, [o.lr for o in run.optimizers]
     given = max((rate for rate in given if rate), default=0)
     if len(rates) < SOON or not rates.max() < NO_FACTOR*given:
         return
@@ -276,13 +263,13 @@ def begins_too_low(run: Run) -> Iterator[Finding]:
     falls_first = 0 < low < SOON and rates[low] <= rates[0]/2  # its first rate, then those of the warm-up
     if rises < LASTS or not falls_first: return
     for s in schedules_of(run):
-        base = s["base"]
-        if not base or not 0 < base < NO_FACTOR*given or s["before"]:
+        base = s.base
+        if not base or not 0 < base < NO_FACTOR*given or s.before:
             continue
         yield Finding("schedule does not fit", "likely",
                       f"The optimizer was made with a rate of {in_digits(given)}, and its largest rate was "
-                      f"{in_digits(rates.max())}: the {s['type']} takes {in_digits(base)} for the full rate, which the "
-                      "optimizer had when the schedule was made.", steps=run.log_span(0),
+                      f"{in_digits(rates.max())}: the {s.type} takes {in_digits(base)} for the full rate, which the "
+                      "optimizer had when the schedule was made.", steps=run.log_span(),
                       advice="Make the schedule while the optimizer has its full rate, and the warm-up after it.")
         return
 
@@ -290,7 +277,7 @@ def begins_too_low(run: Run) -> Iterator[Finding]:
 def rate_swings(run: Run) -> Iterator[Finding]:
     "Does the rate go down to nothing and as slowly up again, several times, as a cosine does behind its end?"
     known = schedules_of(run)
-    if any(s["type"] in (*COUNT_BATCHES, "CosineAnnealingLR") for s in known):
+    if any(s.type in (*COUNT_BATCHES, "CosineAnnealingLR") for s in known):
         return
     ends = turning_points(run.rates)
     if not ends: return
@@ -298,7 +285,7 @@ def rate_swings(run: Run) -> Iterator[Finding]:
     lows = [(before, low, after) for before, low, after in zip(ends, ends[1:], ends[2:])
             if gone[low] and after - low >= max((low - before)/2, LASTS)]
     if len(lows) < TIMES: return
-    who = f"the {known[0]['type']}" if known else "the schedule"
+    who = f"the {known[0].type}" if known else "the schedule"
     yield Finding("schedule does not fit", "likely",
                   f"The learning rate goes down to {in_digits(run.rates[lows[0][1]])} and as slowly up again "
                   f"{len(lows)} times, first in steps {run.log_steps[lows[0][0]]} to {run.log_steps[lows[0][2]]}: "
@@ -325,15 +312,15 @@ def warms_up_slowly(run: Run) -> Iterator[Finding]:
     times = int((rises > 0).sum())
     if times < LASTS - 1 or (rises < 0).any(): return
     for s in schedules_of(run):
-        base, calls = s["base"], s["calls"]
-        if s["type"] == "LinearLR" or s["before"] or not base or not LASTS <= calls <= SELDOM*n:
+        base, calls = s.base, s.calls
+        if s.type == "LinearLR" or s.before or not base or not LASTS <= calls <= SELDOM*n:
             continue
         if not rates[-1] < base/2: continue
         needs = base/((rates[-1] - rates[0]).item()/times)
         yield Finding("schedule does not fit", "likely" if needs >= LONG_WARM_UP else "note",
-                      f"The {s['type']} {of_calls(s, n)}. The rate still rises, and has come to {in_digits(rates[-1])} "
+                      f"The {s.type} {of_calls(s, n)}. The rate still rises, and has come to {in_digits(rates[-1])} "
                       f"of {in_digits(base)}: at this pace, the warm-up takes {in_digits(needs)} calls.",
-                      steps=run.log_span(0),
+                      steps=run.log_span(),
                       advice="If the warm-up is meant in steps, call scheduler.step() after each optimizer.step().")
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #41415f64
@@ -347,21 +334,21 @@ SEVERAL = 4  # optimizers: parts that are thawed one after the other may have tw
          advice="Make the optimizer once, before the loop, and hand it to the function that trains an epoch. To change "
                 "the rate, change `lr` in its param_groups."), needs="layers")
 def made_anew(run: Run) -> Iterator[Finding]:
-    other, begun = run.facts.get("other_steps") or {}, run.facts.get("begun") or {}
-    if other.get("n", 0) >= SEVERAL and not other["again"]:
-        yield from forgets(run, other["n"], other["steps"], other)
-    elif begun.get("anew", 0) >= SEVERAL and begun["anew"] == begun["n"]:
-        yield from forgets(run, begun["n"], begun["steps"] + steps_made(run), begun)
+    other, begun = run.facts.other_steps, run.facts.begun
+    if other.n >= SEVERAL and not other.again:
+        yield from forgets(run, other, other.steps)
+    elif begun.anew >= SEVERAL and begun.anew == begun.n:
+        yield from forgets(run, begun, begun.steps + steps_made(run))
 
 
-def forgets(run: Run, n: int, steps: int, of: dict[str, Any]) -> Iterator[Finding]:
+def forgets(run: Run, of: NewOptimizers | BegunFacts, steps: int) -> Iterator[Finding]:
     "So many optimizers made so many steps."
-    each = steps/n
-    if steps < SOON or of["memory"] <= 1: return
-    yield Finding("optimizer made anew", "likely" if each < of["memory"] else "note",
-                  f"{n} different {of['type']} optimizers moved the parameters one after the other, each for about "
+    each = steps/of.n
+    if steps < SOON or of.memory <= 1: return
+    yield Finding("optimizer made anew", "likely" if each < of.memory else "note",
+                  f"{of.n} different {of.type} optimizers moved the parameters one after the other, each for about "
                   f"{in_digits(each)} steps: the optimizer is made anew, and forgets its averages, which reach back "
-                  f"{in_digits(of['memory'])} steps.", steps=run.log_span(0))
+                  f"{in_digits(of.memory)} steps.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/schedule-faults.ipynb #ac0223fa
 HALF_OF_LEAST = 2**-25  # of float16: what is smaller becomes zero
@@ -377,12 +364,12 @@ HALF_OF_LEAST = 2**-25  # of float16: what is smaller becomes zero
 def epsilon_lost(run: Run) -> Iterator[Finding]:
     "Is the eps of an optimizer zero in the dtype of its parameters?"
     for o in run.optimizers:
-        eps = o.get("eps")
+        eps = o.eps
         if not eps or not 0 < eps < HALF_OF_LEAST: continue
-        lost = [name for name in o["decay"] if run.params.get(name, {}).get("dtype") == "float16"]
+        lost = [name for name in o.decay if name in run.params and run.params[name].dtype == "float16"]
         if lost:
-            yield Finding("epsilon is lost", "likely", lost_in_optimizer(o["type"], eps, len(lost)), lost,
-                          run.log_span(0))
+            yield Finding("epsilon is lost", "likely", lost_in_optimizer(o.type, eps, len(lost)), lost,
+                          run.log_span())
 
 
 def lost_in_optimizer(kind: str, eps: float, n: int) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...findings.found import Finding
 from ...findings.rules import Kind, NOTHING_LEFT, WILD, rule
 from ...hooks.select import first_few
-from .evidence import LASTS, MOSTLY, SOON, Run, in_digits, lasting
+from .evidence import LASTS, MOSTLY, SOON, Run, in_digits, lasting, layer_of, picked
 from ..records.attention_history import AttentionHistory
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #8f53454e
@@ -33,17 +33,17 @@ TAKEN_UP = .05  # of the running statistics, at least, should be theirs
          brings=(WILD, NOTHING_LEFT)), needs="layers")
 def dropout_too_strong(run: Run) -> Iterator[Finding]:
     strong, names = {}, run.outputs.names
-    for name, layer in run.facts.get("layers", {}).items():
-        if "Dropout" not in layer["type"] or layer.get("p", 0) < DROPS:
+    for name, layer in run.facts.layers.items():
+        if "Dropout" not in layer.type or (layer.p or 0) < DROPS:
             continue
         if name not in names or run.outputs.ran[names.index(name)].any():
-            strong[name] = layer["p"]
+            strong[name] = layer.p
     if not strong: return
     most = max(strong.values())
     times = "nothing" if most == 1 else in_digits(1/(1 - most))
     yield Finding("dropout too strong", "certain" if most >= .95 else "likely",
                   f"Dropout sets {most:.0%} of the numbers to zero, and multiplies the others by {times}.", [*strong],
-                  run.log_span(0))
+                  run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #b84bd9dd
 @rule(
@@ -57,18 +57,18 @@ def batch_norm(run: Run) -> Iterator[Finding]:
     yield from woken(run)
     passes = int(run.logged("trained").nansum())
     for i, name in enumerate(run.outputs.names):
-        layer = run.facts.get("layers", {}).get(name, {})
-        if not layer.get("type", "").startswith(("BatchNorm", "SyncBatchNorm")):
+        layer = run.facts.layers.get(name)
+        if layer is None or not layer.type.startswith(("BatchNorm", "SyncBatchNorm")):
             continue
         n = run.outputs.n[i]
-        n, features = n[n > 0], layer.get("num_features")
+        n, features = n[n > 0], layer.num_features
         if len(n) and features:
             of_each = n.median().item()/features
             if of_each <= FEW: few[name] = of_each
-        momentum = layer.get("momentum")
-        if momentum is None or not layer.get("track_running_stats"):
+        momentum = layer.momentum
+        if momentum is None or not layer.track_running_stats:
             continue
-        if momentum == 0 and layer.get("running_mean_moves"): continue  # it is 0 at the moment, as after a pass of SAM
+        if momentum == 0 and layer.running_mean_moves: continue  # it is 0 at the moment, as after a pass of SAM
         if momentum <= 0 or momentum >= .95:
             odd[name] = momentum
         elif passes >= LONG and momentum*passes < TAKEN_UP: slow[name] = momentum
@@ -99,18 +99,17 @@ ON_MOMENTUM = ("momentum is the share of the new batch in torch, 0.1 by default;
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #b32a0853
 def woken(run: Run) -> Iterator[Finding]:
     "Are frozen layers first in eval mode and later in train mode, so that their statistics move and nothing else does?"
-    modes = run.facts.get("modes") or {}
     rested = {}
-    for name, n in (modes.get("woke") or {}).items():
-        own = [p for place, p in run.params.items() if place.rpartition(".")[0] == name]
+    for name, n in run.facts.modes.woke.items():
+        own = [p for place, p in run.params.items() if layer_of(place) == name]
         is_norm = run.types.get(name, "").startswith(("BatchNorm", "SyncBatchNorm"))
-        if is_norm and n >= LASTS and own and not any(p["trainable"] for p in own): rested[name] = n
+        if is_norm and n >= LASTS and own and not any(p.trainable for p in own): rested[name] = n
     if not rested: return
     n = min(rested.values())
     yield Finding("batch norm", "likely",
                   f"{first_few([*rested], 4)}, whose parameters are frozen, rested in eval mode in the first {n} of "
-                  f"{modes['looks']} steps that were looked at, and later not: their running statistics change from "
-                  "there on, and each batch is normalized by its own.", [*rested], run.log_span(0),
+                  f"{run.facts.modes.looks} steps that were looked at, and later not: their running statistics change "
+                  "from there on, and each batch is normalized by its own.", [*rested], run.log_span(),
                   advice="Call eval() on these layers again behind each model.train(), as that of a validation; or "
                          "give each part the mode that it had before.")
 
@@ -124,13 +123,13 @@ def woken(run: Run) -> Iterator[Finding]:
 def frozen_part_moves(run: Run) -> Iterator[Finding]:
     "Do statistics or weights of a part without gradients change, though the program itself writes nothing there?"
     yield from statistics_move(run)
-    driven = {name: p for name, p in run.params.items() if p.get("driven") and p["has"]}
+    driven = {name: p for name, p in run.params.items() if p.driven and p.has}
     if not driven: return
-    decays = any(o["decay"].get(name) for o in run.optimizers for name in driven)
+    decays = any(o.decay.get(name) for o in run.optimizers for name in driven)
     yield Finding("frozen part moves", "possible",
                   f"{first_few([*driven], 4)} {'has' if len(driven) == 1 else 'have'} requires_grad=False and still a "
                   "gradient, which is zero or that of an earlier step, and the optimizer moves them with it"
-                  f"{', by weight decay or momentum' if decays else ''}.", [*driven], run.log_span(0),
+                  f"{', by weight decay or momentum' if decays else ''}.", [*driven], run.log_span(),
                   advice="Set their gradients to None where you freeze them, as zero_grad() does unless "
                          "set_to_none=False; or leave them out of the optimizer.")
 
@@ -138,16 +137,14 @@ def frozen_part_moves(run: Run) -> Iterator[Finding]:
 def statistics_move(run: Run) -> Iterator[Finding]:
     "Are norms in a frozen part in train mode?"
     reported = [name for seen in woken(run) for name in seen.layers]
-    layers = run.facts.get("layers", {})
-    found = [name for name, layer in layers.items()
-             if layer.get("running_mean_moves") and name not in reported and rests(run, name)]
-    if not found or not any(p["trainable"] for p in run.params.values()): return
+    found = [name for name, layer in run.facts.layers.items()
+             if layer.running_mean_moves and name not in reported and rests(run, name)]
+    if not found or not run.some("trainable"): return
     part = ".".join(commonprefix([name.split(".")[:-1] for name in found]))
     yield Finding("frozen part moves", "possible",
                   f"{first_few(found, 4)} {'is' if len(found) == 1 else 'are'} frozen, as what lies before, and in "
-                  "train "
-                  "mode: each batch is normalized by its own statistics, and the running ones, which eval mode uses, "
-                  "have changed.", found, run.log_span(0),
+                  "train mode: each batch is normalized by its own statistics, and the running ones, which eval mode "
+                  "uses, have changed.", found, run.log_span(),
                   advice=f"Call eval() on {part or 'these layers'} behind each model.train(): requires_grad=False "
                          "stops gradients only.")
 
@@ -155,12 +152,12 @@ def statistics_move(run: Run) -> Iterator[Finding]:
 def rests(run: Run, layer: str) -> bool:
     "Is a layer frozen, as is the nearest one with parameters before it, and does nobody move either?"
     owners = {}
-    for name, p in run.params.items(): owners.setdefault(name.rpartition(".")[0], []).append(p)
+    for name, p in run.params.items(): owners.setdefault(layer_of(name), []).append(p)
     order = [name for name in run.types if name == layer or name in owners]
     place = order.index(layer)
     near = [*order[:place][::-1], *order[place + 1:]][:1]
     own = [p for name in (layer, *near) for p in owners.get(name, [])]
-    return bool(own) and not any(p["trainable"] or p.get("moved") for p in own)
+    return bool(own) and not any(p.trainable or p.moved for p in own)
 
 # %% ../../../nbs/lib/stats/diagnosing/special-layer-faults.ipynb #3e92cb44
 ONE_KEY = .05  # entropy relative to the largest possible; heads of healthy runs began with 0.5 or more
@@ -192,7 +189,7 @@ def dead_softmax(run: Run) -> Iterator[Finding]:
     rows = o.numbers.get("sums_to_one")
     if rows is None: return
     peaked, even = o.numbers.get("peaked"), o.numbers.get("even")
-    inner = torch.tensor([run.types.get(name) == "Softmax" for name in o.names], dtype=torch.bool)
+    inner = o.those(lambda name: run.types.get(name) == "Softmax")
     # a softmax at the end gives answers, which may be confident or undecided
     only_the_last = inner.sum() == 1 and inner[-1]
     if only_the_last and "." not in o.names[-1]:
@@ -249,18 +246,11 @@ def _by_head(history: AttentionHistory, what: str) -> Tensor: # A row for each h
 
 
 def _layers(heads: list, found: Tensor) -> list[str]:
-    names = {}
-    for (name, _), is_found in zip(heads, found.tolist()):
-        if is_found: names[name.rpartition("/")[0]] = None
-    return list(names)
+    return [*dict.fromkeys(name.rpartition("/")[0] for name, _ in picked(heads, found))]
 
 
 def _heads(heads: list, found: Tensor) -> str:
-    named = []
-    for (name, head), is_found in zip(heads, found.tolist()):
-        if not is_found: continue
-        layer = name.rpartition("/")[0] or "the model"
-        named.append(f"head {head} of {layer}")
+    named = [f"head {head} of {name.rpartition('/')[0] or 'the model'}" for name, head in picked(heads, found)]
     if len(named) == len(heads):
         return f"All {len(heads)} heads"
     if len(named) <= 3: return first_few(named)

@@ -17,8 +17,9 @@ from ...findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from .beside_faults import (
     APART, average_in_16_bits, counter_in_16_bits, scale_at_the_step)
 from .data_faults import learns_large_targets
-from .evidence import (
-    CLEARLY, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, in_digits, last_known, still_rises, without_nan)
+from hooklab.stats.diagnosing.evidence import (
+    CLEARLY, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, first_true, in_digits, last_known, layer_of, picked,
+    still_rises, without_nan)
 from .layer_faults import dead_units
 from .loss_faults import ENDS, loss_does_not_fall
 from .loss_over_time import FALLS_BY_HALF, falls_well, goes_down
@@ -58,7 +59,7 @@ def growth_at_once(run: Run) -> Iterator[Finding]:
     _, bad = grown(run)
     early = bad[:, :SOON].any(1)
     if early.double().mean() <= .5 or not len(early): return
-    row = bad.any(0).int().argmax().item()
+    row = first_true(bad.any(0))
     yield Finding("learning rate too large", "possible",
                   f"{early.sum()} of {len(early)} layers return numbers {GROWTH} times larger than at the start, "
                   f"within {row} recorded steps.", steps=run.outputs.span(row))
@@ -71,7 +72,7 @@ def long_steps(run: Run) -> Iterator[Finding]:
     if not len(ratio): return
     n = int(large.sum())
     fraction = (large*run.lasted).sum()/run.lasted.sum()
-    starts_long = any(o["type"] in ("Adagrad", "RMSprop") for o in run.optimizers)
+    starts_long = any(o.type in ("Adagrad", "RMSprop") for o in run.optimizers)
     last_third = large[-(len(large)//3):]
     at_the_start = starts_long and last_third.double().mean() <= 1 - MOSTLY
     if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
@@ -94,7 +95,6 @@ def kills_units(run: Run, large: Tensor) -> bool:
     steps = torch.tensor(run.steps)[~run.skipped]
     starts = [seen.steps[0] for seen in run.once(dead_units)]
     return any(start < steps[:SOON].max() and (large & (steps < start)).sum() >= LASTS for start in starts)
-
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #3c93d759
 def jump_of_rate(run: Run) -> Iterator[Finding]:
@@ -133,8 +133,7 @@ def little_movement(run: Run) -> Iterator[Finding]:
     ratio = run.ratio[run.ratio > 0]
     if len(ratio) < LASTS: return
     rates = run.rates if len(run.rates) else ratio
-    begun = run.facts.get("begun", {})
-    if still_rises(rates) or begun.get("rate", 0) > LOWERED*rates.max(): return  # a schedule has made it small
+    if still_rises(rates) or (run.facts.begun.rate or 0) > LOWERED*rates.max(): return  # a schedule has made it small
     if (ratio > RATIO_LARGE).sum() >= LASTS: return  # steps were long until nothing was left to move
     still = ratio.median() < RATIO_SMALL_AND_STILL and run.once(loss_does_not_fall)
     fast = run.ratios.nanquantile(.8, 0)  # a fifth of the parameters move more, as in a new head on a slow body
@@ -176,7 +175,7 @@ def blows_up(run: Run) -> Iterator[Finding]:
     last_type = run.types.get(outputs.names[-1], "") if outputs.names else ""
     ends = 2 if last_type.startswith(ENDS) else 1
     if not bad[:-ends].any(): return  # the last layer may have to learn large numbers; so may logits before a sigmoid
-    row = bad.any(0).int().argmax().item()
+    row = first_true(bad.any(0))
     still_large = (last_known(times) > GROWTH).any()
     still_so = still_large or outputs.bad[:, -SOON:].any()
     most = times[bad].max()
@@ -270,7 +269,7 @@ def clipping_too_tight(run: Run) -> Iterator[Finding]:
     if run.once(scaled_length_of_clipped) is not None: return
     length = without_nan(run.logged("grad_norm"))
     clipped = without_nan(run.logged("grad_norm")/run.logged("grad_norm_unclipped"))
-    if len(clipped) < LASTS or run.updates is None: return
+    if len(clipped) < LASTS: return
     clipped = clipped[clipped > 0]
     left = clipped.median() if len(clipped) else torch.tensor(1.)
     ratio = run.ratio[run.ratio > 0]
@@ -281,7 +280,7 @@ def clipping_too_tight(run: Run) -> Iterator[Finding]:
     to = f"to a length of {in_digits(length.mean())}, " if same else ""
     yield Finding("clipping too tight", "certain" if same and left < .01 else "likely",
                   f"Gradients are clipped {to}to {left:.2g} of what they were, and a step moves parameters by "
-                  f"{in_digits(ratio.median())} of their length.", steps=run.log_span(0))
+                  f"{in_digits(ratio.median())} of their length.", steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #c11bbef1
 SHORT = .01  # length of all gradients: clipping at 1 and a scale of 128 or more leave less
@@ -312,21 +311,18 @@ def clipping_before_unscaling(run: Run) -> Iterator[Finding]:
     yield Finding("clipping before unscaling", "likely",
                   f"In nearly every step, the length of the gradients is {length:.2g}, or a power of two times that: "
                   "they are clipped while the scaler has them multiplied, and divided afterwards.",
-                  steps=run.log_span(0))
+                  steps=run.log_span())
 
 # %% ../../../nbs/lib/stats/diagnosing/step-faults.ipynb #a0ded002
 def lost_in_rounding(run: Run) -> list[str]:
     "Parameters in 16 bits that the optimizer writes to, in layers with gradients, without any effect."
-    if run.updates is None or run.update.shape[1] < LASTS or not (run.rates > 0).any():
-        return []
-    rests = (run.update == 0).all(1)
-    names = [name for name, rest in zip(run.updates.names, rests.tolist()) if rest]
+    if run.update.shape[1] < LASTS or not (run.rates > 0).any(): return []
     layers = {name: (norm.nan_to_num() > 0).any().item() for name, norm in zip(run.grads.names, run.grads.norm)}
     def should_move(name):
-        p = run.params.get(name, {})
-        writes = p.get("has") and p["written"] and not p.get("moved")
-        return writes and p.get("dtype") in APART and layers.get(name.rpartition(".")[0])
-    return [name for name in names if should_move(name)]
+        p = run.params.get(name)
+        writes = p and p.has and p.written and not p.moved
+        return writes and p.dtype in APART and layers.get(layer_of(name))
+    return [name for name in picked(run.stepped, (run.update == 0).all(1)) if should_move(name)]
 
 
 @rule(
@@ -340,7 +336,7 @@ def rounding_takes_steps(run: Run) -> Iterator[Finding]:
     yield from counter_in_16_bits(run)
     lost = run.once(lost_in_rounding)
     if not lost: return
-    kinds = sorted({run.params[name]["dtype"] for name in lost})
+    kinds = sorted({run.params[name].dtype for name in lost})
     apart = ", ".join(f"numbers in {kind} are {APART[kind]} apart" for kind in kinds)
     yield Finding("lost in rounding", "likely",
                   f"These parameters get gradients, the optimizer writes to them, and all {run.update.shape[1]} "
@@ -360,19 +356,18 @@ FAST_DECAY = 500  # steps in which they would: usual settings need 10,000 and mo
          follows=("wrong sign",), brings=(NOTHING_LEFT,), by_steps=True), needs="layers")
 def decay_too_strong(run: Run) -> Iterator[Finding]:
     "Does weight decay shrink the parameters within the run?"
-    if run.updates is None: return
     rates = run.rates
     length = without_nan(run.logged("grad_norm"))
     data = run.lengths()
     if len(rates) < LASTS or data.shape[1] < LASTS: return
     for o in run.optimizers:
-        strong = {name: decay for name, decay in o["decay"].items() if decay}
+        strong = {name: decay for name, decay in o.decay.items() if decay}
         if not strong: continue
         decay = max(strong.values())
-        coupled = o["type"] not in ("AdamW", "SGD", "NAdamW")
-        momentum = o.get("momentum") or 0
+        coupled = o.type not in ("AdamW", "SGD", "NAdamW")
+        momentum = o.momentum or 0
         taken = decay/max(1 - momentum, .01)  # momentum adds up what decay takes in each step
-        rows = [i for i, name in enumerate(run.updates.names) if strong.get(name) == decay]
+        rows = [i for i, name in enumerate(run.stepped) if strong.get(name) == decay]
         usual = rates.median().item()*taken
         if not coupled and of_each_step(run, rows, usual) < OF_A_STEP:
             continue
@@ -395,7 +390,7 @@ def decay_too_strong(run: Run) -> Iterator[Finding]:
         else: what = f"Decay takes {rates.max().item()*taken:.2g} of each parameter away in each step"
         yield Finding("weight decay too strong", "likely" if shrunk < .9 else "possible",
                       f"{what}; their length goes from {in_digits(size[0])} to {in_digits(size[-1])}.",
-                      steps=run.log_span(0))
+                      steps=run.log_span())
 
 
 def of_each_step(run: Run, rows: list[int], taken: float) -> float:

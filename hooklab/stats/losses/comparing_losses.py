@@ -25,8 +25,7 @@ from hooklab.stats.diagnosing import compared_loss_faults  # noqa: F401 (their r
 from hooklab.stats.records.loss_history import LossHistory
 from hooklab.stats.losses.loss_report import plot_losses, table_of
 from hooklab.stats.losses.pulls import is_too_early, own_parameters, pulls_of
-from hooklab.stats.measure.running import records_of
-from hooklab.stats.measure.until_removed import UntilRemoved
+from hooklab.stats.measure.running import UntilRemoved, records_of
 from hooklab.stats.trainers import library
 
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #5afd1117

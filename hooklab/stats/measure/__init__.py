@@ -11,8 +11,7 @@
     gradient_norms   how long gradients are, before they are clipped and at the optimizer step
     own_hook         records what your own hook returns
     resuming         continues the record of a run that is resumed
-    until_removed    recording that ends with its block, with `remove()`, or with Ctrl-C
-    running          which records of a model go on at this moment
+    running          which records of a model go on at this moment, and how they end
     step_end         optimizer steps, and where a step of the loop ends automatically
     loop_watch       the events of a training loop, recorded while it runs
     step_watch       the gradients at the time of an optimizer step

@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from hooklab.stats.measure.run_facts import plain_number, version
 from hooklab.stats.measure.step_end import params_of
+from hooklab.stats.records.facts import CopyFacts, ScheduleFacts
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #a3a7301a
 PLANNED = "total_steps", "T_max", "total_iters", "total_size"  # for so many calls a schedule is made
@@ -68,62 +69,56 @@ class Schedules:
         parts = {id(part) for x in found for part in vars(x).get("_schedulers", ())}
         return [x for x in found if id(x) not in parts]
 
-    def facts(self) -> dict[str, dict[str, Any]]:
-        "What is known of each, as plain values."
+    def facts(self) -> dict[str, ScheduleFacts]:
+        "What is known of each."
         if self.first is None and (self.are_made() or self.rates_now() != self.rates):
             self.first = [(x, 0) for x in self.found()]
         known = {}
         for x, before in self.first or ():
             first = (*vars(x).get("_schedulers", ()), x)[0]
             rates = vars(first).get("base_lrs") or [torch.nan]
-            known[str(len(known))] = {
-                "type": type(x).__name__,
-                "calls": max(calls_of(x) - before, 0),
-                "before": before,  # before the record began
-                "planned": planned(x),
-                "base": plain_number(max(rates)),
-                **waiting_settings(x),
-            }
+            known[str(len(known))] = ScheduleFacts(
+                type=type(x).__name__,
+                calls=max(calls_of(x) - before, 0),
+                before=before,
+                planned=planned(x),
+                base=plain_number(max(rates)),
+                **{name: vars(x)[name] for name, kind in WAITING.items() if isinstance(vars(x).get(name), kind)},
+            )
         return known
 
-
-def waiting_settings(schedule: LRScheduler) -> dict[str, Any]:
-    "How a schedule waits for a plateau, if it does."
-    found = {}
-    for name, kind in WAITING.items():
-        value = vars(schedule).get(name)
-        if isinstance(value, kind): found[name] = value
-    return found
-
 # %% ../../../nbs/lib/stats/measure/around.ipynb #bfd7e65d
-def some_numbers(m: nn.Module) -> dict[str, Tensor]:
-    "A few numbers of each parameter, as they are now."
-    found = {}
-    for name, p in m.named_parameters():
-        stride = max(1, p.numel()//SOME)
-        found[name] = p.detach().flatten()[::stride].clone()
-    return found
+SOME = 64  # numbers of each parameter are compared one by one
+CLEAR = .05  # of a number: the model has moved it by more
 
 
-def stays(before: list[dict[str, Tensor]], copy: nn.Module, model: nn.Module) -> Tensor | None:
+class PartNow:
+    "What the numbers of a part of a model are like now."
+    @torch.no_grad()
+    def __init__(self, m: nn.Module):
+        statistics = [(name, b) for name, b in m.named_buffers() if name.endswith(("running_mean", "running_var"))]
+        self.lengths = {name: torch.linalg.vector_norm(x.float()) for name, x in (*m.named_parameters(), *statistics)}
+        self.some = [p.flatten()[::max(1, p.numel()//SOME)].clone() for p in m.parameters()]
+        self.versions = [version(p) for p in m.parameters()]
+
+    def moved(self, before: "PartNow") -> dict[str, Tensor]:
+        "By name of a parameter or running statistic: is its length another one than it was?"
+        return {name: self.lengths[name] != length for name, length in before.lengths.items() if name in self.lengths}
+
+
+def stays(copy: tuple[PartNow, PartNow], model: tuple[PartNow, PartNow]) -> Tensor | None: # Before and now
     """Of the numbers that have clearly moved in the model, the share that is as it was in the copy. Parameters of which
     no number has changed there are left out: if all are, it is NaN."""
-    old, old_model = before
-    now, model_now = some_numbers(copy), some_numbers(model)
     same, of = [], []
-    for (name, x), (other, y) in zip(old.items(), old_model.items()):
-        moved = (model_now[other] - y).abs() > CLEAR*y.abs()
-        is_same = now[name] == x
-        counts = moved & (now[name] != x).any()
+    for x, now, y, y_now in zip(*(part.some for part in (*copy, *model))):
+        is_same = now == x
+        counts = ((y_now - y).abs() > CLEAR*y.abs()) & ~is_same.all()
         same.append((counts & is_same).sum())
         of.append(counts.sum())
-    if not same: return None
-    return torch.stack(same).sum()/torch.stack(of).sum()
+    return torch.stack(same).sum()/torch.stack(of).sum() if same else None
 
 # %% ../../../nbs/lib/stats/measure/around.ipynb #ef704250
 NEAR = .2  # of the length of a parameter: what a first step moves, and two that are drawn apart are at 1.4
-SOME = 64  # numbers of each parameter are compared one by one
-CLEAR = .05  # of a number: the model has moved it by more
 AVERAGED = "AveragedModel"  # of torch: `update_bn` sets its statistics when the training is over
 FEWEST = 4  # parameters: fewer may be alike by chance
 
@@ -141,27 +136,12 @@ def begins_as(copy: nn.Module, model: nn.Module) -> bool:
         near.append(distance <= NEAR*b.norm())
     return bool(torch.stack(near).all())
 
-
-def numbers_of(m: nn.Module) -> dict[str, Tensor]:
-    "The lengths of parameters and of running statistics."
-    found = dict(m.named_parameters())
-    for name, b in m.named_buffers():
-        if name.endswith(("running_mean", "running_var")):
-            found[name] = b
-    with torch.no_grad():
-        return {name: torch.linalg.vector_norm(x.float()) for name, x in found.items()}
-
-
-def have_moved(before: dict[str, Tensor], now: dict[str, Tensor]) -> dict[str, Tensor]:
-    "By name: is a length another one than it was?"
-    return {name: now[name] != length for name, length in before.items() if name in now}
-
 # %% ../../../nbs/lib/stats/measure/around.ipynb #3d38d995
 class Copies:
     "Parts of a model that nothing trains and that began as copies of trained parts."
     def __init__(self, model: nn.Module, optimizers: list):
         self.model = weakref.ref(model)
-        self.found = {}  # the name of each by its own name, and what both were like at the first look
+        self.found = {}  # of each by its name, that of the trained part, and what both were like at first
         trained = {id(p) for p in model.parameters() if p.requires_grad}
         if optimizers: trained &= set().union(*map(params_of, optimizers))
         parts = {name: m for name, m in model.named_modules() if name}
@@ -173,28 +153,23 @@ class Copies:
             shapes = shapes_of(m)
             if len(shapes) < FEWEST or any(name.startswith(f"{other}.") for other in self.found): continue
             of = next((other for other in by_shapes.get(shapes, ()) if begins_as(m, parts[other])), None)
-            if of is not None: self.found[name] = of, *first_look(m, parts[of])
+            if of is not None: self.found[name] = of, PartNow(m), PartNow(parts[of])
 
-    def facts(self) -> dict[str, dict[str, Any]]:
+    def facts(self) -> dict[str, CopyFacts]:
         "Which numbers of each copy have moved since the first look, and which of the part that is trained."
         found, model = {}, self.model()
         if model is None: return found
-        for name, (of, before, of_part, numbers, versions) in self.found.items():
-            copy, part = model.get_submodule(name), model.get_submodule(of)
-            found[str(len(found))] = {
-                "name": name,
-                "part": of,
-                "averaged": type(model.get_submodule(name.rpartition(".")[0])).__name__ == AVERAGED,
-                "moved": have_moved(before, numbers_of(copy)),
-                "model_moved": have_moved(of_part, numbers_of(part)),
-                "dtype": " and ".join(sorted({str(p.dtype).removeprefix("torch.") for p in copy.parameters()})),
-                "writes": min(version(p) - n for p, n in zip(copy.parameters(), versions)),
-                "stays": stays(numbers, copy, part),
-            }
+        for name, (of, first, of_first) in self.found.items():
+            copy = model.get_submodule(name)
+            now, of_now = PartNow(copy), PartNow(model.get_submodule(of))
+            found[str(len(found))] = CopyFacts(
+                name=name,
+                part=of,
+                averaged=type(model.get_submodule(name.rpartition(".")[0])).__name__ == AVERAGED,
+                moved=now.moved(first),
+                model_moved=of_now.moved(of_first),
+                dtype=" and ".join(sorted({str(p.dtype).removeprefix("torch.") for p in copy.parameters()})),
+                writes=min(n - before for n, before in zip(now.versions, first.versions)),
+                stays=stays((first, now), (of_first, of_now)),
+            )
         return found
-
-
-def first_look(copy: nn.Module, of: nn.Module) -> tuple:
-    "The lengths of both, some numbers of both, and how often the copy was written to."
-    versions = [version(p) for p in copy.parameters()]
-    return numbers_of(copy), numbers_of(of), [some_numbers(copy), some_numbers(of)], versions

@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #b9cc400b
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from threading import get_ident
 from typing import Any, Self
@@ -22,11 +23,12 @@ from hooklab.hooks.layer_hook import GradientHook, LayerHook, listen
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
 from hooklab.stats.measure.around import Copies, Schedules
-from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, read_look
+from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, loss_kind, output_facts
 from hooklab.stats.measure.other_steps import OtherSteps
 from hooklab.stats.measure.run_facts import (
     MemberFacts, short_numbers_of, facts_of_arguments, facts_of_layers, torch_optimizer)
 from hooklab.stats.measure.step_watch import UnknownSteps
+from hooklab.stats.records.facts import LoopFacts, ModeFacts, RunFacts, StepInputs, facts_from, plain_facts
 from hooklab.stats.records.run_log import RunLog, given_loss
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #856ea455
@@ -149,11 +151,10 @@ class Looks:
         for look in reversed(self.outputs):
             if look.step != step: break
             look.loss = loss
-        steps = {row["step"] for row in self.inputs}
-        steps.update(look.step for look in self.outputs)
+        steps = {look.step for look in (*self.inputs, *self.outputs)}
         if len(steps) <= MOST_LOOKS: return
         self.every *= 2
-        self.inputs = [row for row in self.inputs if self.due(row["step"])]
+        self.inputs = [look for look in self.inputs if self.due(look.step)]
         self.outputs = [look for look in self.outputs if self.due(look.step)]
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #d9913505
@@ -179,29 +180,28 @@ class ModeWatch:
         self.model = model
         kinds = {name: m for name, m in model.named_modules() if type(m).__name__.startswith(MODES)}
         self.layers = {name: m for name, m in kinds.items() if getattr(m, "p", 1)}
-        self.looks, self.resting, self.woke = 0, dict.fromkeys(self.layers, 0), {}  # and where one woke, its rest
-        self.in_train = self.in_eval = self.rows = 0  # passes without a graph; steps that had some in train mode
-        self.had = False  # did this step have one?
+        self.seen, self.resting = ModeFacts(names=[*self.layers]), dict.fromkeys(self.layers, 0)
+        self.had = False  # did this step have a pass without a graph in train mode?
 
     def without_graph(self, training: bool):
-        self.in_train += training
-        self.in_eval += not training
+        self.seen.in_train += training
+        self.seen.in_eval += not training
         self.had = self.had or training
 
     def end_step(self, looking: bool):
         "Called where a step of the loop ends."
-        self.rows += self.had
+        seen = self.seen
+        seen.rows += self.had
         self.had = False
         if not looking or not self.model.training: return
-        self.looks += 1
         for name, m in self.layers.items():
+            if m.training and self.resting[name] == seen.looks: seen.woke[name] = seen.looks
             self.resting[name] += not m.training
-            if m.training and self.resting[name] == self.looks - 1: self.woke[name] = self.looks - 1
+        seen.looks += 1
 
-    def facts(self) -> dict[str, Any]:
-        resting = [name for name, n in self.resting.items() if n == self.looks and n]
-        return {"in_train": self.in_train, "in_eval": self.in_eval, "rows": self.rows, "resting": resting,
-                "woke": self.woke, "looks": self.looks, "names": [*self.layers]}
+    def facts(self) -> ModeFacts:
+        resting = [name for name, n in self.resting.items() if n == self.seen.looks and n]
+        return replace(self.seen, resting=resting, woke=dict(self.seen.woke))
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #f351d3bc
 MOST_NODES = 5000  # of a graph: a loss of a small model has some hundred
@@ -273,8 +273,7 @@ class LoopWatch:
         self.row[mode] = self.row.get(mode, 0) + 1
         if not self.looking or not first: return
         with suppress(Exception):  # whatever goes in, the model runs on
-            facts = facts_of_arguments(*given, module.forward)
-            self.looks.inputs.append({"step": self.n, **facts})
+            self.looks.inputs.append(StepInputs(self.n, facts_of_arguments(*given, module.forward)))
 
     @property
     def wants_gradient(self) -> bool:
@@ -320,7 +319,7 @@ class LoopWatch:
             row |= given_loss(loss)
             self.loss_given = True
         thrown_away, made = row.pop("thrown_away", False), row.pop("made", self.made)
-        if not self.others.n:
+        if not self.others.seen.n:
             self.thrown_away = self.thrown_away + thrown_away
         if made is not self.made:
             self.made = [n + m for n, m in zip(self.made, made)]
@@ -335,25 +334,19 @@ class LoopWatch:
         if self.listening is not None: self.listening.depth.clear()  # Ctrl-C during a call leaves it too large
         self.looking = self.looks.due(self.n)
 
-    def note_facts(self) -> Callable[[], dict[str, Any]]:
+    def note_facts(self) -> Callable[[], RunFacts]:
         "Note the facts of the run. The function that is returned gives them as plain numbers and words, in any thread."
-        layers = facts_of_layers(self.root)
-        known = {"layers": layers, **self.members.facts()}
-        for name, moves in known.pop("running_means").items():
-            if name in layers:
-                layers[name]["running_mean_moves"] = moves
-        known |= {"modes": self.modes.facts(), "other_steps": self.others.facts()}
-        known |= {"thrown_away": self.thrown_away, "loss_leads": self.leads}
-        for name, beside in ("schedules", self.schedules), ("copies", self.copies):
-            with suppress(Exception): known[name] = beside.facts()
-        with suppress(Exception): known["counters"] = short_numbers_of(self.root, self.members.optimizers)
-        known["watched"] = {"n": self.n, "stepped": self.stepped, "made": list(self.made)}
-        if self.begun is not None:
-            known["begun"] = self.begun.facts()
-        if self.passes is not None:
-            known["passes"] = self.passes.facts() | {"for_inputs": self.for_inputs}
-        inputs, outputs = list(self.looks.inputs), list(self.looks.outputs)
-        return partial(read_facts, known, inputs, outputs, self.first_step)
+        layers, (params, means, optimizers) = facts_of_layers(self.root), self.members.facts()
+        for name in means.keys() & layers.keys(): layers[name].running_mean_moves = means[name]
+        known = RunFacts(layers, params, optimizers, modes=self.modes.facts(), other_steps=replace(self.others.seen),
+                         watched=LoopFacts(self.n, self.stepped, list(self.made)), thrown_away=self.thrown_away,
+                         loss_leads=self.leads)
+        with suppress(Exception): known.schedules = self.schedules.facts()
+        with suppress(Exception): known.copies = self.copies.facts()
+        with suppress(Exception): known.counters = short_numbers_of(self.root, self.members.optimizers)
+        if self.begun is not None: known.begun = replace(self.begun.seen)
+        if self.passes is not None: known.passes = self.passes.facts(self.for_inputs)
+        return partial(read_facts, known, list(self.looks.inputs), list(self.looks.outputs), self.first_step)
 
     def remove(self):
         if self.begun is not None: self.begun.ends()
@@ -363,26 +356,16 @@ class LoopWatch:
         if self.unknown is not None: self.unknown.remove()
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #552f1748
-def plain_facts(x: Any) -> Any:
-    "Facts with numbers in the place of tensors."
-    if isinstance(x, dict):
-        return {name: plain_facts(part) for name, part in x.items()}
-    if isinstance(x, Tensor) and not x.is_meta: return x.item()
-    return x
-
-
 def read_facts(
-    known: dict[str, Any], # Facts of layers, parameters and optimizers, of which some may still be on a GPU
-    inputs: list[dict[str, Any]], # Facts of inputs, by step
+    known: RunFacts, # Without inputs and outputs; some numbers may still be on a GPU
+    inputs: list[StepInputs], # By step
     outputs: list[OutputLook], # Looks at outputs, by step
     first: int, # The number of the step that these count from
-) -> dict[str, Any]:
+) -> RunFacts:
     "All facts of a run, as plain numbers and words."
-    found = plain_facts(known)
     together = {}
     for look in outputs: together.setdefault((look.step, look.channels), []).append(look)
-    found["outputs"] = [read_look(look, together[look.step, look.channels]) for look in outputs]
-    found["inputs"] = [plain_facts(row) for row in inputs]
-    for row in found["outputs"] + found["inputs"]:
-        row["step"] += first
+    read = [output_facts(look, loss_kind(look, together[look.step, look.channels])) for look in outputs]
+    found = facts_from(RunFacts, plain_facts(replace(known, inputs=inputs, outputs=read)))
+    for one in (*found.inputs, *found.outputs): one.step += first
     return found

@@ -7,12 +7,13 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #63eacf8f
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from hooklab.stats.records.facts import LossKind, OutputFacts
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #ba7a9577
 ROWS = 1024  # rows are kept at most
@@ -56,20 +57,6 @@ def look_at_output(step: int, x: Tensor, g: Tensor, place: int = 0) -> list[Outp
     return ways
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #b91378e4
-@dataclass(frozen=True)
-class LossKind:
-    "The loss, as one look at an output and its gradient shows it."
-    kind: str # `cross-entropy`, `nll`, `bce with logits`, `bce`, `squared error`, `absolute error`
-    sign: int # 1, or -1 if the loss is maximized; 0 if that is not known
-    guess: float # The loss of the best answer that ignores the input; NaN if unknown
-    loss: float # The loss on these rows, computed again
-    target_mean: float = 0. # Of a squared error: the mean of the targets
-    target_std: float = 0. # Their standard deviation
-    target_low: float = 0. # The smallest target
-    target_high: float = 0. # The largest target
-    labels: tuple[int, ...] = () # Of a loss over classes: how often each label occurred
-
-
 def one_hot_rows(signs: Tensor) -> Tensor | None:
     "The place of the only True in each row; None if a row has none or several."
     if not (signs.sum(1) == 1).all(): return None
@@ -252,25 +239,12 @@ def is_even(g: Tensor) -> bool:
     "Is it the same number everywhere, as of a mean or a sum? So is that of a sigmoid whose outputs are all large."
     return bool(g.max() - g.min() <= CLOSE*g.abs().max())
 
-
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #14650866
-@dataclass(frozen=True)
-class OutputFacts:
-    "Facts about the rows of an output, without their gradient."
-    sums_to_one: bool # Rows of probabilities, as of a softmax
-    log_sums_to_one: bool # Their logarithms
-    between: bool # All between 0 and 1
-    never_negative: bool # None is negative, and many are exactly zero
-    apart: float # The largest difference between rows
-    size: float # The root mean square
-    largest: float # The largest number, whatever its sign
-    least: float # The smallest number
-    most: float # The largest number
-    width: int # Numbers in a row
-    n_rows: int # Rows that were looked at
-
-
-def output_facts(look: OutputLook) -> OutputFacts:
+def output_facts(
+    look: OutputLook, # An output and its gradient
+    made_by: LossKind | None = None, # As `loss_kind` gives it
+) -> OutputFacts:
+    "The facts of the rows of an output."
     o = look.output.double().cpu().nan_to_num()
     one = torch.ones(len(o), dtype=torch.double)
     width = o.shape[1]
@@ -290,17 +264,8 @@ def output_facts(look: OutputLook) -> OutputFacts:
         most=o.max().item(),
         width=width,
         n_rows=len(o),
+        step=look.step,
+        pass_=look.place,
+        given=None if look.loss is None else float(look.loss),
+        made_by=made_by,
     )
-
-# %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #25c508c5
-def read_look(
-    look: OutputLook, # An output and its gradient
-    passes: list[OutputLook] | None = None, # The looks at all passes of its step, this one among them
-) -> dict[str, Any]:
-    "The kind of loss and the facts about the output, as one dict; without `kind` if the loss is none of these."
-    kind = loss_kind(look, passes)
-    loss = None if look.loss is None else float(look.loss)
-    found = {"step": look.step, "pass": look.place, "given": loss}
-    found |= asdict(output_facts(look))
-    if kind: found |= asdict(kind)
-    return found

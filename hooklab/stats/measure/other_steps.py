@@ -6,8 +6,8 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/other-steps.ipynb #471ec15c
-import math
 import weakref
+
 from typing import Any
 
 from torch import nn
@@ -15,6 +15,7 @@ from torch import nn
 from hooklab.hooks.occasions import every_step_hook_to_put_on
 from hooklab.stats.measure.run_facts import version
 from hooklab.stats.measure.step_end import optimizers_in, params_of
+from hooklab.stats.records.facts import BegunFacts, NewOptimizers
 
 # %% ../../../nbs/lib/stats/measure/other-steps.ipynb #47142f06
 class OtherSteps:
@@ -28,8 +29,7 @@ class OtherSteps:
         self.given = optimizers
         self.old, self.foreign = weakref.WeakSet(), weakref.WeakSet()  # those of this model, and of others
         self.now = lambda: None  # the one that was new last
-        self.n = self.steps = self.again = 0  # optimizers; their steps; those of one that was new before the last
-        self.kind, self.memory = "", 1.
+        self.seen = NewOptimizers()
         self.hook = every_step_hook_to_put_on(self.stepped)
 
     def put_on(self): self.hook.put_on()
@@ -38,9 +38,9 @@ class OtherSteps:
         is_given = any(optimizer is one for one in self.given)
         if is_given or optimizer in self.foreign: return
         if self.now() is not optimizer:
-            if optimizer in self.old: self.again += 1
+            if optimizer in self.old: self.seen.again += 1
             elif not self.is_new(optimizer): return
-        self.steps += 1
+        self.seen.steps += 1
 
     def is_new(self, optimizer) -> bool:
         inside = []
@@ -51,12 +51,9 @@ class OtherSteps:
             return False
         self.old.add(optimizer)
         self.now = weakref.ref(optimizer)
-        self.n += 1
-        self.kind, self.memory = type(optimizer).__name__, memory_of(optimizer)
+        self.seen.n += 1
+        self.seen.type, self.seen.memory = type(optimizer).__name__, memory_of(optimizer)
         return True
-
-    def facts(self) -> dict[str, Any]:
-        return {"n": self.n, "steps": self.steps, "again": self.again, "type": self.kind, "memory": self.memory}
 
     def remove(self): self.hook.remove()
 
@@ -76,64 +73,51 @@ class Begun:
     def __init__(self, model: nn.Module):
         self.model = weakref.ref(model)
         self.old = weakref.WeakSet()  # the optimizers so far
-        self.n = self.anew = 0  # parts of the run; those with a new optimizer that has no memory
-        self.steps, self.rate = 0, math.nan  # optimizer steps in the parts before, and the largest rate there
-        self.kind, self.memory = "", 1.
+        self.seen = BegunFacts(None, n=0)
         self.versions = None  # how often parameters and running statistics were written to when the record ended
 
     def begin(self, optimizers: list, log: Any, goes_on: bool):
         "Called where a part begins, with the log of the ones before; does it go on with that?"
-        if log is not None and self.n: self.add(log, goes_on)
+        seen = self.seen
+        if log is not None and seen.n: self.add(log, goes_on)
         new = [one for one in optimizers if one not in self.old]
         all_new = bool(new) and len(new) == len(optimizers)
         if all_new and all(not getattr(one, "state", one) for one in new):
-            self.anew += 1
-        self.n += 1
+            seen.anew += 1
+        seen.n += 1
         for one in new:
             self.old.add(one)
-            self.kind, self.memory = type(one).__name__, memory_of(one)
+            seen.type, seen.memory = type(one).__name__, memory_of(one)
         self.versions = None
 
     def add(self, log: Any, goes_on: bool):
         "Takes in the rates and the steps of the parts before."
         rates = log.values("rate")
         rates = rates[rates.isfinite()]
-        if len(rates):
-            before = 0. if math.isnan(self.rate) else self.rate
-            self.rate = max(rates.max().item(), before)
+        if len(rates): self.seen.rate = max(rates.max().item(), self.seen.rate or 0.)
         n = int((log.values("updates") > 0).sum())
-        self.steps = n if goes_on else self.steps + n
+        self.seen.steps = n if goes_on else self.seen.steps + n
 
     def ends(self):
         "Called where the record ends."
         model = self.model()
         if model is not None: self.versions = writes_to(model)
 
-    def since_the_end(self) -> dict[str, bool] | None: # None during the run
-        "What has happened to the model since: was it trained, and did its running statistics move?"
+    @property
+    def only_statistics_moved(self) -> bool:
+        "Has the model been called in train mode since the record ended, and not been trained?"
         model, before = self.model(), self.versions
-        if model is None or before is None: return None
-        now = writes_to(model)
-        changed = {name for name, n in now.items() if before.get(name) != n}
-        params = {name for name, _ in model.named_parameters()}
-        statistics = any(name.endswith("num_batches_tracked") for name in changed)  # writes to means do not count
-        return {"trained": not changed.isdisjoint(params), "statistics": statistics}
-
-    def facts(self) -> dict[str, Any]:
-        return {"n": self.n, "anew": self.anew, "steps": self.steps, "rate": self.rate, "type": self.kind,
-                "memory": self.memory}
+        if model is None or before is None: return False  # this goes on
+        changed = {name for name, n in writes_to(model).items() if before.get(name) != n}
+        trained = not changed.isdisjoint(name for name, _ in model.named_parameters())
+        return not trained and any(name.endswith("num_batches_tracked") for name in changed)  # writes to means are not
 
 # %% ../../../nbs/lib/stats/measure/other-steps.ipynb #916d73ce
-BEGUN: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by record
-
-
 def begin(stats: Any, model: nn.Module, optimizers: list, goes_on: bool) -> Begun:
     "A record begins, for the first time or again."
-    before = BEGUN.get(stats)
-    if before is None or before.model() is not model:
-        before = BEGUN[stats] = Begun(model)
-    before.begin(optimizers, stats.log, goes_on)
-    return before
+    if stats.begun is None or stats.begun.model() is not model: stats.begun = Begun(model)
+    stats.begun.begin(optimizers, stats.log, goes_on)
+    return stats.begun
 
 
 def writes_to(model: nn.Module) -> dict[str, int]:

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/passes.ipynb #5eb48c0a
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from hooklab.hooks.backward_end import pass_number
 from hooklab.hooks.tensor import look_to_put_on
 from hooklab.stats.measure.run_facts import version
+from hooklab.stats.records.facts import MixedFacts, PassFacts, SumFacts
 
 # %% ../../../nbs/lib/stats/measure/passes.ipynb #cfaf041d
 class Pass:
@@ -43,8 +45,8 @@ class Sum:
         self.used = False # Did a step use the gradient as it is?
         self.kept = self.unsure = False # Was the gradient still there when one was added? Is that unknown?
         self.old = False # Does it hold gradients of a step before?
-        self.added = False # Has a pass added to a gradient that was not zero? May be on a GPU
-        self.n = self.lost = self.steps = self.changed = self.here = self.with_lost = self.again = 0
+
+        self.seen, self.cleared = SumFacts(), 0 # What was counted; and the passes that were cleared since the last step
 
     @property
     def is_untouched(self) -> bool: return self.p.grad is self.last and version(self.last) == self.version
@@ -54,10 +56,10 @@ class Sum:
         g = self.p.grad
         self.kept, self.unsure = g is not None and g is self.last, False
         if not self.kept or not self.passes: return
-        if self.is_untouched: self.added = g.any() | self.added  # torch does not count writes to `.data`
+        if self.is_untouched: self.seen.added = g.any() | self.seen.added  # torch does not count writes to `.data`
         elif g.device.type == "cpu" and g.numel() <= MOST_READ:  # it may be clipped; this read waits for nobody
             self.kept = any(g.flatten().tolist())
-            self.added = self.added | self.kept
+            self.seen.added = self.seen.added | self.kept
         else: self.kept, self.unsure = False, True
 
     def came(self, now: Pass, i: int):
@@ -69,35 +71,27 @@ class Sum:
             self.look.put_on()
         if not self.kept:
             in_vain = self.passes and not self.unsure and not self.used and version(self.p) == self.p_version
-            if in_vain: self.here += len(self.passes)
+            if in_vain: self.cleared += len(self.passes)
             self.passes, self.old = [], False
             now.fresh.add(i)
         elif self.used: self.passes, self.old = [], True
-        self.n += 1
+        self.seen.n += 1
         self.passes = [*self.passes[-MOST_PASSES:], now]
         self.last, self.version, self.p_version, self.used = g, version(g), version(self.p), False
 
     def step(self, was_made: bool) -> bool:
         "Called at a step of the optimizer: are the passes known that are in its gradients? A scaler may have made one."
-        same = self.used and self.last is not None and self.p.grad is self.last
-        self.again += was_made or same and version(self.last) == self.step_version
+        same, seen = self.used and self.last is not None and self.p.grad is self.last, self.seen
+        seen.again += was_made or same and version(self.last) == self.step_version
         if self.p.grad is not None: self.step_version = version(self.p.grad)
-        self.steps += 1
-        self.lost += self.here
-        self.with_lost += self.here > 0
-        self.here = 0
-        self.changed += self.p.grad is not self.last
+        seen.steps += 1
+        seen.lost += self.cleared
+        seen.with_lost += self.cleared > 0
+        self.cleared = 0
+        seen.changed += self.p.grad is not self.last
         is_known = self.passes and not self.used and not self.old and self.p.grad is self.last
         self.used = True
         return bool(is_known)
-
-# %% ../../../nbs/lib/stats/measure/passes.ipynb #5bab56c7
-class Mixed:
-    "How often the gradients of one optimizer held those of a pass for another one."
-    def __init__(self):
-        self.n = 0
-        self.apart = 0  # where the other one was cleared or made its step in between
-        self.last = -1  # when it was seen
 
 # %% ../../../nbs/lib/stats/measure/passes.ipynb #7282cac0
 def made_by(scaler: Any, optimizer: Any) -> bool:
@@ -114,7 +108,8 @@ class Passes:
         self.sums: dict[int, Sum] = {} # By the number of the optimizer
         self.time = 0 # Passes and steps so far
         self.task, self.now = -1, None # The number of the pass that goes on, as torch counts, and the pass
-        self.mixed: dict[tuple[int, int], Mixed] = {}
+        self.mixed: dict[tuple[int, int], MixedFacts] = {} # By the numbers of both optimizers
+        self.mixed_at: dict[tuple[int, int], int] = {} # When they were last seen so
 
     def follow(self, i: int, p: Tensor):
         "Follow one parameter of the optimizer with this number."
@@ -157,17 +152,15 @@ class Passes:
         (at, passes), (before, _) = one.used[a], one.used[b]
         own = [other for other in passes if b not in other.order]
         if not own: return
-        known = self.mixed.setdefault((a, b), Mixed())
-        if known.last == at: return
-        known.last = at
+        if self.mixed_at.get((a, b)) == at: return
+        self.mixed_at[a, b], known = at, self.mixed.setdefault((a, b), MixedFacts())
         known.n += 1
         cleared = any(b in other.holding and other.time < one.time and b in one.fresh for other in own)
         known.apart += cleared or any(before < other.time for other in own)
 
-    def facts(self) -> dict[str, Any]:
-        names = "n", "lost", "with_lost", "steps", "changed", "again", "added"
-        return {"of": {str(i): {name: getattr(one, name) for name in names} for i, one in self.sums.items()},
-                "mixed": {f"{a} {b}": {"n": m.n, "apart": m.apart} for (a, b), m in self.mixed.items()}}
+    def facts(self, for_inputs: int) -> PassFacts:
+        return PassFacts({str(i): replace(one.seen) for i, one in self.sums.items()},
+                         {f"{a} {b}": replace(one) for (a, b), one in self.mixed.items()}, for_inputs)
 
     def remove(self):
         for known in self.sums.values():

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/measure/resuming.ipynb #c2fc9e5a
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -14,6 +15,7 @@ from ...hooks.distributed import ProcessPlace
 from ...hooks.select import first_few, named_layers, unwrap
 from .run_facts import facts_of_layers
 from ..records.attention_history import AttentionHistory
+from ..records.facts import ResumedFacts, RunFacts
 from ..records.history import History
 from ..records.recorded import silence_of
 
@@ -44,15 +46,13 @@ class Earlier:
         missing = [name for name in names if name not in there]
         if missing: self.refuse(f"it has no {first_few(missing)}")
         now = facts_of_layers(unwrap(model))
-        for name, before in self.facts.get("layers", {}).items():
-            if name not in now: continue
-            old, new = before["type"], now[name]["type"]
+        for name, before in self.facts.layers.items():
+            if name not in now or before.type == now[name].type: continue
             what = f"`{name}`" if name else "the model"
-            if old != new:
-                self.refuse(f"{what} was a {old} and is a {new}")
+            self.refuse(f"{what} was a {before.type} and is a {now[name].type}")
         shapes = {name: list(p.shape) for name, p in unwrap(model).named_parameters()}
-        before = {name: known["shape"] for name, known in self.facts.get("parameters", {}).items()}
-        for name, shape in (before or self.facts.get("shapes", {})).items():
+        before = {name: known.shape for name, known in self.facts.parameters.items()}
+        for name, shape in (before or self.facts.shapes).items():
             if name not in shapes:
                 self.refuse(f"it has no parameter `{name}`")
             if shapes[name] != shape:
@@ -102,13 +102,12 @@ class Earlier:
         session.schedule.ended = -(-self.step//(session.wanted.every or 1))  # of the steps before, those that were due
         return self.histories, attention
 
-    def facts_before(self) -> dict[str, Any]:
+    def facts_before(self) -> RunFacts:
         "The facts of the run so far, without the inputs and outputs of steps that are made again."
-        found = dict(self.facts)
-        found["resumed"] = [*found.get("resumed", ()), {"step": self.step, "ended": self.ended}]
-        for what in {"inputs", "outputs"} & found.keys():
-            found[what] = [row for row in found[what] if row["step"] < self.step]
-        return found
+        facts = self.facts
+        return replace(facts, resumed=[*facts.resumed, ResumedFacts(self.step, self.ended)],
+                       inputs=facts.inputs and [one for one in facts.inputs if one.step < self.step],
+                       outputs=[look for look in facts.outputs if look.step < self.step])
 
     def refuse(self, why: str):
         raise ValueError(f"the record is of another model than this one: {why}")

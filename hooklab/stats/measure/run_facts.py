@@ -22,27 +22,25 @@ from hooklab.hooks.distributed import local_part
 from hooklab.hooks.occasions import innermost
 from hooklab.hooks.select import may_pass_hooks, named_layers, unwrap
 from hooklab.hooks.tree import named_tensors
+from hooklab.stats.records.facts import CounterFacts, InputFacts, LayerFacts, OptimizerFacts, ParameterFacts
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #c89100da
-LAYER_SETTINGS = (  # worth keeping
-    "p", "momentum", "eps", "num_features", "track_running_stats", "affine", "batch_first", "dim")
+LAYER_SETTINGS = "p", "momentum", "num_features", "track_running_stats"
 
 
 def facts_of_layers(
     model: nn.Module, # The model
-) -> dict[str, dict[str, Any]]: # By name; the model itself has an empty one
+) -> dict[str, LayerFacts]: # By name; the model itself has an empty one
     "The class of each layer, its settings, and whether it has layers of its own."
     found = {}
     for name, m in [("", model), *named_layers(model)]:
-        is_leaf = next(m.children(), None) is None
-        facts = {"type": type(m).__name__, "leaf": is_leaf}
-        for setting in LAYER_SETTINGS:
-            value = getattr(m, setting, None)
-            if isinstance(value, bool | int | float):
-                facts[setting] = value
-        if from_a_library(type(m)): facts["library"] = True
-        if may_pass_hooks(m): facts["passes_hooks"] = True
-        found[name] = facts
+        settings = {setting: getattr(m, setting, None) for setting in LAYER_SETTINGS}
+        found[name] = LayerFacts(
+            type(m).__name__,
+            leaf=next(m.children(), None) is None,
+            library=from_a_library(type(m)),
+            passes_hooks=may_pass_hooks(m),
+            **{setting: x for setting, x in settings.items() if isinstance(x, bool | int | float)})
     return found
 
 
@@ -126,68 +124,48 @@ class MemberFacts:
             for group in optimizer.param_groups:
                 for p in group["params"]: yield i, group, p
 
-    def facts(self) -> dict[str, Any]:
-        "All facts known now, as plain values and tensors of one."
+    def facts(self) -> tuple[dict[str, ParameterFacts], dict[str, Tensor], list[OptimizerFacts]]:
+        "What is known now of the parameters, which running means have moved, by layer, and of the optimizers."
         self.look()
         now = lengths_of(parts_that_move(self.model))
         driven = {}  # is it moved though it is frozen, by a gradient that stays what it was, or is zero?
         for name, (own, gradient) in self._lengths(self.at_rest.keys()).items():
             before, same = self.at_rest[name]
             driven[name] = (own != before) & ((gradient == same) | (gradient == 0))
-        moved = {}
-        means = {}
-        for name, length in self.lengths.items():
-            if name not in now: continue
-            moved[name] = now[name] != length  # may be on a GPU
-            layer = name.rpartition(".")[0]
-            if name not in self.named: means[layer] = moved[name]
-        params = {}
-        for name, p in self.named.items():
-            params[name] = {
-                "n": p.numel(),
-                "shape": list(p.shape),
-                "dtype": str(p.dtype).removeprefix("torch."),
-                "trainable": name not in self.frozen,
-                "has": name in self.ever if self.known else None,
-                "got": name in self.got,
-                "written": version(p) != self.versions[name],
-                "moved": moved.get(name),
-                "driven": driven.get(name, False),
-            }
-        optimizers = [self._of(i) for i in range(len(self.optimizers))]
-        return {"parameters": params, "running_means": means, "optimizers": optimizers}
+        moved = {name: now[name] != length for name, length in self.lengths.items() if name in now}  # may be on a GPU
+        means = {name.rpartition(".")[0]: x for name, x in moved.items() if name not in self.named}
+        params = {name: ParameterFacts(
+            n=p.numel(),
+            shape=list(p.shape),
+            dtype=str(p.dtype).removeprefix("torch."),
+            trainable=name not in self.frozen,
+            has=name in self.ever if self.known else None,
+            got=name in self.got,
+            written=version(p) != self.versions[name],
+            moved=moved.get(name),
+            driven=driven.get(name, False),
+        ) for name, p in self.named.items()}
+        return params, means, [self._of(i) for i in range(len(self.optimizers))]
 
-    def _of(self, i) -> dict[str, Any]:
-        names = {id(p): name for name, p in self.named.items()}
-        members = []
-        foreign = []
-        decay = {}
-        for j, group, p in self.members():
-            if j != i: continue
-            members.append(id(p))
-            name = names.get(id(p))
-            if name is None:
-                foreign.append(id(p))
-                continue
-            setting = group.get("weight_decay", group.get("wd", 0))
-            decay[name] = plain_number(setting)
-        optimizer = self.optimizers[i]
+    def _of(self, i) -> OptimizerFacts:
+        names, optimizer = {id(p): name for name, p in self.named.items()}, self.optimizers[i]
+        members = [(id(p), group) for j, group, p in self.members() if j == i]
+        foreign = [member for member, _ in members if member not in names]
         defaults = getattr(optimizer, "defaults", {})
-        settings = {key: plain_number(defaults.get(key)) for key in ("momentum", "betas", "eps", "maximize")}
-        if isinstance(settings["eps"], list): settings["eps"] = None  # the two of Adafactor do something else
-        settings["lr"] = given_rate(optimizer)
-        return {
-            "type": type_of_optimizer(optimizer),
-            "n": len(members),
-            "n_foreign": len(foreign),
-            "n_idle": sum(member not in self.foreign_got for member in foreign),
-            "twice": len(members) - len(set(members)),
-            "decay": decay,
-            **settings,
-        }
+        return OptimizerFacts(
+            type=type_of_optimizer(optimizer),
+            n=len(members),
+            n_foreign=len(foreign),
+            n_idle=sum(member not in self.foreign_got for member in foreign),
+            twice=len(members) - len({member for member, _ in members}),
+            decay={names[member]: plain_number(group.get("weight_decay", group.get("wd", 0)))
+                   for member, group in members if member in names},
+            lr=given_rate(optimizer),
+            **{name: plain_number(defaults.get(name)) for name in ("momentum", "eps", "maximize")},
+        )
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #4dd0e2ab
-def short_numbers_of(model: nn.Module, optimizers: list) -> dict[str, dict[str, Any]]: # By where they are
+def short_numbers_of(model: nn.Module, optimizers: list) -> dict[str, CounterFacts]: # By where they are
     "Single numbers in 16 bits that the model or an optimizer keeps: a count would end early there."
     found = {f"The buffer `{name}`": b for name, b in model.named_buffers()}
     for optimizer in optimizers:
@@ -195,7 +173,7 @@ def short_numbers_of(model: nn.Module, optimizers: list) -> dict[str, dict[str, 
         first = next((one for one in state.values() if isinstance(one, dict)), {})
         groups = getattr(optimizer, "param_groups", None) or [{}]
         for name, x in (*first.items(), *groups[0].items()): found[f"`{name}` of the {kind}"] = x
-    return {where: {"dtype": str(x.dtype).removeprefix("torch."), "value": x.detach().double()}
+    return {where: CounterFacts(str(x.dtype).removeprefix("torch."), x.detach().double())
             for where, x in found.items() if isinstance(x, Tensor) and x.numel() == 1 and not x.is_meta
             and x.dtype in (torch.float16, torch.bfloat16)}
 
@@ -225,9 +203,7 @@ def type_of_optimizer(optimizer: Any) -> str:
 
 
 def plain_number(x: Any) -> Any:
-    "A setting as a file can hold it; None if it is neither a number nor some of them."
-    if isinstance(x, tuple | list):
-        return [plain_number(part) for part in x]
+    "A setting as a file can hold it; None if it is no number. The two eps of Adafactor do something else than others."
     if isinstance(x, Tensor):
         if x.numel() != 1 or x.is_meta: return None
         x = x.item()
@@ -242,7 +218,7 @@ def version(p: Tensor) -> int:
 MOST_NUMBERS = 1 << 18  # numbers to look at: of a larger tensor, some samples
 
 
-def facts_of_input(x: Tensor) -> dict[str, Tensor | float]: # Numbers, of which some may still be on a GPU
+def facts_of_input(x: Tensor, target: bool = False) -> InputFacts: # Some numbers may still be on a GPU
     "Size, spread and range of one argument, and how far its samples and its features are apart."
     x = x.detach()
     n_samples = len(x) if x.dim() else 1
@@ -255,25 +231,23 @@ def facts_of_input(x: Tensor) -> dict[str, Tensor | float]: # Numbers, of which 
     clean = torch.where(finite, x, 0.)
     mean = clean.mean()
     low, high = clean.aminmax()
-    found = {
-        "n_samples": n_samples,
-        "n": x.numel(),
-        "floating": is_floating,
-        "bad": (~finite).float().mean(),
-        "mean": mean,
-        "std": torch.linalg.vector_norm(clean - mean)/x.numel()**.5,  # faster than `std`
-        "low": low,
-        "high": high,
-    }
-    if x.dim() and len(x) > 1:
-        found["samples_apart"] = (clean - clean[:1]).abs_().max()
-    if x.dim() > 1 and is_floating:
-        found |= facts_of_features(clean)
-    return found
+    return InputFacts(
+        n_samples=n_samples,
+        n=x.numel(),
+        floating=is_floating,
+        bad=(~finite).float().mean(),
+        mean=mean,
+        std=torch.linalg.vector_norm(clean - mean)/x.numel()**.5,  # faster than `std`
+        low=low,
+        high=high,
+        target=target,
+        samples_apart=(clean - clean[:1]).abs_().max() if x.dim() and len(x) > 1 else None,
+        **facts_of_features(clean) if x.dim() > 1 and is_floating else {},
+    )
 
 
-def facts_of_features(x: Tensor) -> dict[str, Tensor]:
-    "The largest and smallest standard deviation of a feature, and the largest mean in standard deviations."
+def facts_of_features(x: Tensor) -> dict[str, Any]: # As `InputFacts` takes it
+    "The largest and smallest standard deviation of a feature, and the largest mean."
     dim = 1 if x.dim() in (2, 4) else -1
     columns = x.movedim(dim, -1).flatten(0, -2)
     mean = columns.mean(0)
@@ -299,7 +273,7 @@ def facts_of_arguments(
     args: tuple, # The positional arguments of a pass
     kwargs: dict[str, Any], # The others
     forward: Callable | None = None, # The function that is called with them: it has names for the positional ones
-) -> dict[str, dict]: # By the place in the arguments
+) -> dict[str, InputFacts]: # By the place in the arguments
     "The facts about each tensor that goes into the model, at most six."
     names = names_of_arguments(getattr(forward, "__func__", forward))
     given = {str(i): x for i, x in enumerate(args)}
@@ -309,8 +283,7 @@ def facts_of_arguments(
         if not has_readable_numbers(x): continue
         first, *inside = where.split(".")
         path = names.get(first, first), *inside
-        found[where] = facts_of_input(x)
-        found[where]["target"] = any(is_target(name) for name in path)
+        found[where] = facts_of_input(x, any(is_target(name) for name in path))
     return found
 
 

@@ -29,6 +29,7 @@ from .step_watch import StepWatches
 from .turns import Schedule, Wanted
 from .updates import Weights
 from ..records.attention_history import AttentionHistory
+from ..records.facts import RunFacts
 from ..records.history import History, WeightHistory
 from ..records.other_tools import others_before
 from ..records.recorded import Recorded, keep_log
@@ -224,12 +225,12 @@ class Session:
         self.heads.remove()
         self.heads = records.attention = None
 
-    def note_facts(self) -> Callable[[], dict[str, Any]]:
+    def note_facts(self) -> Callable[[], RunFacts]:
         "Note the facts of the run. The function that is returned gives them as plain numbers and words, in any thread."
         if self.watch is not None: return self.watch.note_facts()
         root = unwrap(self.model)
         shapes = {name: list(p.shape) for name, p in root.named_parameters()}
-        return partial(dict, layers=facts_of_layers(root), shapes=shapes)
+        return partial(RunFacts, facts_of_layers(root), shapes=shapes)
 
     def go_on(self, log: RunLog):
         "Add what the loop does in the next steps to the log of the same run."

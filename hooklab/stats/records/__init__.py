@@ -1,6 +1,7 @@
 """What was recorded of a run: tables of numbers, and ways to read, draw, merge and save them.
 
     recorded           what was recorded: to look at, merge and save
+    facts              what is known of a run apart from these numbers, by name and type
     reading            the file of a record, and the checks that it has to pass
     other_tools        what preflight said of the model of a record, and find_nan in its run
     history            one kind of numbers, as series, tensors and rows

@@ -106,7 +106,7 @@ def missing_in(
 
 
 def lacking(stats: Any) -> Iterator[str]:
-    times, known = stats.facts.get("resumed", ()), []
+    times, known = stats.facts.resumed, []
     if not times or stats.history.is_meta: return
     for one in (*stats.histories.values(), *([stats.log] if stats.log else ())):
         for name in NEED_EARLIER:
@@ -114,7 +114,7 @@ def lacking(stats: Any) -> Iterator[str]:
             there = ~one.values(name).isnan()
             known.append((name, one.steps, (there if there.dim() == 1 else there.any(0)).tolist()))
     for resumed in times:
-        step, ended = resumed["step"], resumed["ended"]
+        step, ended = resumed.step, resumed.ended
         if ended < step:
             yield (f"{steps_in_words(ended, step - 1)}: what was recorded ends before step {ended}, and the run was "
                    f"resumed at step {step}")

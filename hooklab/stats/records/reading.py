@@ -18,6 +18,7 @@ from hooklab.hooks.distributed import ProcessPlace, TensorPart, place_of
 from hooklab.hooks.opening import SIZE, OneOf, misfit
 from hooklab.hooks.tensor_files import FileKind, TensorFile
 from hooklab.stats.records.attention_history import AttentionHistory
+from hooklab.stats.records.facts import RunFacts, facts_from, facts_kind
 from hooklab.stats.records.history import History, WeightHistory
 from hooklab.stats.records.loss_history import losses_from
 from hooklab.stats.records.recorded import NO_STEPS, Records
@@ -27,7 +28,7 @@ from hooklab.stats.records.statistics import (
 from hooklab.stats.records.together import merge_here
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6d9b03fe
-STEPS, NUMBER, SETTING = [range(2**53)], OneOf(float, None), OneOf(float, bool, None)
+STEPS = [range(2**53)]
 PLACE = OneOf((range(2, 2**48), range(1, 2**48), SIZE), None)  # of `KeptSteps`
 
 
@@ -58,74 +59,25 @@ def histories_kind(x: Any, where: Any) -> str:
     return misfit(x, {kind: HISTORIES[kind] for kind in x}, where)
 
 
-def inputs_kind(x: Any, where: Any) -> str:
-    "The facts of the inputs of a step, by argument."
-    why = misfit(x, {"step": SIZE}, where)
-    if why: return why
-    others = {name: of for name, of in x.items() if name != "step"}
-    return misfit(others, {str: INPUT}, where)
-
-
 def finding_kind(x: Any, where: Any) -> str:
     "A finding of another tool."
     why = misfit(x, FINDING, where)
     if why: return why
     return "" if len(x["steps"]) == 2 and x["sure"] in SURE else f"{where} is no finding"
 
-
-def output_kind(x: Any, where: Any) -> str:
-    "The facts of an output; of its loss, too, if its kind is known."
-    has_loss = isinstance(x, dict) and "kind" in x
-    return misfit(x, OUTPUT | LOSS if has_loss else OUTPUT, where)
-
 # %% ../../../nbs/lib/stats/records/reading.ipynb #e37a5d18
 HISTORY = {"names": [str], "rows": rows_kind, "steps": STEPS, "trainable?": OneOf([str], None),
            "followed?": {str: str}, "turns?": OneOf(SIZE, None), "parts?": {str: part_kind}, "place?": PLACE}
 HISTORIES = {"activations": HISTORY, "gradients": HISTORY,
              "updates": HISTORY | {"rows": update_rows_kind}}
-SETTINGS = ("p", "momentum", "eps", "num_features", "track_running_stats", "affine", "batch_first", "dim")
-LAYER = {"type": str, "leaf": bool, "library?": bool, "running_mean_moves?": bool}
-LAYER |= {f"{name}?": SETTING for name in SETTINGS}
-PARAMETER = {"n": SIZE, "shape": [SIZE], "trainable": bool, "has": OneOf(bool, None), "got": bool, "written": bool,
-             "moved?": OneOf(bool, None), "driven?": bool, "dtype?": str}
-OPTIMIZER = {"type": str, "n": SIZE, "n_foreign": SIZE, "n_idle": SIZE, "twice": SIZE, "decay": {str: SETTING},
-             "momentum?": SETTING, "maximize?": SETTING, "eps?": SETTING, "lr?": SETTING}
-INPUT = {"n_samples": SIZE, "n": SIZE, "floating": bool, "target?": bool}
-INPUT |= dict.fromkeys(("bad", "mean", "std", "low", "high"), float)
-INPUT |= dict.fromkeys(("samples_apart?", "features?", "widest?", "narrowest?", "farthest?", "varied?"), float)
-OUTPUT = {"step": SIZE, "pass?": SIZE, "given": NUMBER, "width": SIZE, "n_rows": SIZE}
-OUTPUT |= dict.fromkeys(("sums_to_one", "log_sums_to_one", "between", "never_negative"), bool)
-OUTPUT |= dict.fromkeys(("apart", "size", "largest", "least", "most"), float)
-LOSS = {"kind": str, "sign": int, "labels": [SIZE]}
-LOSS |= dict.fromkeys(("guess", "loss", "target_mean", "target_std", "target_low", "target_high"), float)
-SCHEDULE = {"type": str, "mine": bool, "calls": SIZE, "before": SIZE, "planned": OneOf(SIZE, None), "base": NUMBER,
-            "mode?": str, "patience?": SIZE, "cooldown?": SIZE}
-COPY = {"part": str, "dtype?": str, "writes?": SIZE, "stays?": OneOf(NUMBER, None), "training": bool,
-        "averaged": bool, "moved": {str: bool}, "model_moved": {str: bool}}
-MODES = {"in_train": SIZE, "in_eval": SIZE, "rows": SIZE, "looks": SIZE, "resting": [str], "names": [str],
-         "woke?": {str: SIZE}}
-OTHERS = {"n": SIZE, "steps": SIZE, "again": SIZE, "type": str, "memory": float}
-WATCHED = {"n": SIZE, "stepped": SIZE, "made?": [SIZE]}
-WEIGHTS_KEPT = {"kind": str, "n": SIZE}
-PASSES = {"of": {str: {**dict.fromkeys(("n", "lost", "with_lost", "steps", "changed", "again"), SIZE),
-                         "added": bool}},
-          "mixed": {str: {"n": SIZE, "apart": SIZE}}, "for_inputs": SIZE}
-BEGUN = {"n": SIZE, "anew": SIZE, "steps": SIZE, "rate": NUMBER, "type": str, "memory": float}
 SURE = "certain", "likely", "possible", "note"
 FINDING = {"what": str, "layers": [str], "steps": [SIZE], "sure": str, "evidence": str, "advice": str}
-FACTS_OF_RUN = {"layers?": {str: LAYER}, "parameters?": {str: PARAMETER}, "optimizers?": [OPTIMIZER],
-                "inputs?": [inputs_kind], "outputs?": [output_kind], "attention_hidden?": bool,
-                "shapes?": {str: [SIZE]}, "schedules?": {str: SCHEDULE}, "copies?": {str: COPY}, "modes?": MODES,
-                "other_steps?": OTHERS, "watched?": WATCHED, "thrown_away?": SIZE,
-                "passes?": PASSES, "kept?": {str: WEIGHTS_KEPT}, "counters?": {str: {"dtype": str, "value": NUMBER}},
-                "begun?": BEGUN, "loss_leads?": OneOf(bool, None),
-                "resumed?": [{"step": SIZE, "ended": SIZE}]}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}
 LOSSES = {"names": [str], "losses": [str], "steps": STEPS, "place": PLACE, "without_graph": [str],
           "reran": bool}
 RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, None), "unrecorded?": str,
-            "run?": FACTS_OF_RUN, "log_steps?": STEPS, "log_names?": [str],
+            "run?": facts_kind(RunFacts), "log_steps?": STEPS, "log_names?": [str],
             "process?": OneOf((SIZE, SIZE, {str: int}), None),
             "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "losses?": LOSSES,
             "log_place?": PLACE, "looked?": [SIZE],
@@ -249,7 +201,7 @@ def read_file(
         attention = attention_from(heads, lambda name, shape: file.tensor(name, shape, *floats))
     check_numbers(file, histories, log)
     found = Records(histories, about["hist_sample"], about["scaled"], about.get("unrecorded") or NO_STEPS, log,
-                    about.get("run"), attention)
+                    facts_from(RunFacts, about.get("run")), attention)
     found.process = ProcessPlace(*about["process"]) if about.get("process") else None
     compared = about.get("losses")
     if compared:

@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #687ed9a4
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 from ...hooks.names import class_name, printable
 from ...hooks.tensor_files import write_tensors
 from .attention_history import AttentionHistory
+from .facts import RunFacts, plain_facts
 from .doubts import missing_in
 from .history import NO_NUMBERS, History, WeightHistory
 from .norm_table import NormTable, norm_table
@@ -43,6 +45,7 @@ class Recorded(OneOfSeveral):
     scaled = False # True if there was a `GradScaler`
     log: RunLog | None = None # What the loop did: losses, rates, modes
     session = None # The `Session` that measures the run while it goes on
+    begun = None # How often it was begun on this model: a `Begun`, if a loop was watched
     attention: AttentionHistory | None = None # What attention heads did
     losses: LossHistory | None = None # How each loss pulled at each layer, if `compare_losses` ran beside it
     _facts = None # Metadata of the run, without its time series, or a function that returns it
@@ -54,18 +57,18 @@ class Recorded(OneOfSeveral):
     unrecorded = "nothing has been watched yet; begin with stats.on(model), or give it to a learner."
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> RunFacts:
         "Metadata of the run, without its time series: layers, parameters, optimizers, inputs and outputs."
         return self._note_facts()()
 
-    def _note_facts(self) -> Callable[[], dict[str, Any]]:
+    def _note_facts(self) -> Callable[[], RunFacts]:
         "Note the facts as they are now. The returned function gives them, and waits for a GPU if it must."
         if self.session is None:
             known = self._facts
-            return known if callable(known) else lambda: known or {}
+            return known if callable(known) else lambda: known or RunFacts()
         noted, earlier = self.session.note_facts(), self.earlier_facts
         hidden = self.session.attention_hidden
-        return lambda: facts_of_both(earlier, {**noted(), "attention_hidden": hidden})
+        return lambda: facts_of_both(earlier, replace(noted(), attention_hidden=hidden))
 
     @property
     def histories(self) -> dict[str, History]:
@@ -192,7 +195,7 @@ class Recorded(OneOfSeveral):
             "scaled": self.scaled,
             "hist_sample": self.hist_sample,
             "unrecorded": self._why_nothing_to_read(),
-            "run": self.facts,
+            "run": plain_facts(self.facts),
             "log_steps": self.log.steps if self.log else [],
             "log_names": [*LOGGED],
             "log_place": self.log.place if self.log else None,
@@ -233,26 +236,33 @@ def facts_of(history: History) -> dict[str, Any]:
     return {what: getattr(history, what) for what in kept}
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #58344360
-EVER = {"parameters": ("trainable", "has", "got", "written", "moved"), "layers": ("running_mean_moves",)}
 MOST_LOOKS = 240  # at inputs, and at outputs: a run may be resumed many times
 
 
-def facts_of_both(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
+def facts_of_both(earlier: RunFacts | None, now: RunFacts) -> RunFacts:
     "The facts of a run that was resumed: those from before, and those from now."
     if not earlier: return now
-    found = dict(now) | {"resumed": earlier.get("resumed", [])}
-    for what in {"inputs", "outputs"} & (earlier.keys() | now.keys()):
-        found[what] = [*earlier.get(what, ()), *now.get(what, ())]
-        while len(found[what]) > MOST_LOOKS:
-            found[what] = found[what][::2]
-    for kind, whats in EVER.items():
-        before = earlier.get(kind, {})
-        found[kind] = {}
-        for name, of in now.get(kind, before).items():
-            known = before.get(name, {})
-            ever = {what: of.get(what) or known[what] for what in whats if what in known}
-            found[kind][name] = of | ever
+    found = replace(now, resumed=earlier.resumed, inputs=at_most(earlier.inputs, now.inputs),
+                    outputs=at_most(earlier.outputs, now.outputs), layers=now.layers or earlier.layers,
+                    parameters=now.parameters or earlier.parameters)
+    found.layers = ever(earlier.layers, found.layers, "running_mean_moves")
+    found.parameters = ever(earlier.parameters, found.parameters, "trainable", "has", "got", "written", "moved")
     return found
+
+
+def at_most(before: list | None, now: list | None) -> list | None:
+    "Looks of both, or fewer of them; None if there are none of either."
+    if before is None and now is None: return None
+    found = [*(before or ()), *(now or ())]
+    while len(found) > MOST_LOOKS: found = found[::2]
+    return found
+
+
+def ever(before: dict[str, Any], now: dict[str, Any], *whats: str) -> dict[str, Any]:
+    "The facts of now by name, of which some are so if they were so before."
+    def was(name, what, x): return x or getattr(before[name], what)
+    return {name: replace(of, **{what: was(name, what, getattr(of, what)) for what in whats if name in before})
+            for name, of in now.items()}
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #6f0a2302
 def keep_log(
@@ -276,7 +286,7 @@ class Records(Recorded):
         scaled: bool = False, # True if there was a `GradScaler`
         unrecorded: str = NO_STEPS, # Why there are no rows, if there are none
         log: RunLog | None = None, # What the loop did
-        facts: dict[str, Any] | Callable | None = None, # The facts of the run, or a function that gives them
+        facts: RunFacts | Callable | None = None, # The facts of the run, or a function that gives them
         attention: AttentionHistory | None = None, # What attention heads did
     ):
         self._hold(histories)

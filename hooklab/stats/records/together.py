@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/records/together.ipynb #aea2d428
 import math
 from collections.abc import Generator
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from ...hooks.distributed import ProcessPlace, from_all, in_processes, names_apart, sending_device
 from ...hooks.names import printable
 from .attention_history import AttentionHistory
+from .facts import RunFacts
 from .history import History, WeightHistory
 from .run_log import LOGGED, RunLog
 from .statistics import HEAD_ROWS, LARGEST, NOT_MEASURED
@@ -273,22 +275,22 @@ def some_difference(names: list[str], others: list[str]) -> str:
     return f"{only[0]} is not among those of all" if only else "they are in another order"
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #7053e71a
-def merged_facts(metadata: list[dict[str, Any]]) -> dict[str, Any]:
+def merged_facts(metadata: list[dict[str, Any]]) -> RunFacts:
     "Metadata of the run, without its time series."
-    facts = [one["facts"] for one in metadata if one["facts"]]
-    found = {}
-    for of in facts:
-        for what, known in of.items():
-            if isinstance(known, dict): found[what] = {**known, **found.get(what, {})}
-            elif not found.get(what): found[what] = known
-    for name, of in found.get("parameters", {}).items():
-        same = [other["parameters"][name] for other in facts if name in other.get("parameters", {})]
-        merged = dict(of)
-        for what in ("got", "written", "moved"):
-            known = [p[what] for p in same if p.get(what) is not None]
-            if known: merged[what] = any(known)
-        found["parameters"][name] = merged
+    facts, found = [one["facts"] for one in metadata if one["facts"]], RunFacts()
+    for what, usual in vars(RunFacts()).items():
+        known = [x for x in (getattr(of, what) for of in facts) if x is not None]
+        if isinstance(usual, dict): setattr(found, what, {name: x for of in known[::-1] for name, x in of.items()})
+        elif known: setattr(found, what, next((x for x in known if x and x != usual), known[0]))
+    for name, of in found.parameters.items():
+        same = [other.parameters[name] for other in facts if name in other.parameters]
+        moved = [p.moved for p in same if p.moved is not None]
+        found.parameters[name] = replace(of, got=any(p.got for p in same), written=any(p.written for p in same),
+                                         moved=any(moved) if moved else None)
     return found
+
+
+
 
 
 def renamed(names: Any, new: dict[str, str]) -> Any:
@@ -303,7 +305,7 @@ def name_stages_apart(metadata: list[dict[str, Any]]):
     named = [[(one, one["kinds"][kind], "names") for one in staged] for kind in metadata[0]["kinds"]]
     named.append([(one, one["heads"], "heads") for one in staged if one["heads"]])
     for what in ("layers", "parameters", "shapes"):
-        named.append([(one, one["facts"], what) for one in staged if what in (one["facts"] or ())])
+        named.append([(one, vars(one["facts"]), what) for one in staged if one["facts"]])
     for places in named:
         by_stage = {}
         for one, of, what in places: by_stage[one["stage"][0]] = [name for name in of[what] if name]

@@ -176,5 +176,5 @@ def differences(
 
 def equal_inputs(a: Recorded, b: Recorded) -> dict[int, bool]:
     "Of each step in which both runs looked at the inputs of the model, whether these were the same numbers."
-    looks = [{row["step"]: row for row in run.facts.get("inputs", ())} for run in (a, b)]
+    looks = [{one.step: one for one in run.facts.inputs or ()} for run in (a, b)]
     return {step: looks[0][step] == looks[1][step] for step in looks[0].keys() & looks[1].keys()}

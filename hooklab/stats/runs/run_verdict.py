@@ -135,9 +135,9 @@ def beyond_rounding(found: Found, a: Recorded) -> str: # Empty if there is nothi
     name, step, before = d.names[i], d.steps[t], d.names[max(i - 1, 0)]
     since = step - d.steps[t - 1] if t else 1  # steps
     kind = a.histories["activations"].followed.get(before, "")
-    if i and kind.startswith(NEVER_ROUND) and kind == a.facts.get("layers", {}).get(name, {}).get("type"):
+    if i and kind.startswith(NEVER_ROUND) and name in a.facts.layers and kind == a.facts.layers[name].type:
         return f"in step {step} outputs of layer {name}, a {kind}, differ, and those of layer {before} before it do not"
-    dtypes = {p.get("dtype", "float32") for p in a.facts.get("parameters", {}).values()} or {"float32"}
+    dtypes = {p.dtype or "float32" for p in a.facts.parameters.values()} or {"float32"}
     precision = max(torch.finfo(getattr(torch, dtype)).eps for dtype in dtypes)
     largest = d.error[:, t].max().item()
     if largest <= ROUNDED*precision*since: return ""

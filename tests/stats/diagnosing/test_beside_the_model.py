@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.optim import lr_scheduler as schedules
 
 import hooklab as hl
+from hooklab.stats.records.facts import RunFacts, facts_from, plain_facts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 IDS = {"schedule never moves", "schedule does not fit", "optimizer made anew", "gradients thrown away", "train mode",
@@ -142,8 +143,8 @@ def test_only_schedules_of_the_given_optimizer_are_seen():
             stats.step(step(model, optimizer, x, y))
             other.step()
             holder.of["plan"][0].step()
-    known, = stats.facts["schedules"].values()
-    assert known["type"] == "StepLR" and known["calls"] == 30 and known["before"] == 0 and not found(stats)
+    known, = stats.facts.schedules.values()
+    assert known.type == "StepLR" and known.calls == 30 and known.before == 0 and not found(stats)
 
 
 def test_schedules_that_are_made_in_the_loop_are_seen():
@@ -365,7 +366,7 @@ def test_a_loss_of_another_model_does_not_lead_back():
     optimizer = torch.optim.SGD(model.parameters(), lr=.1)
     with hl.ActivationStats.for_diagnosis().on(model, optimizer=optimizer) as stats:
         for x, y in batches(10): stats.step(step(lambda x: other(x) + 0*model(x).detach(), optimizer, x, y))
-    assert "step before backward" not in found(stats) and stats.facts["loss_leads"] is False
+    assert "step before backward" not in found(stats) and stats.facts.loss_leads is False
 
 
 @pytest.mark.parametrize("steps", ["each", "once more", "with the others", "and is never cleared"])
@@ -568,7 +569,7 @@ def test_a_copy_that_the_record_was_not_given_is_not_looked_for():
         for x, y in batches(30):
             stats.step(step(model, optimizer, x, y))
             with torch.no_grad(): parameters(average, model)
-    assert not stats.facts["copies"] and not found(stats)
+    assert not stats.facts.copies and not found(stats)
 
 
 @pytest.mark.parametrize("copy, model, share, is_found", [
@@ -610,7 +611,7 @@ def in_one_model(rival, trained_too):
         for x, y in batches(25):
             loss = step(model["net"], optimizer, x, y) + 0*rival(x).sum().detach()
             stats.step(loss)
-    return found(stats), notes(stats), stats.facts["copies"]
+    return found(stats), notes(stats), stats.facts.copies
 
 
 def test_parts_that_are_no_copies():
@@ -625,11 +626,11 @@ def test_copies_of_older_records_are_judged_as_before():
     before = {"part": "", "type": "Sequential", "training": False, "averaged": False, "got": False, "dtype": "float32",
               "writes": 0, "stays": None, "moved": {"0.weight": True, "3.weight": False},
               "model_moved": {"0.weight": True, "3.weight": True}}
-    stats.facts["copies"] = {"0": before}
-    stats.facts["schedules"] = {"0": {"type": "StepLR", "mine": False, "calls": 9, "before": 0, "planned": None,
-                                      "base": .1}}
-    stats.facts.update({"kept": {"best": {"kind": "a state dict", "n": 2}},
-                        "rates_beside": {"copy": [.2], "places": {}},
-                    "own_schedules": {"0": {"type": "Noam", "steps": True, "rests": True}}})
+    older = {"copies": {"0": before}, "kept": {"best": {"kind": "a state dict", "n": 2}},
+             "schedules": {"0": {"type": "StepLR", "mine": False, "calls": 9, "before": 0, "planned": None,
+                                 "base": .1}},
+             "rates_beside": {"copy": [.2], "places": {}},
+             "own_schedules": {"0": {"type": "Noam", "steps": True, "rests": True}}}
+    stats._facts = facts_from(RunFacts, plain_facts(stats.facts) | older)
     assert "A copy of the model follows it only in part" in found(stats)["copy does not follow"].evidence
     assert found(stats).keys() == {"copy does not follow"} and "kept without a copy" not in hl.diagnose(stats)

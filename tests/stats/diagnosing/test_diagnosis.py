@@ -12,8 +12,7 @@ from torch.nn import functional as F
 import hooklab as hl
 from hooklab.findings.rules import pages
 from hooklab.stats.activation_stats import ActivationStats
-from hooklab.stats.diagnosing.diagnosis import Diagnosis, diagnose
-from hooklab.stats.diagnosing.fault_table import FAULTS
+from hooklab.stats.diagnosing.diagnosis import FAULTS, Diagnosis, diagnose
 from hooklab.stats.records.history import History, WeightHistory
 from hooklab.stats.records.moments import row_names
 from support.portions import one_in

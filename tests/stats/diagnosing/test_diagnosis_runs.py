@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.findings.rules import KINDS, RULES
-from hooklab.stats.diagnosing.fault_table import FAULTS
+from hooklab.stats.diagnosing.diagnosis import FAULTS
 from support.loss_histories import findings as findings_about_losses
 from support.portions import may_be_wrong, sample, sweep
 from support.runs import broken, full, usual

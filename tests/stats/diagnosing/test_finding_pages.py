@@ -8,7 +8,7 @@ from hooklab.findings.found import Finding
 from hooklab.findings.rules import KINDS, RULES, address_of, anchor, kinds_with_a_page, page_of, pages, usual_advice
 from hooklab.stats.checking import checklist  # noqa: F401 (registers what preflight finds)
 from hooklab.stats.checking.result import Preflight
-from hooklab.stats.diagnosing.fault_table import FAULTS
+from hooklab.stats.diagnosing.diagnosis import FAULTS
 from hooklab.stats.diagnosing.findings import Diagnosis
 
 LARGEST = 300_000  # bytes of a page as a notebook, with its figures

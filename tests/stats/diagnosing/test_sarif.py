@@ -9,7 +9,7 @@ from torch import nn
 import hooklab as hl
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import page_of
-from hooklab.stats.diagnosing.fault_table import FAULTS
+from hooklab.stats.diagnosing.diagnosis import FAULTS
 from hooklab.stats.diagnosing.findings import Diagnosis
 from hooklab.stats.diagnosing.sarif import as_rows, diagnosis_of, sarif, with_page
 

@@ -12,6 +12,7 @@ import hooklab as hl
 from hooklab.stats.diagnosing.evidence import Run
 from hooklab.stats.diagnosing.loop_faults import scheduler_each_batch
 from hooklab.stats.diagnosing.loss_over_time import loss_course
+from hooklab.stats.records.facts import RunFacts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,7 +48,7 @@ def named_a_fault(make, n):
         optimizer.step()
         schedule.step()
     rates = torch.tensor(rates, dtype=torch.double)
-    return bool([*scheduler_each_batch(SimpleNamespace(facts={}, rates=rates, log_span=lambda row: (row, n)))])
+    return bool([*scheduler_each_batch(SimpleNamespace(facts=RunFacts(), rates=rates, log_span=lambda row: (row, n)))])
 
 
 @pytest.mark.parametrize("n", [21, 25, 30, 60, 300])

@@ -278,7 +278,7 @@ def test_the_loop_is_watched_also_where_updates_are_not_recorded(run, monkeypatc
     monkeypatch.setattr(hl.ActivationStats, "for_diagnosis", classmethod(loop_alone))
     found, losses, stats = found_in(run, CASES["no zero_grad"])
     assert stats.updates is None and ("no zero_grad", "certain", "") in found
-    assert stats.facts["optimizers"][0]["type"] == "SGD" and losses.isfinite().all()
+    assert stats.facts.optimizers[0].type == "SGD" and losses.isfinite().all()
 
 
 @for_trainers
@@ -304,7 +304,7 @@ def test_several_fits_of_a_learner_record_anew():
             and stats.log.values("updates").eq(1).all()
         )
         assert stats.steps == stats.updates.steps == [i for i in range(n * n_batches) if i < 10 or i % 8 == 0]
-        assert {row["step"] for row in stats.facts["inputs"]} == {*range(n * n_batches)} & {*AT_FIRST, 20, 25}
+        assert {one.step for one in stats.facts.inputs} == {*range(n * n_batches)} & {*AT_FIRST, 20, 25}
     assert stats.log.values("loss")[0] < 1.5 and hl.diagnose(stats) is not None
 
 

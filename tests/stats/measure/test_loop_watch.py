@@ -366,7 +366,7 @@ def test_a_model_that_raises_in_a_step(error):
         loop.run(stats)
         assert stats.log.values("trained").eq(1).all() and not any(stats.session.watch.listening.depth.values())
     assert not left_on(loop) and len(stats.log) == n_steps
-    assert [row["step"] for row in stats.facts["inputs"]] == LOOKED_AT
+    assert [one.step for one in stats.facts.inputs] == LOOKED_AT
     loop, stats = Tries(), hl.ActivationStats.for_diagnosis()
     loop.step = lambda: Loop.step(loop)
     with pytest.raises((Error, KeyboardInterrupt)), stats.on(loop.model, optimizer=loop.optimizers): loop.run(stats)
@@ -418,9 +418,9 @@ def test_a_root_without_a_forward(container):
             loss.backward()
             opt.step()
             stats.step(loss)
-    assert passes(stats) == [2.]*6 and len(stats.facts["inputs"]) == 6 and not hooks_on(model)
-    assert stats.facts["inputs"][0]["0"]["n"] == 72 and "cross-entropy" in {
-        look.get("kind") for look in stats.facts["outputs"]
+    assert passes(stats) == [2.]*6 and len(stats.facts.inputs) == 6 and not hooks_on(model)
+    assert stats.facts.inputs[0].arguments["0"].n == 72 and "cross-entropy" in {
+        look.made_by and look.made_by.kind for look in stats.facts.outputs
     }
 
 
@@ -493,8 +493,8 @@ def test_what_goes_in_and_out(make, logits, call):
             model.zero_grad()
             loss.backward()
             stats.step(loss)
-    assert [look["kind"] for look in stats.facts["outputs"]] == ["cross-entropy"]*6
-    assert len(stats.facts["inputs"]) == 6 and all(len(row) > 1 for row in stats.facts["inputs"])
+    assert [look.made_by.kind for look in stats.facts.outputs] == ["cross-entropy"]*6
+    assert len(stats.facts.inputs) == 6 and all(one.arguments for one in stats.facts.inputs)
 
 
 STRANGE = {
@@ -547,7 +547,7 @@ def test_strange_inputs(what, tmp_path):
             if dense: assert torch.equal(x, before)
     hl.diagnose(stats)
     stats.save(tmp_path/"run.safetensors")
-    assert len(stats.facts["inputs"]) == 7
+    assert len(stats.facts.inputs) == 7
 
 
 @pytest.mark.parametrize(
@@ -614,7 +614,7 @@ def test_a_loss_that_is_changed_afterwards():
             total += 1
             stats.step(total)
     assert stats.log.values("loss").tolist() == [1.0, 2.0, 3.0] and [
-        look["given"] for look in stats.facts["outputs"]
+        look.given for look in stats.facts.outputs
     ] == [1.0, 2.0, 3.0]
     big = torch.ones(1000)
     assert as_number(big[0]).untyped_storage().nbytes() == 4  # it does not keep all of it alive
@@ -626,7 +626,7 @@ def test_a_loss_belongs_to_the_outputs_of_its_step():
         for i in range(6):
             model(torch.randn(4, 6)).sum().backward()
             stats.step(float(i) if i > 2 else None)
-    assert [look["given"] for look in stats.facts["outputs"]] == [None]*3 + [3., 4., 5.]
+    assert [look.given for look in stats.facts.outputs] == [None]*3 + [3., 4., 5.]
 
 
 def test_the_meta_device():
@@ -648,7 +648,7 @@ def test_training_without_gradients():
         for _ in range(6):
             model(torch.randn(4, 6))
             stats.step(1.)
-    assert passes(stats) == [1.]*6 and stats.facts["outputs"] == []
+    assert passes(stats) == [1.]*6 and stats.facts.outputs == []
 
 
 def test_validation_between_steps_is_left_out():
@@ -663,7 +663,7 @@ def test_validation_between_steps_is_left_out():
     assert (
         passes(stats) == [1.0] * 6
         and stats.log.values("evaluated").isnan().all()
-        and all(row["0"]["high"] < 10 for row in stats.facts["inputs"])
+        and all(one.arguments["0"].high < 10 for one in stats.facts.inputs)
     )
 
 
@@ -681,7 +681,7 @@ def test_threads():
             for t in threads: t.join()
             stats.step()
     assert (
-        not errors and len(stats.log) == 3 and not hooks_on(model) and len(stats.facts["outputs"]) <= 3 * 8
+        not errors and len(stats.log) == 3 and not hooks_on(model) and len(stats.facts.outputs) <= 3 * 8
     )  # more than 4 in a step, if threads meet
 
 
@@ -707,7 +707,7 @@ def test_distributed_data_parallel(alone, options):
     with stats.on(loop.outer, optimizer=loop.optimizers): watched = loop.run(stats)
     assert all(map(torch.equal, plain, watched)) and not left_on(loop) and passes(stats) == [1.]*n_steps
     assert not hl.diagnose(stats) or "no zero_grad" not in hl.diagnose(stats)
-    assert stats.facts["outputs"][0]["kind"] == "cross-entropy"
+    assert stats.facts.outputs[0].made_by.kind == "cross-entropy"
 
 
 # The life of a recorder
@@ -726,7 +726,7 @@ def test_copies_in_the_middle_of_a_run():
     for twin in twins:
         assert (
             str(hl.diagnose(twin)) == str(read) and twin.session is None and len(twin.log) == 12
-            and twin.facts["outputs"]
+            and twin.facts.outputs
         )
         with twin.on(other := mlp()):
             other(torch.randn(4, 6)).sum().backward()
@@ -773,7 +773,7 @@ def test_a_recorder_that_is_used_twice_records_anew():
     for n in 7, 5:
         loop = Loop()
         with stats.on(loop.model, optimizer=loop.optimizers): loop.run(stats, n)
-        assert len(stats.log) == n and len(stats.facts["inputs"]) == n
+        assert len(stats.log) == n and len(stats.facts.inputs) == n
 
 
 def test_two_recorders_on_one_model():
@@ -793,7 +793,7 @@ def test_steps_have_the_numbers_of_a_run_that_is_resumed():
         loop.run(stats)
     assert stats.log.steps == [*range(500, 530)] and stats.steps == [*range(500, 510), 516, 524]
     for what in ("inputs", "outputs"):
-        assert [row["step"] for row in stats.facts[what]] == [500 + step for step in LOOKED_AT]
+        assert [one.step for one in getattr(stats.facts, what)] == [500 + step for step in LOOKED_AT]
 
 
 def test_nothing_of_the_model_is_kept():
@@ -824,7 +824,7 @@ def test_a_long_run_takes_bounded_memory(n):
                 sizes.append((len(stats.log.kept), len(looks.inputs), len(looks.outputs), n_tensors()))
     (rows, inputs, outputs, tensors), later = sizes
     assert later[0] <= 64 and later[1] <= 121 and later[2] <= 4*121 and later[3] < tensors*1.3
-    assert stats.log.steps[-1] > .95*n and stats.facts["inputs"][-1]["step"] > .9*n
+    assert stats.log.steps[-1] > .95*n and stats.facts.inputs[-1].step > .9*n
 
 
 def n_tensors():

@@ -111,4 +111,4 @@ def test_twice_and_in_the_same_process(tmp_path, whole):
 
 
 def test_a_run_without_a_break_lacks_nothing(whole):
-    assert whole.missing == [] and "resumed" not in whole.facts
+    assert whole.missing == [] and whole.facts.resumed == []

@@ -36,15 +36,15 @@ def test_boxes_that_a_detector_is_given(scale):
             s.step(loss)
     found = [f.evidence for f in hl.diagnose(s) if f.what == "inputs not scaled"]
     assert bool(found) == (scale > 1) and not any("boxes" in text for text in found)
-    facts = s.facts["inputs"][0]
-    assert facts["1.0.boxes"]["target"] and facts["1.0.labels"]["target"] and not facts["0.0"]["target"]
+    facts = s.facts.inputs[0].arguments
+    assert facts["1.0.boxes"].target and facts["1.0.labels"].target and not facts["0.0"].target
 
 
 def test_what_is_a_target():
     def forward(self, x, targets, y=None): pass
     def target(*args, **kwargs):
         found = facts_of_arguments(args, kwargs, Detector.forward if "forward" not in kwargs else forward)
-        return [row["target"] for row in found.values()]
+        return [x.target for x in found.values()]
     two = torch.ones(2)
     assert target(two, {"a": [two]}) == [False, True] and target(two, labels=[{"class_boxes": two}]) == [False, True]
     assert target({"x": two, "boxes": two, "gt_depth": two}) == [False, True, True]
@@ -64,4 +64,4 @@ def test_an_optimizer_with_two_epsilons_is_diagnosed_and_saved(tmp_path):
             stats.step(loss)
     hl.diagnose(stats)
     stats.save(tmp_path/"run")
-    assert hl.ActivationStats.load(tmp_path/"run").facts["optimizers"][0]["eps"] is None
+    assert hl.ActivationStats.load(tmp_path/"run").facts.optimizers[0].eps is None
