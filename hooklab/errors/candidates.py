@@ -20,12 +20,13 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.utils import _ntuple
 
+from hooklab.hooks.operations import Op
 from hooklab.hooks.select import unwrap
 from hooklab.hooks.tree import tensors
 from hooklab.errors.repairs import Repair, runs_with
 from hooklab.errors.scene import EndedCall, named_parts, part
 from hooklab.errors.sizes import Size, as_code, made, put_others, resize, sizes_of, value_of
-from hooklab.errors.walk import Called, Walk, inputs_by_name
+from hooklab.errors.walk import Walk, inputs_by_name
 
 # %% ../../nbs/lib/errors/candidates.ipynb #a7e2cc79
 @dataclass
@@ -37,7 +38,7 @@ class Failure:
     args: tuple # What it was given
     kwargs: dict
     call: EndedCall # Of the innermost layer
-    called: Called | None # The function that raised, if a layer's forward called it
+    called: Op | None # The function that raised, with the tensors that it got, if a layer's forward called it
     walk: Walk
 
     @property

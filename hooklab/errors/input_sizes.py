@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #08972927
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-
-from hooklab.hooks.tree import map_tensors, tensors
+from hooklab.hooks.trace import Trace, traced
+from hooklab.hooks.tree import map_tensors
 from hooklab.errors.candidates import Failure, wrong_sizes
 from hooklab.errors.inputs import on_input
 from hooklab.errors.repairs import Budget, Repair, run_again
-from hooklab.errors.walk import Watch, caller_of
+from hooklab.errors.walk import whole
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #c1878382
 class Sized(NamedTuple):
@@ -32,27 +33,17 @@ class Sized(NamedTuple):
     met: str | None # With which shapes it came where the error was; None if the forward pass fails
 
 
-class Meeting(Watch):
-    "Notes the shapes that meet where an error came from."
-    def __init__(self, failure: Failure):
-        super().__init__()
-        self.name, self.called, self.shapes = failure.call.name, failure.called, []
-
-
-
-    def enter(self, name, layer, args, kwargs):
-        if self.called is None and name == self.name: self.note((args, kwargs))
-
-    def note(self, given): self.shapes.append([tuple(t.shape) for t in tensors(given)])
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if self.called is not None and caller_of(func) == self.called.place: self.note((args, kwargs))
-        return func(*args, **(kwargs or {}))
+def met_in(trace: Trace, failure: Failure) -> str:
+    "The shapes that met where an error came from."
+    called = failure.called
+    if called is None: found = [call for call in trace.calls if call.name == failure.call.name]
+    else: found = [op for op in trace.top if op.call is called.call and op.place.code is called.place.code]
+    return str([[tuple(value.shape) for value in one.given] for one in found])
 
 
 def tried_in(failure: Failure, name: str, t: Tensor, dims: tuple[int, ...], size: tuple[int, ...]) -> Sized:
     "Run the model with an input, and those of the same size, in another one."
-    was, meeting = tuple(t.shape[dim] for dim in dims), Meeting(failure)
+    was, traces = tuple(t.shape[dim] for dim in dims), []
     def other(x):
         if x.dim() != t.dim() or tuple(x.shape[dim] for dim in dims) != was: return x
         for dim, n in zip(dims, size): x = x.index_select(dim, torch.arange(n, device=x.device) % x.shape[dim])
@@ -60,9 +51,13 @@ def tried_in(failure: Failure, name: str, t: Tensor, dims: tuple[int, ...], size
     def changed(args, kwargs): return map_tensors(other, (args, kwargs))
     text = f"an input `{name}` of {'×'.join(map(str, size))}"
     change = Repair(text, "input size", on_input=changed, is_of_size=False)
-    try: run_again(failure.model, failure.args, failure.kwargs, change, watch=meeting, root=failure.root)
-    except Exception: return Sized(name, dims, was, size, change, None)
-    return Sized(name, dims, was, size, change, str(meeting.shapes))
+    @contextmanager
+    def watch(model):
+        with traced(model, whole=whole) as trace: yield
+        traces.append(trace)  # of a run that did not fail
+    with suppress(Exception):
+        run_again(failure.model, failure.args, failure.kwargs, change, watch=watch, root=failure.root)
+    return Sized(name, dims, was, size, change, met_in(traces[0], failure) if traces else None)
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #4f510c05
 def dims_of(failure: Failure, t: Tensor) -> list[tuple[int, ...]]:

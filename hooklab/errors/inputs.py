@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_leaves, tree_map
 
+from hooklab.hooks.operations import Op
 from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, geometry, lacks_batch, producers
-from hooklab.errors.repairs import CallChange, Repair, applied, in_dtype
+from hooklab.errors.repairs import Repair, applied, changed_call, in_dtype
 from hooklab.errors.scene import part
 from hooklab.errors.sizes import put_others, size_of_kernel, sizes_of, value_of
-from hooklab.errors.walk import Called, Made
+from hooklab.errors.walk import Made, as_called
 
 # %% ../../nbs/lib/errors/inputs.ipynb #66faabde
 def on_input(name: str, t: Tensor, code: str, kind: str, change: Callable | None = None) -> Repair:
@@ -146,14 +147,13 @@ def greys(failure: Failure) -> Iterator[Repair]:
             yield on_input(name, t, f"{{}}.unsqueeze(1).expand{shape}", "one channel")
 
 # %% ../../nbs/lib/errors/inputs.ipynb #b5df6abc
-def on_call(called: Called, code: str, change: Callable, kind: str, is_of_size: bool = False) -> Repair:
+def on_call(called: Op, code: str, change: Callable, kind: str, is_of_size: bool = False) -> Repair:
     "The change of what a function is given, in the code that calls it."
     place = f" in the forward of `{called.layer}`" if called.layer else " in the forward of the model"
-    def changed(): return CallChange(called.place, (called.args, called.kwargs), change)
-    return Repair(f"`{code}`{place}", kind, on_call=changed, is_of_size=is_of_size)
+    return Repair(f"`{code}`{place}", kind, on_call=changed_call(called, change), is_of_size=is_of_size)
 
 
-def sizes_asked(called: Called) -> list[int]: # Empty if they are not all plain numbers
+def sizes_asked(called: Op) -> list[int]: # Empty if they are not all plain numbers
     "The shape that a view or reshape was asked for."
     sizes = called.args[1:]
     if len(sizes) == 1 and isinstance(sizes[0], tuple | list): sizes = sizes[0]
@@ -163,10 +163,10 @@ def sizes_asked(called: Called) -> list[int]: # Empty if they are not all plain 
 def reshapes(failure: Failure) -> Iterator[Repair]:
     "A view or reshape in which one number is left open."
     called = failure.called
-    if called is None or called.name not in ("view", "reshape"): return
+    if called is None or called.function not in ("view", "reshape"): return
     first, sizes = called.args[0], sizes_asked(called)
     for new in other_shapes(first.numel(), sizes):
-        code = f"{called.name}({', '.join(map(str, new))})"
+        code = f"{called.function}({', '.join(map(str, new))})"
         def change(args, kwargs, new=new): return (args[0], tuple(new)), kwargs
         yield on_call(called, code, change, "reshape", new[0] == sizes[0])
     if sizes: yield from fitting_widths(failure, first, sizes)
@@ -206,7 +206,7 @@ def others(total: int, sizes: list[int], i: int) -> list[int]:
 def joins(failure: Failure) -> Iterator[Repair]:
     "A concatenation along another dimension, or of tensors with another size."
     called = failure.called
-    if called is None or called.name not in JOINS:
+    if called is None or called.function not in JOINS:
         yield from earlier_joins(failure)
         return
     parts = tensors(called.args[0] if called.args else called.kwargs.get("tensors"))
@@ -214,35 +214,37 @@ def joins(failure: Failure) -> Iterator[Repair]:
     yield from along_others(called, parts[0].dim())
     yield from interpolated(failure, parts, "concatenation")
     dim = dim_of(called)
-    yield from unlike(failure, parts, "concatenation", None if called.name == "stack" else dim % max(parts[0].dim(), 1))
+    left_out = None if called.function == "stack" else dim % max(parts[0].dim(), 1)
+    yield from unlike(failure, parts, "concatenation", left_out)
 
 
-JOINS = "cat", "concat", "concatenate", "stack"
+JOINS = "cat", "stack"
 
 
-def dim_of(called: Called) -> int:
+def dim_of(called: Op) -> int:
     return called.args[1] if len(called.args) > 1 else called.kwargs.get("dim", called.kwargs.get("axis", 0))
 
 
-def along_others(called: Called, dims: int) -> Iterator[Repair]:
+def along_others(called: Op, dims: int) -> Iterator[Repair]:
     "The same concatenation along each other dimension."
     for other in range(dims):
         if other == dim_of(called) % max(dims, 1): continue
         def change(args, kwargs, other=other):
             return args[:1], {name: x for name, x in kwargs.items() if name not in ("dim", "axis")} | {"dim": other}
-        yield on_call(called, f"{called.name}(…, dim={other})", change, "concatenation")
+        yield on_call(called, f"{as_called(called)}(…, dim={other})", change, "concatenation")
 
 
 def earlier_joins(failure: Failure, most: int = 2) -> Iterator[Repair]:
     "A concatenation that went well, but along another dimension than it should."
-    found = dict.fromkeys(one for one in failure.walk.ancestors(*failure.given) if one.called and one.name in JOINS)
+    found = dict.fromkeys(one for one in failure.walk.ancestors(*failure.given)
+                          if one.called is not None and one.called.function in JOINS)
     for one in [*found][:most]: yield from along_others(one.called, len(one.shape))
 
 # %% ../../nbs/lib/errors/inputs.ipynb #0460530c
 def interpolated(failure: Failure, parts: list[Tensor], kind: str) -> Iterator[Repair]:
     "Tensors that were made larger or smaller, with the height and width of another one."
     for t in parts:
-        found = [one for one in failure.walk.ancestors(t) if one.how == "function" and one.name in SCALES]
+        found = [one for one in failure.walk.ancestors(t) if one.how == "function" and one.called.function in SCALES]
         for size in dict.fromkeys(tuple(other.shape[2:]) for other in parts if other.shape[2:] != t.shape[2:]):
             for one in found[:1]:
                 def change(args, kwargs, size=size):

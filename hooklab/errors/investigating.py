@@ -32,11 +32,11 @@ from hooklab.errors.inputs import arrays, arrays_in, dtypes, greys, joins, layou
 from hooklab.errors.devices import moved, of_call
 from hooklab.errors.input_sizes import Sized, keeps, multiples, picture_sizes, sizes_tried
 from hooklab.errors.loss_errors import of_loss
-from hooklab.errors.operations import additions, heads, positions, products
+from hooklab.errors.operations import additions, function_of, heads, positions, products
 from hooklab.errors.reasons import reason_of
 from hooklab.errors.scene import EndedCall, ended_calls
 from hooklab.errors.sequences import attention_masks, batch_first, batch_second, mask_in_words, wrong_mask
-from hooklab.errors.walk import Made, Walk, from_where
+from hooklab.errors.walk import Made, Walk, from_where, as_called
 
 # %% ../../nbs/lib/errors/investigating.ipynb #f61d7879
 SECONDS, MOST = 5., 3  # for trying repairs; how many are listed
@@ -92,8 +92,9 @@ def what_happened(failure: Failure) -> str:
     parts = [shape_text(t) + from_where(walk, t) for t in failure.given[:4]]
     parts += [f"an array of NumPy, {'×'.join(map(str, x.shape))} in {x.dtype},"
               for x in arrays_in([call.args, call.kwargs])]
-    if failure.called is not None: return f"In {of_call(call)}, `{failure.called.name}` got {' and '.join(parts)}."
-    return f"{of_call(call)} got {' and '.join(parts) or 'no tensor'}."
+    who = of_call(call)
+    if failure.called is not None: who = f"In {who}, `{as_called(failure.called)}`"
+    return f"{who} got {' and '.join(parts) or 'no tensor'}."
 
 # %% ../../nbs/lib/errors/investigating.ipynb #7a35f83a
 def can_run_again(error: Exception, model: nn.Module) -> bool:
@@ -165,7 +166,7 @@ def failed_again(error: Exception, model: nn.Module, calls: list[EndedCall]) -> 
     "Run what failed again, and note on the way where each tensor comes from."
     name, _, args, kwargs = calls[0]
     walk = Walk(args, kwargs, name)
-    try: run_again(model, args, kwargs, watch=walk, root=name)
+    try: run_again(model, args, kwargs, watch=walk.on, root=name)
     except Exception as again:
         inner = ended_calls(again, walk.model) if walk.model is not None else []
         is_same = type(again) is type(error) or isinstance(error, RuntimeError)
@@ -175,10 +176,10 @@ def failed_again(error: Exception, model: nn.Module, calls: list[EndedCall]) -> 
 
 
 KINDS = {"cat": "concatenation", "stack": "concatenation", "view": "reshape", "reshape": "reshape",
-         "unflatten": "reshape", "add": "addition", "iadd": "addition", "sub": "addition", "mul": "addition"}
+         "unflatten": "reshape", "add": "addition", "sub": "addition", "mul": "addition"}
 
 
 def kind_of(failure: Failure) -> str:
     for size, *_ in wrong_sizes(failure):
         return unit_of(size.name)
-    return KINDS.get(failure.called.name, "") if failure.called is not None else ""
+    return KINDS.get(function_of(failure), "")

@@ -60,7 +60,7 @@ def around(error: Exception, call: LossCall, model: nn.Module, last: tuple | Non
     if last is None or not made: return known
     with suppress(Exception):
         failure = after_model(error, model, last)
-        again = tensors(run_again(model, *last, watch=failure.walk))
+        again = tensors(run_again(model, *last, watch=failure.walk.on))
         known.failure = failure
         known.given = {name: (i, just, again[i]) for name, (i, just) in made.items() if i < len(again)}
     return known
@@ -69,8 +69,8 @@ def around(error: Exception, call: LossCall, model: nn.Module, last: tuple | Non
 def inside(call: LossCall, failure: Failure) -> Around:
     "The same for a loss that the model calls in its forward."
     known = Around(on_one_device(call), failure)
-    if failure.called is not None and failure.called.name == call.name:
-        bound = signature(failure.called.function).bind(*failure.called.args, **failure.called.kwargs)
+    if failure.called is not None and failure.called.function == call.name:
+        bound = signature(failure.called.call).bind(*failure.called.args, **failure.called.kwargs)
         known.given = {name: (0, True, x) for name, x in bound.arguments.items() if isinstance(x, Tensor)}
     return known
 

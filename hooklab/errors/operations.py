@@ -19,21 +19,26 @@ from hooklab.errors.repairs import Repair
 from hooklab.errors.inputs import interpolated, of_shape, on_call, others, parameter, sized, sizes_asked, unlike
 from hooklab.errors.scene import part
 from hooklab.errors.sequences import ATTENTION, is_mask, masks
-from hooklab.errors.walk import Made
+from hooklab.errors.walk import Made, as_called
 
 # %% ../../nbs/lib/errors/operations.ipynb #f7415266
-TWO_SIDED = {"add", "sub", "mul", "div", "truediv", "iadd", "isub", "imul", "itruediv", "where", "maximum", "minimum",
-             "pow", "lerp", "addcmul", "masked_fill", "rsub", "eq", "mse_loss", "and", "or"}
+TWO_SIDED = {"add", "sub", "mul", "div", "where", "maximum", "minimum", "pow", "lerp", "addcmul", "masked_fill", "rsub",
+             "eq", "mse_loss", "bitwise_and", "bitwise_or"}
 PRODUCTS = {"matmul", "bmm", "mm", "einsum", "addmm", "baddbmm", "linear"}
+
+
+def function_of(failure: Failure) -> str:
+    "The name of the function that raised, with or without `_`; empty if a layer did."
+    return failure.called.function.rstrip("_") if failure.called is not None else ""
 
 
 def additions(failure: Failure) -> Iterator[Repair]:
     "Two sides of an operation, one of them made like the other."
-    called = failure.called
-    if called is None or called.name not in TWO_SIDED: return
+    called, function = failure.called, function_of(failure)
+    if function not in TWO_SIDED: return
     parts = tensors(called.args)
     if len(parts) < 2: return
-    if called.name == "masked_fill" or any(is_mask(failure, t) for t in parts): yield from masks(failure, parts)
+    if function == "masked_fill" or any(is_mask(failure, t) for t in parts): yield from masks(failure, parts)
     kind = "addition"
     yield from interpolated(failure, parts, kind)
     yield from unlike(failure, parts, kind)
@@ -54,30 +59,31 @@ def widened(failure: Failure, t: Tensor, other: Tensor, dim: int) -> Iterator[Re
     except RuntimeError: return
     def change(args, kwargs):
         return tuple(x.unsqueeze(dim) if isinstance(x, Tensor) and x.shape == t.shape else x for x in args), kwargs
-    yield on_call(failure.called, f"{failure.called.name}(…, x.unsqueeze({dim}))", change, "addition")
+    yield on_call(failure.called, f"{as_called(failure.called)}(…, x.unsqueeze({dim}))", change, "addition")
 
 # %% ../../nbs/lib/errors/operations.ipynb #0bd78cb7
 def products(failure: Failure) -> Iterator[Repair]:
     "A product of two tensors, one of them transposed, or made of another size."
-    called = failure.called
-    if called is None or called.name not in PRODUCTS | ATTENTION: return
+    called, function = failure.called, function_of(failure)
+    if function not in PRODUCTS | ATTENTION: return
     parts = [t for t in tensors(called.args) + tensors(called.kwargs) if t.dim() > 1]
-    if called.name in PRODUCTS and len(parts) > 1:
+    if function in PRODUCTS and len(parts) > 1:
         for i in range(2):
             def change(args, kwargs, i=i):
                 args = [*args]
                 at = [j for j, x in enumerate(args) if isinstance(x, Tensor) and x.dim() > 1]
                 if i < len(at): args[at[i]] = args[at[i]].transpose(-2, -1)
                 return tuple(args), kwargs
-            yield on_call(called, f"{called.name} of the {('first', 'second')[i]} one, transposed", change, "features")
+            which = ("first", "second")[i]
+            yield on_call(called, f"{as_called(called)} of the {which} one, transposed", change, "features")
         a, b = parts[:2]
-        transposed = called.name == "linear"
+        transposed = function == "linear"
         got, takes = a.shape[-1], b.shape[-1 if transposed else -2]
         if got != takes:
             yield from sized(failure, b, -1 if transposed else -2, got, "features")
             yield from sized(failure, a, -1, takes, "features")
             yield from sized(failure, b, -1, got, "features")
-    elif called.name in ATTENTION:
+    elif function in ATTENTION:
         for t in parts[1:3]:
             if t.shape[-1] != parts[0].shape[-1]: yield from sized(failure, t, -1, parts[0].shape[-1], "features")
             if t.shape[-1] != parts[0].shape[-1]: yield from sized(failure, parts[0], -1, t.shape[-1], "features")
@@ -85,15 +91,15 @@ def products(failure: Failure) -> Iterator[Repair]:
 # %% ../../nbs/lib/errors/operations.ipynb #6680d8ae
 def heads(failure: Failure) -> Iterator[Repair]:
     "Another number of heads, groups or parts, where a layer keeps it as an attribute."
-    called = failure.called
-    if called is not None and called.name not in RESHAPES | PRODUCTS | ATTENTION | TWO_SIDED: return
+    called, function = failure.called, function_of(failure)
+    if called is not None and function not in RESHAPES | PRODUCTS | ATTENTION | TWO_SIDED: return
     if called is None and "divisible" not in failure.text: return
     sizes = {n for t in failure.given for n in t.shape[-3:] if n > 1}
     for name, what, old in counts(failure):
         fits = sorted({n for size in sizes for n in range(1, size) if size % n == 0 and n != old and n <= 64},
                       key=lambda n, old=old: (abs(n - old), n))
         for n in fits[:4] if COUNTS.search(what) else (): yield with_heads(failure, name, what, n, old)
-    if called is not None and called.name in RESHAPES: yield from numbers_in_shape(failure)
+    if function in RESHAPES: yield from numbers_in_shape(failure)
 
 
 RESHAPES = {"view", "reshape", "unflatten", "split", "chunk", "permute", "transpose", "rearrange"}
@@ -149,7 +155,7 @@ def positions(failure: Failure) -> Iterator[Repair]:
         n = 1 + max(int(t.max()) for t in failure.given if not t.is_floating_point() and t.numel())
         yield resized(failure, failure.call.name, "positions", num_embeddings=n)
         yield from cut(failure, layer.num_embeddings)
-    elif failure.called is not None and failure.called.name in TWO_SIDED:
+    elif function_of(failure) in TWO_SIDED:
         for t in tensors(failure.called.args):
             for one in failure.walk.ancestors(t):
                 if one.how != "parameter" or len(one.shape) < 2: continue

@@ -7,17 +7,19 @@ __all__ = []
 
 # %% ../../nbs/lib/errors/reasons.ipynb #aada9f8f
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-
+from hooklab.hooks.operations import Op
 from hooklab.hooks.putting_back import packing
-
+from hooklab.hooks.trace import Trace, traced
 from hooklab.hooks.tree import map_tensors, named_tensors, tensors
-from hooklab.hooks.undisturbed import kept_state, undisturbed
+from hooklab.hooks.undisturbed import kept_state, storage_of, undisturbed
 from hooklab.errors.devices import device, of_call
 from hooklab.errors.candidates import Failure, after_model, resized
 from hooklab.errors.explanation import Explanation
@@ -25,7 +27,7 @@ from hooklab.errors.loss_calls import LossCall, loss_call, other_call
 from hooklab.errors.repairs import Repair, run_again, twin_of
 from hooklab.errors.scene import EndedCall
 from hooklab.errors.sizes import attributes, map_attributes, sizes_of
-from hooklab.errors.walk import Watch, inputs_by_name
+from hooklab.errors.walk import inputs_by_name
 
 # %% ../../nbs/lib/errors/reasons.ipynb #1f68a7ff
 def index(error: Exception, calls: list[EndedCall], model: nn.Module, last: tuple | None) -> Explanation | None:
@@ -94,36 +96,29 @@ def batch_norm(error: Exception, calls: list[EndedCall]) -> Explanation | None:
                        "Use larger batches, `drop_last=True` in the loader, or eval mode.")
 
 # %% ../../nbs/lib/errors/reasons.ipynb #3c16172e
-class Writes(Watch):
+class Writes:
     "Notes who saves a tensor for the backward pass, and who writes to it afterwards."
-    def __init__(self):
-        super().__init__()
-        self.stack, self.saved, self.written, self.cut = [], {}, [], []
+    def __init__(self): self.trace, self.saved, self.written, self.cut = Trace(), {}, [], []
 
-
-
-    def enter(self, name, layer, args, kwargs): self.stack.append(name)
-    def leave(self, output): self.stack.pop()
-
-    @property
-    def here(self) -> str: return self.stack[-1] if self.stack else ""
+    @contextmanager
+    def on(self, model: nn.Module) -> Iterator[None]:
+        with traced(model, f=self.run_each) as self.trace: yield
 
     def save(self, t: Tensor) -> Tensor:
-        self.saved.setdefault(t.untyped_storage()._cdata, (self.here, t._version))
+        self.saved.setdefault(storage_of(t), (self.trace.now.layer, t._version))
         return t
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        given = tensors([args, kwargs])
+    def run_each(self, op: Op, args: tuple, kwargs: dict, run: partial) -> Any:
+        if op.around: return run()
+        given, name = tensors([args, kwargs]), op.call.__name__
         before = [t._version for t in given]
-        output = func(*args, **kwargs)
+        output = run()
         for t, version in zip(given, before):
-            if t._version == version: continue
-            who = self.saved.get(t.untyped_storage()._cdata)
-            if who and who[1] <= version: self.written.append((self.here, func.__name__, who[0]))
+            who = self.saved.get(storage_of(t)) if t._version != version else None
+            if who and who[1] <= version: self.written.append((op.layer, name, who[0]))
         found = tensors(output)
         if found and any(t.requires_grad for t in given) and not any(t.requires_grad for t in found):
-            self.cut.append((self.here, func.__name__, [t.is_floating_point() for t in found]))
+            self.cut.append((op.layer, name, [t.is_floating_point() for t in found]))
         return output
 
 
@@ -131,7 +126,7 @@ def backward_watched(model: nn.Module, args: tuple, kwargs: dict) -> Writes:
     "Run the model again with gradients, and note writes and cuts."
     writes = Writes()
     with packing(writes.save, lambda t: t), torch.enable_grad():
-        run_again(model, args, kwargs, watch=writes, gradients=True)
+        run_again(model, args, kwargs, watch=writes.on, gradients=True)
     return writes
 
 

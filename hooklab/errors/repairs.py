@@ -9,7 +9,7 @@ __all__ = []
 import copy
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-
+from hooklab.hooks.function_mode import each_call
+from hooklab.hooks.operations import Op, place_now
 from hooklab.hooks.select import unwrap
-from hooklab.hooks.tree import map_tensors, tensors
+from hooklab.hooks.trace import outline
+from hooklab.hooks.tree import tensors
 from hooklab.hooks.undisturbed import asks_for_gradients, kept_state, own_tensors, undisturbed
 from hooklab.errors.scene import part
-from hooklab.errors.walk import Watch, caller_of, walking
 
 # %% ../../nbs/lib/errors/repairs.ipynb #ad015e12
 @dataclass
@@ -32,7 +33,7 @@ class Repair:
     kind: str # What was wrong if this is the repair
     on_model: Callable[[nn.Module], Any] | None = None
     on_input: Callable[[tuple, dict], tuple[tuple, dict]] | None = None
-    on_call: Callable[[], "CallChange"] | None = None
+    on_call: Callable[[Callable, tuple, dict], Any] | None = None # Runs each function, and one of them otherwise
     is_of_size: bool = True # Does it change a size or a format, and not which numbers, or how many samples, there are?
     instead: "Repair | None" = None # To try where this one does not run
     written: Callable[[], str] | None = None # Writes the text, where that takes time
@@ -48,24 +49,19 @@ class Repair:
         return self
 
 
-class CallChange(Watch):
-    "Changes what a function is given, wherever the same code calls it with the same numbers."
-    def __init__(self, place: tuple, given: tuple, change: Callable[[tuple, dict], tuple[tuple, dict]]):
-        super().__init__()
-        self.place, self.numbers, self.change = place, numbers_in(given), change
-
-
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if caller_of(func) == self.place and numbers_in((args, kwargs)) == self.numbers:
-            args, kwargs = self.change(args, kwargs)
-        return func(*args, **kwargs)
+def changed_call(called: Op, change: Callable[[tuple, dict], tuple[tuple, dict]]) -> Callable:
+    "Runs each function, and with other arguments wherever the same code calls the same one with the same numbers."
+    changed, place, numbers = called.call, called.place, numbers_in((called.args, called.kwargs))
+    def run_each(function, args, kwargs):
+        is_same = function is changed and place_now().code is place.code and numbers_in((args, kwargs)) == numbers
+        if is_same: args, kwargs = change(args, kwargs)
+        return function(*args, **kwargs)
+    return run_each
 
 
 def numbers_in(given: tuple) -> str:
     "What a call is given besides tensors: the same numbers often come from one variable."
-    return repr(map_tensors(lambda t: None, given))
+    return repr(outline(lambda t: None, given))
 
 # %% ../../nbs/lib/errors/repairs.ipynb #6b0c2f1e
 def applied(code: str, x: Any) -> Any:
@@ -104,7 +100,7 @@ def run_again(
     kwargs: dict,
     change: Repair | None = None, # To make before
     *,
-    watch: Watch | None = None, # Is told of what runs
+    watch: Callable[[nn.Module], AbstractContextManager] | None = None, # What is on while the copy runs
     gradients: bool = False, # Run with gradients
     root: str = "", # The layer to call, if it is not the model itself
 ) -> Any: # What it returned
@@ -118,8 +114,8 @@ def run_again(
         state = kept_state(model, tensors([args, kwargs]))
         with undisturbed(model, (args, kwargs), None, meta, gradients, state=state) as m:
             if change and change.on_model: change.on_model(m)
-            with walking(m, watch) if watch else change.on_call() if change and change.on_call else nullcontext():
-                return part(m, root)(*args, **kwargs)
+            changing = each_call(change.on_call) if change and change.on_call else nullcontext()
+            with watch(m) if watch else nullcontext(), changing: return part(m, root)(*args, **kwargs)
     if gradients: return run(True)
     try: return run(False)
     except Exception as error:

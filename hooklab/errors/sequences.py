@@ -93,7 +93,7 @@ def fitted(failure: Failure, name: str, mask: Tensor, shapes: list) -> Iterator[
 def attention_masks(failure: Failure) -> Iterator[Repair]:
     "Masks of an attention layer or function."
     inside_attention = isinstance(failure.call.layer, nn.MultiheadAttention)
-    called = failure.called is not None and failure.called.name in ATTENTION
+    called = failure.called is not None and failure.called.function in ATTENTION
     named = any("mask" in name for name, _ in failure.inputs)
     if inside_attention or called or named and "mask" in failure.text: yield from masks(failure, failure.given)
 

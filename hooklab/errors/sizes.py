@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
+from hooklab.hooks.function_mode import each_call
 from hooklab.hooks.tree import map_tensors
-from hooklab.errors.walk import Watch
 
 # %% ../../nbs/lib/errors/sizes.ipynb #7dfb7dbb
 class Size(NamedTuple):
@@ -129,17 +129,15 @@ def is_setting(value: Any) -> bool:
     return value is None or isinstance(value, int | float | str) or isroutine(value)
 
 # %% ../../nbs/lib/errors/sizes.ipynb #2dc903d5
-class WithoutNumbers(Watch):
+def not_filled(function: Callable, args: tuple, kwargs: dict) -> Any:
     "Tensors get no first numbers: on the meta device they have none, and `normal_` would import torch's compiler."
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        name = func.__name__
-        if name.endswith("_") and not name.endswith("__"): return [*args, *(kwargs or {}).values()][0]
-        return func(*args, **(kwargs or {}))
+    name = function.__name__
+    if name.endswith("_") and not name.endswith("__"): return [*args, *kwargs.values()][0]
+    return function(*args, **kwargs)
 
 
 def constructed(kind: type, given: dict[str, Any]) -> nn.Module: # On the meta device
-    with torch.device("meta"), WithoutNumbers(): return kind(**given)
+    with torch.device("meta"), each_call(not_filled): return kind(**given)
 
 
 def made(layer: nn.Module, **changed: Any) -> nn.Module: # On the meta device

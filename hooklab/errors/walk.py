@@ -6,23 +6,18 @@
 __all__ = []
 
 # %% ../../nbs/lib/errors/walk.ipynb #546d39d1
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from inspect import signature
-from typing import Any
 
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, resolve_name
-from torch.utils.weak import WeakIdKeyDictionary
+from torch.overrides import resolve_name
 
-from hooklab.hooks.frames import frames_outside
-from hooklab.hooks.group import Group
-from hooklab.hooks.layer_hook import LayerHook, listen
-from hooklab.hooks.putting_back import closing
-from hooklab.hooks.select import layers, runs
-from hooklab.hooks.tree import map_tensors, named_tensors, tensors
+from hooklab.hooks.operations import Op, Value
+from hooklab.hooks.select import has_children
+from hooklab.hooks.trace import Trace, traced
+from hooklab.hooks.tree import named_tensors
 from hooklab.errors.scene import part
 
 # %% ../../nbs/lib/errors/walk.ipynb #fdc7209c
@@ -31,123 +26,91 @@ class Made:
     "Where a tensor comes from."
     how: str # `input`, `parameter`, `layer` or `function`
     name: str # Of the input, parameter, layer or function
-    layer: str # The layer that it was made in, or that has the parameter; empty for the model itself
+    layer: str # The layer that called the function, or that has the parameter; empty for the model itself
     shape: tuple[int, ...]
-    parents: list["Made"] = field(default_factory=list) # Where what it was made of comes from
-    called: "Called | None" = None # Of a function: its call, without tensors
+    called: Op | None = None # The call that made it
+    walk: "Walk | None" = field(default=None, repr=False)
+
+    @property
+    def parents(self) -> list["Made"]:
+        "Where what it was made of comes from."
+        return [*filter(None, map(self.walk.made, self.called.given))] if self.called is not None else []
 
     def ancestors(self) -> Iterator["Made"]:
         "This one and all that it was made of, the nearest first."
         seen, todo = set(), [self]
-        while todo:
-            one = todo.pop(0)
-            if id(one) in seen: continue
-            seen.add(id(one))
+        for one in todo:  # it grows while the loop goes on
+            if one in seen: continue
+            seen.add(one)
             yield one
             todo += one.parents
 
 
-@dataclass(eq=False)
-class Called:
-    "A call of a torch function."
-    function: Callable
-    layer: str # The layer that called it
-    args: tuple
-    kwargs: dict
-    place: tuple # The code that called it
-
-    @property
-    def name(self) -> str: return short_name(self.function)
-
-    def without_tensors(self) -> "Called":
-        args, kwargs = map_tensors(lambda t: None, (self.args, self.kwargs))
-        return replace(self, args=args, kwargs=kwargs)
-
-
-def caller_of(function: Callable) -> tuple:
-    "The function, and the code of the user that calls it now."
-    for frame in frames_outside():
-        if not frame.f_globals.get("__name__", "").startswith(OF_TORCH): break
-    return frame.f_code, function
-
-
-OF_TORCH = ("torch.overrides", "torch.nn.functional", "torch._tensor", "torch.functional", "torch.utils",
-            "hooklab.errors")
-
-
-def short_name(function: Callable) -> str:
-    "The name of a torch function, as in `add`."
-    name = getattr(function, "__name__", "") or resolve_name(function) or ""
+def as_called(op: Op) -> str:
+    "The name of a function as it was called, as in `iadd` for `+=`, where the trace says `add_`."
+    name = getattr(op.call, "__name__", "") or resolve_name(op.call) or ""
     return name.rpartition(".")[2].strip("_").removeprefix("r" if name.startswith("__r") else "")
 
 # %% ../../nbs/lib/errors/walk.ipynb #fcaca749
 def whole(layer: nn.Module) -> bool:
     "Is it enough to know what this layer returned, and not how? Of torch's own layers it is."
     is_torchs = type(layer).forward.__module__.startswith("torch.nn.")
-    return is_torchs and (not any(True for _ in layer.children()) or isinstance(layer, nn.MultiheadAttention))
-
-
-class Watch(TorchFunctionMode):
-    "Sees each function of torch that runs, and is told of each layer of a model that runs."
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool: return False  # True has torch import its compiler, which takes seconds
-
-    def begins(self, model: nn.Module): "This model is about to run."
-    def enter(self, name: str, layer: nn.Module, args: tuple, kwargs: dict): pass
-    def leave(self, output: Any): pass
+    return is_torchs and (not has_children(layer) or isinstance(layer, nn.MultiheadAttention))
 
 # %% ../../nbs/lib/errors/walk.ipynb #d78bfd67
-class Walk(Watch):
-    "Notes, while a model runs, what each tensor was made of."
+class Walk:
+    "What each tensor of a run was made of."
     def __init__(self, args: tuple, kwargs: dict, root: str = ""):
-        super().__init__()
         self.args, self.kwargs, self.root = args, kwargs, root
         self.model = None  # the one that runs
-        self.made = WeakIdKeyDictionary()
-        self.stack = []  # the layers that are running: name, layer, args, kwargs
-        self.inside = None  # the layer in the stack of which only the output is of interest
-        self.called = None  # the function that is running, or that raised
+        self.trace, self.known = Trace(), {}  # `known`: where values come from
 
-    def begins(self, model: nn.Module):
-        self.model = model
-        for name, t in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
+    @contextmanager
+    def on(self, model: nn.Module) -> Iterator[None]:
+        "Write down what runs in the `with`."
+        self.model, self.known = model, {}
+        try:
+            with traced(model, whole=whole) as self.trace: yield
+        finally: self.note_names(model)
+
+    def note_names(self, model: nn.Module):
+        "Note which values are those of inputs and parameters."
+        named = *model.named_buffers(remove_duplicate=False), *model.named_parameters(remove_duplicate=False)
+        for name, t in reversed(named):  # of several names, the first one
             layer, _, own = name.rpartition(".")
-            if t not in self.made: self.made[t] = Made("parameter", own, layer, tuple(t.shape))
+            self.known[self.first_of(t)] = Made("parameter", own, layer, tuple(t.shape))
         for name, t in inputs_by_name(part(model, self.root), self.args, self.kwargs):
-            self.made[t] = Made("input", name, "", tuple(t.shape))
+            self.known[self.first_of(t)] = Made("input", name, "", tuple(t.shape))
+        self.known.pop(None, None)  # of those that nobody got
 
-    def origin(self, t: Tensor) -> Made | None: return self.made.get(t)
+    def first_of(self, t: Tensor) -> Value | None:
+        value = self.trace.last(t)
+        while value is not None and value.was is not None: value = value.was
+        return value
+
+    def made(self, value: Value) -> Made | None:
+        "Where a value comes from. A function that gives back, or writes to, what it got is not where that comes from."
+        def by_layer(): return any(op.call is None for op in value.makers[:1])
+        while value not in self.known and value.was is not None and not by_layer(): value = value.was
+        if value not in self.known and value.makers:
+            op, how = value.makers[0], "layer" if by_layer() else "function"
+            name = op.layer if how == "layer" else as_called(op)
+            self.known[value] = Made(how, name, op.layer, tuple(value.shape), op, self)
+        return self.known.get(value)
+
+    def origin(self, t: Tensor) -> Made | None:
+        value = self.trace.last(t)
+        return self.made(value) if value is not None else None
 
     def ancestors(self, *of: Tensor) -> Iterator[Made]:
         "Where tensors come from, and all that each was made of, the nearest first."
         for made in map(self.origin, of): yield from made.ancestors() if made else ()
 
-    def note(self, output: Any, how: str, name: str, given: Any, called: Called | None = None):
-        parents = [self.made[t] for t in tensors(given) if t in self.made]
-        layer = self.stack[-1][0] if self.stack else ""
-        for t in tensors(output):
-            if how == "function" and t in self.made: continue
-            self.made[t] = Made(how, name, layer, tuple(t.shape), parents, called)
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if self.inside is not None: return func(*args, **kwargs)
-        self.called = Called(func, self.stack[-1][0] if self.stack else "", args, kwargs, caller_of(func))
-        output = func(*args, **kwargs)
-        called, self.called = self.called, None
-        self.note(output, "function", called.name, (args, kwargs), called.without_tensors())
-        return output
-
-    def enter(self, name: str, layer: nn.Module, args: tuple, kwargs: dict):
-        self.stack.append((name, layer, args, kwargs))
-        if self.inside is None and whole(layer): self.inside = len(self.stack)
-
-    def leave(self, output: Any):
-        if output is None and sys.exception() is not None: return  # the stack stays as it was where the error came
-        name, layer, *given = self.stack.pop()
-        if self.inside == len(self.stack) + 1:
-            self.inside = None
-            self.note(output, "layer", name, given)
+    @property
+    def called(self) -> Op | None: # With the tensors that it got; None if a layer raised the error itself
+        "The function that raised the error."
+        for op, args, kwargs in self.trace.raised[-1:]: return replace(op, args=args, kwargs=kwargs)
+        return None
 
 # %% ../../nbs/lib/errors/walk.ipynb #57c176b6
 def inputs_by_name(model: nn.Module, args: tuple, kwargs: dict) -> list[tuple[str, Tensor]]:
@@ -159,22 +122,6 @@ def inputs_by_name(model: nn.Module, args: tuple, kwargs: dict) -> list[tuple[st
     return found
 
 # %% ../../nbs/lib/errors/walk.ipynb #cd5d8eb4
-class WalkedLayer(LayerHook):
-    "Tells the walk when its layer begins and ends."
-    def enters(self, given, rerun): self.group.walk.enter(self.name, self.module, *given)
-    def left(self, output, rerun): self.group.walk.leave(output)
-
-
-@contextmanager
-def walking(model: nn.Module, walk: Watch) -> Iterator[Watch]:
-    "The walk is told of all layers and functions that run in the `with`."
-    walk.begins(model)
-    named = ({"": model} if runs(model) else {}) | layers(model)
-    with closing(Group("explain", with_kwargs=True), report=False) as group:
-        group.walk = walk
-        listen(WalkedLayer, named, group)
-        with walk: yield walk
-
 def from_where(walk: Walk, t: Tensor) -> str:
     "Where a tensor comes from, in words."
     made = walk.origin(t)

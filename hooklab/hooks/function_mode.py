@@ -9,7 +9,7 @@ __all__ = ['FunctionCall']
 import builtins
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from types import FunctionType, MethodType
@@ -23,6 +23,7 @@ from torch.overrides import (
 from .copies import Live
 from .frames import calls_outside
 from .names import printable
+from .putting_back import putting_back
 from .select import nearest
 from .tree import shape_text
 
@@ -146,6 +147,24 @@ class FunctionMode(TorchFunctionMode):
         try:
             with self: return body(*args, **kwargs)
         finally: bodies.pop()
+
+
+class EachCall(TorchFunctionMode):
+    "Has `f(function, args, kwargs)` run each function that is called, in layers or not, and not those in bodies."
+    def __init__(self, f: Callable[[Callable, tuple, dict], Any]):
+        super().__init__()
+        self.f = f
+
+    def __torch_function__(self, func, types, args=(), kwargs=None): return self.f(func, args, kwargs or {})
+
+
+@contextmanager
+def each_call(f: Callable[[Callable, tuple, dict], Any]) -> Iterator[None]:
+    "In the `with`, `f(function, args, kwargs)` runs each function that is called."
+    mode = EachCall(f)
+    with putting_back(partial(take_off, mode)):
+        _push_mode(mode)
+        yield
 
 
 def run_with(

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/lib/hooks/operations.ipynb #3d1f0a04
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,9 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
-from torch.utils.weak import TensorWeakRef
 
-from .frames import quoted_line
+from .frames import quoted_line, user_frame
 from .function_mode import call_name
 from .tree import parts_of
 from .undisturbed import version_of
@@ -37,12 +37,16 @@ class Value:
         self.n_writes = n_writes  # how many operations had written to its storage
         self.edge: GradientEdge | None = None  # its place in the graph, if the trace keeps numbers
         self.kept: tuple[Tensor, int | None] | None = None  # its numbers, or a copy of them, with their version
-        self._ref, self._version = TensorWeakRef(t), version_of(t)
+        self._ref, self._version = weakref.ref(t), version_of(t)
 
     @property
     def tensor(self) -> Tensor | None:
         "The tensor itself, if somebody still holds it."
-        return self._ref()
+        t = self._ref()
+        if t is not None: t._fix_weakref()  # what torch asks for where a tensor lives on without Python
+        return t
+
+    def stands_for(self, t: Tensor) -> bool: return self._ref() is t
 
     @property
     def numbers(self) -> Tensor | None:
@@ -71,7 +75,13 @@ class CodePlace(NamedTuple):
 
     def __str__(self): return quoted_line(self.code.co_filename, self.line)
 
-# %% ../../nbs/lib/hooks/operations.ipynb #7ffde513
+
+def place_now() -> CodePlace | None:
+    "The user's line that runs now."
+    frame = user_frame()
+    return CodePlace(frame.f_code, frame.f_lineno, frame.f_lasti) if frame else None
+
+# %% ../../nbs/lib/hooks/operations.ipynb #9b0cca52
 @dataclass(eq=False, repr=False)
 class Op:
     "One call of a torch function, or of a layer that a trace does not look into."
@@ -81,7 +91,7 @@ class Op:
     call: Callable | None # The function itself; None for a layer
     args: tuple = () # What it got, with a `Value` in place of each tensor
     kwargs: dict = field(default_factory=dict)
-    out: Any = None # What it returned, with a `Value` in place of each tensor
+    out: Any = None # What it returned, with a `Value` in place of each tensor, if the trace keeps numbers
     around: "Op | None" = None # The function of torch in whose body it ran
     place: CodePlace | None = None # The user's line
     parents: list["Op"] = field(default_factory=list) # Those that made what it got
@@ -123,7 +133,7 @@ class Op:
 
     def __repr__(self): return f"{self.name}{self.line}: {self.given} to {self.made}"
 
-# %% ../../nbs/lib/hooks/operations.ipynb #6db010cf
+# %% ../../nbs/lib/hooks/operations.ipynb #083b8292
 def ops_before(ops: list[Op], stop: Callable[[str], bool] | None = None) -> Iterator[Op]:
     "What these operations were computed from, the nearest first; not what is behind functions with which it stops."
     todo, seen = deque(ops), set()
@@ -147,9 +157,9 @@ class LayerCall:
     "One call of a layer."
     name: str
     layer: nn.Module
-    args: tuple = () # What it got, with a `Value` in place of each tensor
+    args: tuple = () # What it got, with a `Value` in place of each tensor, if the trace keeps numbers
     kwargs: dict = field(default_factory=dict)
-    out: Any = None # What it returned, with a `Value` in place of each tensor
+    out: Any = None # What it returned, in the same way
     with_grad: bool = True # Were gradients on when it had run?
     around: "LayerCall | None" = None # The layer that called it
     given: list[Value] = field(default_factory=list) # The tensors among what it got

@@ -17,32 +17,30 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.graph import get_gradient_edge
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils.weak import WeakIdKeyDictionary
 
 from .copies import is_wrapper, own_copy, stands_for_many
-from .frames import user_frame
 from .function_group import FunctionGroup
 from .function_mode import OUR_WORK
 from .graph import nodes_before
-from .operations import CodePlace, LayerCall, Op, Value, ops_before
+from .operations import LayerCall, Op, Value, ops_before, place_now
 from .putting_back import closing
-from .running import CompiledLayer
+from .running import CompiledLayer, Now
 from .select import is_scripted, named_layers, unwrap
 from .tree import map_tensors, tensors
 from .undisturbed import own_tensors, storage_of, version_of
 
-# %% ../../nbs/lib/hooks/trace.ipynb #6e6ffdd1
+# %% ../../nbs/lib/hooks/trace.ipynb #b639dc25
 HOLD_NOTHING = (bool, int, float, complex, str, type, type(None), type(...), torch.dtype, torch.device, torch.layout,
          torch.memory_format)
 
 
-def outline(x: Any, of: Callable[[Any], Any]) -> Any:
-    "`x` with `of(tensor)` in place of each tensor or value, and the class in place of whatever else may hold one."
-    if isinstance(x, Tensor | Value): return of(x)
-    if isinstance(x, dict): return {name: outline(part, of) for name, part in x.items()}
-    if isinstance(x, tuple | list): return (tuple if isinstance(x, tuple) else list)(outline(part, of) for part in x)
-    if isinstance(x, slice): return slice(*(outline(part, of) for part in (x.start, x.stop, x.step)))
-    return x if isinstance(x, HOLD_NOTHING) else type(x)
+def outline(f: Callable[[Any], Any], x: Any) -> Any:
+    "`x` with `f(tensor)` in place of each tensor or value, and the class in place of whatever else may hold one."
+    if isinstance(x, Tensor | Value): return f(x)
+    if isinstance(x, HOLD_NOTHING): return x
+    if isinstance(x, dict): return {name: outline(f, part) for name, part in x.items()}
+    if isinstance(x, tuple | list): return (tuple if isinstance(x, tuple) else list)([outline(f, part) for part in x])
+    return slice(*outline(f, [x.start, x.stop, x.step])) if isinstance(x, slice) else type(x)
 
 
 def is_unreal(t: Tensor) -> bool:
@@ -82,8 +80,9 @@ class Trace:
         self.held: set[Value] = set() # What somebody still held when the pass was over
         self.is_cut = False # True if the numbers of some values were not kept, since all take too much memory
         self.raised: list[tuple[Op, tuple, dict]] = []  # the calls that an error has just ended, the innermost first
+        self.now = Now()  # the layers and operations that are running
         self.keeps, self.bytes_left = keep > 0, keep
-        self.known = WeakIdKeyDictionary()  # the last value of each tensor
+        self.known: dict[int, Value] = {}  # the last value of each tensor, by its id
         self.of_node: dict[Any, Op] = {}  # by a node of the graph: the operation that made it
         self.memory: dict[int, Memory] = {}  # by the id of a storage
         self.in_a_body = False  # does the last operation run in the body of another one?
@@ -117,35 +116,38 @@ class Trace:
             one.args, one.kwargs, one.out, one.around, one.given, one.made = (), {}, None, None, [], []
         for op in (*self.ops, *self.of_node.values()): op.parents, op.users = [], []
         self.held = set()
-        self.ops, self.calls, self.raised, self.of_node, self.memory = [], [], [], {}, {}
-        self.known = WeakIdKeyDictionary()
+        self.ops, self.calls, self.raised, self.known, self.of_node, self.memory = [], [], [], {}, {}, {}
+
+    def last(self, t: Tensor) -> Value | None:
+        "The last value of a tensor. The id may have been that of another one."
+        value = self.known.get(id(t))
+        return value if value is not None and value.stands_for(t) else None
 
     def value(self, t: Tensor) -> Value: return self.value_of(t)
 
     def value_of(self, t: Tensor) -> Value:
         "What stands for a tensor now."
-        known, memory = self.known.get(t), self.memory_of(t)
-        if self.knows(t): return known
+        known, memory = self.last(t), self.memory_of(t)
+        if self.is_now(known, t, memory): return known
         makers = known.makers if known is not None else self.by_graph(t)
         before = memory.value if known is None and not makers and memory is not None else known  # as for `x.data`
         if before is not None: makers = before.makers
         since = memory.writers[before.n_writes if before is not None else 0:] if memory is not None else []
         if known is not None and known.has_changed(t) and not since: self.blind.add(UNSEEN)
-        return self.enter(t, tuple(dict.fromkeys((*makers, *since))), known)
+        return self.enter(t, tuple(dict.fromkeys((*makers, *since))), known, memory)
 
-    def knows(self, t: Tensor) -> bool:
-        "Does the last value of a tensor stand for it as it is now?"
-        value, memory = self.known.get(t), self.memory_of(t)
+    def is_now(self, value: Value | None, t: Tensor, memory: Memory | None) -> bool:
+        "Does this value stand for the tensor as it is now?"
         if value is None or value.has_changed(t) or value.requires_grad != t.requires_grad: return False
         if self.keeps and value.edge is None and t.grad_fn is not None: return False  # its autograd.Function has ended
         return memory is None or value.n_writes == len(memory.writers)
 
     def made_by(self, op: Op, t: Tensor) -> Value:
         "What stands for a tensor that an operation returns."
-        known = self.known.get(t)
+        known, memory = self.last(t), self.memory_of(t)
         in_its_body = known is not None and any(maker.around is op for maker in known.makers)
-        if op.around is not None and self.knows(t) and not in_its_body: return known
-        return self.enter(t, (op,), known.was if in_its_body else known)
+        if op.around is not None and not in_its_body and self.is_now(known, t, memory): return known
+        return self.enter(t, (op,), known.was if in_its_body else known, memory)
 
     def by_graph(self, t: Tensor) -> tuple[Op, ...]:
         "What has made a tensor that no function has: an operation that nobody saw, behind those to which its graph leads."
@@ -162,12 +164,12 @@ class Trace:
     def memory_of(self, t: Tensor) -> Memory | None:
         "What is known of the storage of a tensor; None if it has none."
         number = storage_of(t)
-        if number is not None and number not in self.memory: self.memory[number] = Memory(t)
-        return self.memory.get(number)
+        memory = self.memory.get(number)
+        if memory is None and number is not None: memory = self.memory[number] = Memory(t)
+        return memory
 
-    def enter(self, t: Tensor, makers: tuple[Op, ...], was: Value | None) -> Value:
-        memory = self.memory_of(t)
-        value = self.known[t] = Value(t, makers, was, len(memory.writers) if memory is not None else 0)
+    def enter(self, t: Tensor, makers: tuple[Op, ...], was: Value | None, memory: Memory | None) -> Value:
+        value = self.known[id(t)] = Value(t, makers, was, len(memory.writers) if memory is not None else 0)
         if memory is not None: memory.value = value
         if not self.keeps or is_unreal(t): return value
         is_half_made = t.grad_fn is None and t._is_view()  # in an autograd.Function: it gets its graph when that ends
@@ -200,9 +202,9 @@ class Trace:
             value.kept = numbers, version_of(numbers)
         values.clear()
 
-    def parts(self, x: Any) -> Any:
-        "`x` with a value in place of each tensor."
-        return map_tensors(self.value_of, x) if self.keeps else outline(x, self.value_of)
+    def values_of(self, x: Any) -> list[Value]:
+        "What stands for the tensors in `x`."
+        return list(map(self.value_of, tensors(x)))
 
     def link(self, op: Op, around: list[Op]):
         "Enter an operation among the users of those that made what it gets."
@@ -215,8 +217,8 @@ class Trace:
         "An operation is about to run. Returns what it may write to."
         self.ops.append(op)
         self.raised, self.in_a_body = [], op.around is not None
-        op.given = [self.value_of(t) for t in tensors((args, kwargs))]
-        op.args, op.kwargs = self.parts(args), self.parts(kwargs)
+        op.given = self.values_of((args, kwargs))
+        op.args, op.kwargs = (map_tensors if self.keeps else outline)(self.last, (args, kwargs))
         self.link(op, around)
         written = written_by(op.function, args, kwargs)
         for t in written: self.before_a_write(t)
@@ -230,7 +232,7 @@ class Trace:
         changed += [t for t in written if t.is_inference()]
         for memory in filter(None, map(self.memory_of, changed)): memory.writers.append(op)
         op.made = [self.made_by(op, t) for t in tensors(output)]
-        op.out = self.parts(output)
+        if self.keeps: op.out = map_tensors(self.last, output)
         if not op.given + op.made and self.ops[-1] is op: self.ops.pop()  # such as one that switches gradients off
 
 # %% ../../nbs/lib/hooks/trace.ipynb #683bd3b0
@@ -240,12 +242,6 @@ PARTS_COMPILED = "parts of the model are compiled or scripted, and their operati
 RUN_AS_ONE = "torch may run a layer as one function, and its operations can't be seen"
 TRANSFORMED = "operations inside vmap or another transform of functions are left out"
 ODD = "some arguments or results can't be looked at"
-
-
-def place_now() -> CodePlace | None:
-    "The user's line that runs now."
-    frame = user_frame()
-    return CodePlace(frame.f_code, frame.f_lineno, frame.f_lasti) if frame else None
 
 
 def computes(func: Any, function: str) -> bool:
@@ -258,7 +254,7 @@ VIEWS = {"T", "mT", "H", "mH", "real", "imag"}  # attributes that compute someth
 
 def in_backward() -> bool: return torch._C._current_graph_task_id() != -1  # such as a checkpoint that runs again
 
-# %% ../../nbs/lib/hooks/trace.ipynb #f987607d
+# %% ../../nbs/lib/hooks/trace.ipynb #52184338
 class Tracing(FunctionGroup):
     "Writes down a pass."
     ours = (*(wing for wing in OUR_WORK if wing != "hooklab.stats."), "hooklab.stats.measure.", "hooklab.stats.records.")
@@ -266,6 +262,7 @@ class Tracing(FunctionGroup):
     def __init__(self, model: nn.Module, keep: int, whole: Callable[[nn.Module], bool] | None, f: Callable | None):
         self.trace, self.whole = Trace(keep), whole
         super().__init__("trace", model, {}, f=f)
+        self.trace.now = self.now
         self.options["with_kwargs"] = True
         scripted = {name: m for name, m in named_layers(model) if is_scripted(m)}
         outer = [name for name in scripted if not any(name.startswith(f"{other}.") for other in scripted)]
@@ -332,8 +329,8 @@ class Tracing(FunctionGroup):
         if not is_hidden and not (trace.keeps and any(map(is_unreal, tensors((args, kwargs))))):
             call = LayerCall(hook.name, unwrap(hook.module), around=next(filter(None, reversed(calls)), None))
             with self.noting():
-                call.given = [trace.value_of(t) for t in tensors((args, kwargs))]
-                call.args, call.kwargs = trace.parts(args), trace.parts(kwargs)
+                call.given = trace.values_of((args, kwargs))
+                if trace.keeps: call.args, call.kwargs = map_tensors(trace.last, (args, kwargs))
         calls.append(call)
 
     def call_ends(self, output: Any, is_whole: bool, may_be_whole: bool = False):
@@ -343,10 +340,11 @@ class Tracing(FunctionGroup):
         trace, call.with_grad = self.trace, torch.is_grad_enabled()
         with self.noting():
             if may_be_whole and not is_whole:
-                if all(map(trace.knows, tensors(output))): return  # it ran uncompiled
+                if all(trace.is_now(trace.last(t), t, trace.memory_of(t)) for t in tensors(output)): return
                 is_whole = True
             if is_whole: self.as_operation(call, output)
-            call.made, call.out = [trace.value_of(t) for t in tensors(output)], trace.parts(output)
+            call.made = trace.values_of(output)
+            if trace.keeps: call.out = map_tensors(trace.last, output)
             trace.calls.append(call)
 
     def as_operation(self, call: LayerCall, output: Any):
@@ -363,7 +361,7 @@ class Tracing(FunctionGroup):
         super().let_go()
         self.trace, self.now.outside = Trace(), False
 
-# %% ../../nbs/lib/hooks/trace.ipynb #9e9a3975
+# %% ../../nbs/lib/hooks/trace.ipynb #053906fc
 @contextmanager
 def traced(
     model: nn.Module, # The model; what is called outside of it is written down, too
