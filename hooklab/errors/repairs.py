@@ -24,6 +24,7 @@ from hooklab.hooks.trace import outline
 from hooklab.hooks.tree import tensors
 from hooklab.hooks.undisturbed import asks_for_gradients, kept_state, own_tensors, undisturbed
 from hooklab.errors.scene import part
+from hooklab.errors.sizes import attributes
 
 # %% ../../nbs/lib/errors/repairs.ipynb #ad015e12
 @dataclass
@@ -90,7 +91,7 @@ def twin_of(model: nn.Module) -> nn.Module:
     "A copy that may be changed: it shares parameters and other tensors with the model, and has buffers of its own."
     model = unwrap(model)
     buffers = {id(t) for t in model.buffers()}
-    known = [*model.parameters(), *(t for m in model.modules() for t in tensors(vars(m)))]
+    known = [*model.parameters(), *(t for m in model.modules() for t in tensors(attributes(m)))]
     return copy.deepcopy(model, {id(t): t for t in known if id(t) not in buffers})
 
 

@@ -12,7 +12,8 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab.hooks.trace import ODD, PARTS_COMPILED, RUN_AS_ONE, TRANSFORMED, HIDDEN, UNSEEN, traced
+from hooklab.hooks.function_mode import each_call
+from hooklab.hooks.trace import HIDDEN, ODD, PARTS_COMPILED, RUN_AS_ONE, TRANSFORMED, UNSEEN, traced
 from support.nets import Returns
 
 pytestmark = [pytest.mark.usefixtures("one_thread"),
@@ -607,3 +608,21 @@ def test_what_cannot_be_written_down_does_not_end_the_pass(x):
         def shape(self): raise ValueError("no shape")
     trace, output = trace_of(lambda t: t.as_subclass(Hostile).exp().as_subclass(torch.Tensor) + 1, x)
     assert torch.equal(output, x.exp() + 1) and trace.blind
+
+
+# Each call, without a model
+
+
+def test_each_call_is_run_by_a_function(x):
+    seen = []
+    def run(function, args, kwargs):
+        seen.append(function.__name__)
+        return function(*args, **kwargs)*(2 if function is torch.exp else 1)
+    with each_call(run): y = F.softmax(torch.exp(x), -1)
+    assert seen == ["exp", "softmax"] and torch.equal(y, F.softmax(x.exp()*2, -1))
+    for error in (ValueError, KeyboardInterrupt):
+        def fail(*_, error=error): raise error
+        with pytest.raises(error), each_call(fail): x.exp()
+        assert not _get_current_function_mode_stack()
+    with traced(net := nn.Linear(3, 2)) as trace, each_call(run): net(x)
+    assert [op.function for op in trace.ops] == ["linear"]
