@@ -9346,8 +9346,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                             'hooklab/stats/records/recorded.py'),
                                                 'hooklab.stats.records.recorded.Records.__init__': ( 'lib/stats/records/recorded.html#records.__init__',
                                                                                                      'hooklab/stats/records/recorded.py'),
-                                                'hooklab.stats.records.recorded.at_most': ( 'lib/stats/records/recorded.html#at_most',
-                                                                                            'hooklab/stats/records/recorded.py'),
                                                 'hooklab.stats.records.recorded.ever': ( 'lib/stats/records/recorded.html#ever',
                                                                                          'hooklab/stats/records/recorded.py'),
                                                 'hooklab.stats.records.recorded.facts_of': ( 'lib/stats/records/recorded.html#facts_of',
