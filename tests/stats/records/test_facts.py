@@ -186,8 +186,8 @@ WRITTEN = {  # by the versions before the facts had types
                  "n_rows": 8, "kind": "nll", "sign": -1, "guess": 1.1, "loss": .9, "target_mean": 0., "target_std": 0.,
                  "target_low": 0., "target_high": 0., "labels": [3, 5]}],
     "inputs": [{"step": 3, "0": {"n_samples": 8, "n": 32, "floating": True, "bad": 0., "mean": .5, "std": 1.,
-                                 "low": -2., "high": 2., "samples_apart": 1., "features": 4, "widest": 1., "narrowest": .5,
-                                 "farthest": .1, "varied": 1., "target": False}}],
+                                 "low": -2., "high": 2., "samples_apart": 1., "features": 4, "widest": 1.,
+                                 "narrowest": .5, "farthest": .1, "varied": 1., "target": False}}],
 }
 
 
