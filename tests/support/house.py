@@ -21,11 +21,11 @@ prints the numbers of a tree: of this repository, or of another checkout. They a
    - functions that search frames: functions, methods and local ones too, that read `f_back` or call `_getframe` or
      `currentframe`, and loop, by a statement or a comprehension; what is inside of a further function counts there;
    - lines of checking, diagnosing and measure: all lines of the rooms of these three packages of stats, together.
-6. String keys of facts: how often rooms that write or read the facts of a run ask them for a name in quotes, in
-   subscripts and calls of `get`, with the name of a field in stats/records/facts as a constant. Facts are the
-   attributes in `FACTS`, and the variables that a function binds to something made of them, in an assignment, a loop
-   or a comprehension; in the rules, also parameters that are dicts, and what functions of rules give as dicts. Left
-   out are rooms in which such names are those of a file or of another tool.
+6. String keys of facts: how often rooms that write or read the facts of a run ask them for a name in quotes, by a
+   subscript or by `get`, if it is the name of a field in stats/records/facts. Facts are the attributes in `FACTS`, and
+   the variables that a function binds to something made of them, in an assignment, a loop or a comprehension; in the
+   rules, also parameters that are dicts, and what functions of rules give as dicts. Left out are rooms in which such
+   names are those of a file or of another tool.
 7. Uses: how many files and functions of hooklab are entered by ten typical uses (house_uses.py), and how often the
    deepest stack of calls moves from one file to another (entered.py). The number of functions depends on Python's
    version: since 3.12, a comprehension is no function of its own."""

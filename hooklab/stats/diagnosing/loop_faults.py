@@ -99,8 +99,8 @@ BY_HAND = ("Call model.zero_grad() once for each update, before backward(); the 
          advice="The order is: zero_grad(), forward, backward(), step(). Look for a zero_grad() between backward() and "
                 "step(), and for a step() before backward().", brings=(WEAK,)), needs="layers")
 def step_before_backward(run: Run) -> Iterator[Finding]:
-    if never_backward(run):
-        n = int((run.logged("no_gradients") == 1).sum())
+    n = run.once(steps_without_gradients)
+    if n and run.facts.loss_leads:
         yield Finding("step before backward", "certain",
                       f"The optimizer made {n} steps, and no parameter ever had a gradient, although the loss that the "
                       "loop gives leads back to them: backward() is never called.", steps=run.log_span(),
@@ -157,14 +157,12 @@ def uses_gradients(run: Run, none: Tensor) -> bool:
     return moves.double().mean().item() > .5
 
 
-def never_backward(run: Run) -> bool:
-    "Did the optimizer make its steps without any gradient, though the loss would have given some?"
+def steps_without_gradients(run: Run) -> int:
+    "How many steps the optimizer made, if no parameter ever had a gradient; 0 if one had."
     none = run.logged("no_gradients")
-    steps = ~none.isnan()
-    if steps.sum() < LEAST or not run.facts.loss_leads or has_others(run):
-        return False
-    came = run.some("got") or run.grads.ran.any()
-    return not came and bool((none[steps] == 1).all()) and not uses_gradients(run, none)
+    steps, came = without_nan(none), run.some("got") or run.grads.ran.any()
+    if len(steps) < LEAST or came or has_others(run): return 0
+    return len(steps) if (steps == 1).all() and not uses_gradients(run, none) else 0
 
 # %% ../../../nbs/lib/stats/diagnosing/loop-faults.ipynb #04dbd344
 @rule(
@@ -284,8 +282,7 @@ def may_have_run(run: Run, layer: str) -> bool:
          look_first="whether `optimizer.step()` is reached",
          advice="Call optimizer.step() after backward(). Look whether its line is inside a condition, below a "
                 "`continue` or `break`, or without its parentheses; and whether it is called on the optimizer that was "
-                "given here.",
-         brings=(WEAK,)), needs="layers")
+                "given here.", brings=(WEAK,)), needs="layers")
 def never_stepped(run: Run) -> Iterator[Finding]:
     "The optimizer is known, and was never called, and nothing else moves the parameters."
     yield from one_never_steps(run)
@@ -318,15 +315,10 @@ def not_trained(run: Run) -> Iterator[Finding]:
 
 def no_gradient_at_all(run: Run) -> Iterator[Finding]:
     "The optimizer makes its steps, and backward is not called, or the loss does not lead back to the model."
-    if run.once(step_before_backward): return
-    none = run.logged("no_gradients")
-    steps = ~none.isnan()
-    came = run.some("got") or run.grads.ran.any()
-    if steps.sum() < LEAST or came or has_others(run): return
-    if not (none[steps] == 1).all() or uses_gradients(run, none):
-        return
+    n = run.once(steps_without_gradients)
+    if not n or run.once(step_before_backward): return
     yield Finding("not trained", "certain",
-                  f"The optimizer made {int(steps.sum())} steps, and no parameter ever had a gradient.",
+                  f"The optimizer made {n} steps, and no parameter ever had a gradient.",
                   steps=run.log_span(),
                   advice="Look for the call of loss.backward(); for a `detach`, `no_grad`, `.item()` or `.data` "
                          "between the "

@@ -133,7 +133,7 @@ def little_movement(run: Run) -> Iterator[Finding]:
     ratio = run.ratio[run.ratio > 0]
     if len(ratio) < LASTS: return
     rates = run.rates if len(run.rates) else ratio
-    if still_rises(rates) or (run.facts.begun.rate or 0) > LOWERED*rates.max(): return  # a schedule has made it small
+    if still_rises(rates) or run.facts.begun.rate > LOWERED*rates.max(): return  # a schedule has made it small
     if (ratio > RATIO_LARGE).sum() >= LASTS: return  # steps were long until nothing was left to move
     still = ratio.median() < RATIO_SMALL_AND_STILL and run.once(loss_does_not_fall)
     fast = run.ratios.nanquantile(.8, 0)  # a fifth of the parameters move more, as in a new head on a slow body

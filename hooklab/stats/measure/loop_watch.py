@@ -236,9 +236,8 @@ class LoopWatch:
         self.unknown = None if optimizers else UnknownSteps(list(self.root.parameters()))
         known = [torch_optimizer(optimizer) for optimizer in optimizers]
         self.others, self.modes = OtherSteps(self.root, known), ModeWatch(self.root)
-        self.stepped = 0  # steps of the loop in which an optimizer made its step
+        self.watched = LoopFacts(made=[0]*len(known))
         self.thrown_away = 0  # steps in which gradients were cleared before any step used them
-        self.made = [0]*len(known)  # steps of the loop in which each optimizer made its step
         self.leads = None  # does the loss that the loop gives lead back to a parameter of the model?
         self.begun = None  # whether the record was begun before
         self.passes = None  # what follows the backward passes, if the optimizers are known
@@ -318,12 +317,10 @@ class LoopWatch:
                 self.leads = leads_to(loss, self.root)
             row |= given_loss(loss)
             self.loss_given = True
-        thrown_away, made = row.pop("thrown_away", False), row.pop("made", self.made)
-        if not self.others.seen.n:
-            self.thrown_away = self.thrown_away + thrown_away
-        if made is not self.made:
-            self.made = [n + m for n, m in zip(self.made, made)]
-        self.stepped += "updates" in row
+        thrown_away, made, watched = row.pop("thrown_away", False), row.pop("made", None), self.watched
+        if not self.others.seen.n: self.thrown_away = self.thrown_away + thrown_away
+        if made: watched.made = [n + m for n, m in zip(watched.made, made)]
+        watched.stepped += "updates" in row
         self.modes.end_step(self.looking)
         if self.looking:
             self.looks.end_step(self.n, row.get("loss"))
@@ -331,6 +328,7 @@ class LoopWatch:
         self.log.add(row, step)
         self.first_step = step - self.n
         self.n += 1
+
         if self.listening is not None: self.listening.depth.clear()  # Ctrl-C during a call leaves it too large
         self.looking = self.looks.due(self.n)
 
@@ -339,8 +337,7 @@ class LoopWatch:
         layers, (params, means, optimizers) = facts_of_layers(self.root), self.members.facts()
         for name in means.keys() & layers.keys(): layers[name].running_mean_moves = means[name]
         known = RunFacts(layers, params, optimizers, modes=self.modes.facts(), other_steps=replace(self.others.seen),
-                         watched=LoopFacts(self.n, self.stepped, list(self.made)), thrown_away=self.thrown_away,
-                         loss_leads=self.leads)
+                         watched=replace(self.watched, n=self.n), thrown_away=self.thrown_away, loss_leads=self.leads)
         with suppress(Exception): known.schedules = self.schedules.facts()
         with suppress(Exception): known.copies = self.copies.facts()
         with suppress(Exception): known.counters = short_numbers_of(self.root, self.members.optimizers)

@@ -73,7 +73,7 @@ class Begun:
     def __init__(self, model: nn.Module):
         self.model = weakref.ref(model)
         self.old = weakref.WeakSet()  # the optimizers so far
-        self.seen = BegunFacts(None, n=0)
+        self.seen = BegunFacts(n=0)
         self.versions = None  # how often parameters and running statistics were written to when the record ended
 
     def begin(self, optimizers: list, log: Any, goes_on: bool):
@@ -94,7 +94,7 @@ class Begun:
         "Takes in the rates and the steps of the parts before."
         rates = log.values("rate")
         rates = rates[rates.isfinite()]
-        if len(rates): self.seen.rate = max(rates.max().item(), self.seen.rate or 0.)
+        if len(rates): self.seen.rate = max(rates.max().item(), self.seen.rate)
         n = int((log.values("updates") > 0).sum())
         self.seen.steps = n if goes_on else self.seen.steps + n
 

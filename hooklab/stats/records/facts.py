@@ -186,10 +186,10 @@ class NewOptimizers:
 @dataclass
 class BegunFacts:
     "How often the record was begun on this model, and with which optimizers."
-    rate: float | None # The largest rate in the parts before this one
     n: Count = 1 # Parts of the run
     anew: Count = 0 # Those with a new optimizer that has no memory
     steps: Count = 0 # Optimizer steps in the parts before this one
+    rate: float = 0. # The largest rate there
     type: str = "" # Of the last optimizer
     memory: float = 1. # As in `NewOptimizers`
 
@@ -248,7 +248,7 @@ class RunFacts:
     modes: ModeFacts = field(default_factory=ModeFacts)
     passes: PassFacts = field(default_factory=PassFacts)
     other_steps: NewOptimizers = field(default_factory=NewOptimizers)
-    begun: BegunFacts = field(default_factory=partial(BegunFacts, None))
+    begun: BegunFacts = field(default_factory=BegunFacts)
     schedules: dict[str, ScheduleFacts] = field(default_factory=dict) # By number
     copies: dict[str, CopyFacts] = field(default_factory=dict) # By number
     counters: dict[str, CounterFacts] = field(default_factory=dict) # By where they are

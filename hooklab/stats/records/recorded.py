@@ -236,33 +236,28 @@ def facts_of(history: History) -> dict[str, Any]:
     return {what: getattr(history, what) for what in kept}
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #58344360
+EVER = {"parameters": ("trainable", "has", "got", "written", "moved"), "layers": ("running_mean_moves",)}
 MOST_LOOKS = 240  # at inputs, and at outputs: a run may be resumed many times
 
 
 def facts_of_both(earlier: RunFacts | None, now: RunFacts) -> RunFacts:
     "The facts of a run that was resumed: those from before, and those from now."
     if not earlier: return now
-    found = replace(now, resumed=earlier.resumed, inputs=at_most(earlier.inputs, now.inputs),
-                    outputs=at_most(earlier.outputs, now.outputs), layers=now.layers or earlier.layers,
-                    parameters=now.parameters or earlier.parameters)
-    found.layers = ever(earlier.layers, found.layers, "running_mean_moves")
-    found.parameters = ever(earlier.parameters, found.parameters, "trainable", "has", "got", "written", "moved")
+    found = replace(now, resumed=earlier.resumed)
+    for what in "inputs", "outputs":
+        looks = [*(getattr(earlier, what) or ()), *(getattr(now, what) or ())]
+        while len(looks) > MOST_LOOKS: looks = looks[::2]
+        if looks: setattr(found, what, looks)
+    for kind, whats in EVER.items():
+        before = getattr(earlier, kind)
+        both = {name: ever(before.get(name, of), of, whats) for name, of in (getattr(now, kind) or before).items()}
+        setattr(found, kind, both)
     return found
 
 
-def at_most(before: list | None, now: list | None) -> list | None:
-    "Looks of both, or fewer of them; None if there are none of either."
-    if before is None and now is None: return None
-    found = [*(before or ()), *(now or ())]
-    while len(found) > MOST_LOOKS: found = found[::2]
-    return found
-
-
-def ever(before: dict[str, Any], now: dict[str, Any], *whats: str) -> dict[str, Any]:
-    "The facts of now by name, of which some are so if they were so before."
-    def was(name, what, x): return x or getattr(before[name], what)
-    return {name: replace(of, **{what: was(name, what, getattr(of, what)) for what in whats if name in before})
-            for name, of in now.items()}
+def ever(before: Any, now: Any, whats: tuple[str, ...]) -> Any:
+    "The facts from now, of which some hold if they ever did."
+    return replace(now, **{what: getattr(now, what) or getattr(before, what) for what in whats})
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #6f0a2302
 def keep_log(

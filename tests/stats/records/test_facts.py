@@ -100,7 +100,7 @@ def test_files_of_earlier_versions_are_read(tmp_path):
     stats = recorded()
     stats.save(tmp_path/"run")
     back = rewritten(tmp_path/"run", older).facts
-    assert back.passes == RunFacts().passes and back.begun == BegunFacts(None) and back.watched.stepped == 0
+    assert back.passes == RunFacts().passes and back.begun == BegunFacts() and back.watched.stepped == 0
     assert back.modes.names == [] and back.thrown_away == 0 and back.loss_leads is True
     assert all(p.moved is None and p.dtype is None and not p.driven and p.n for p in back.parameters.values())
     assert back.optimizers[0].eps is None and back.optimizers[0].decay["layers.0.weight"] == 1e-4
@@ -158,6 +158,50 @@ def test_every_field_comes_back():
     assert facts_from(RunFacts, in_file) == whole and misfit(in_file, facts_kind(RunFacts)) == ""
     none = plain_facts(RunFacts())
     assert facts_from(RunFacts, none) == RunFacts() and misfit(none, facts_kind(RunFacts)) == ""
+
+
+WRITTEN = {  # by the versions before the facts had types
+    "layers": {"": {"type": "Net", "leaf": False}, "bn": {
+        "type": "BatchNorm1d", "leaf": True, "momentum": .1, "num_features": 4, "track_running_stats": True,
+        "library": True, "passes_hooks": True, "running_mean_moves": False}},
+    "parameters": {"bn.bias": {"n": 4, "shape": [4], "dtype": "float16", "trainable": True, "has": None, "got": True,
+                               "written": False, "moved": True, "driven": False}},
+    "optimizers": [{"type": "SGD", "n": 2, "n_foreign": 1, "n_idle": 0, "twice": 0, "decay": {"bn.bias": .1, "w": None},
+                    "momentum": .9, "eps": 1e-8, "maximize": False, "lr": .3}],
+    "modes": {"in_train": 1, "in_eval": 2, "rows": 3, "resting": ["bn"], "woke": {"bn": 4}, "looks": 5,
+              "names": ["bn"]},
+    "other_steps": {"n": 1, "steps": 2, "again": 3, "type": "Adam", "memory": 10.},
+    "thrown_away": 4, "loss_leads": False, "attention_hidden": True, "resumed": [{"step": 5, "ended": 6}],
+    "schedules": {"0": {"type": "StepLR", "calls": 7, "before": 1, "planned": None, "base": .1, "mode": "min",
+                        "patience": 2, "cooldown": 3}},
+    "copies": {"0": {"name": "target", "part": "net", "averaged": False, "moved": {"w": True},
+                     "model_moved": {"w": True}, "dtype": "float32", "writes": 8, "stays": .5}},
+    "counters": {"The buffer `n`": {"dtype": "bfloat16", "value": 256.}},
+    "watched": {"n": 9, "stepped": 8, "made": [8]},
+    "begun": {"n": 2, "anew": 2, "steps": 40, "rate": .1, "type": "Adam", "memory": 10.},
+    "passes": {"of": {"0": {"n": 9, "lost": 1, "with_lost": 1, "steps": 8, "changed": 2, "again": 3, "added": True}},
+               "mixed": {"0 1": {"n": 4, "apart": 2}}, "for_inputs": 5},
+    "outputs": [{"step": 3, "pass": 1, "given": None, "sums_to_one": True, "log_sums_to_one": False, "between": True,
+                 "never_negative": False, "apart": .1, "size": .2, "largest": .3, "least": -.3, "most": .2, "width": 3,
+                 "n_rows": 8, "kind": "nll", "sign": -1, "guess": 1.1, "loss": .9, "target_mean": 0., "target_std": 0.,
+                 "target_low": 0., "target_high": 0., "labels": [3, 5]}],
+    "inputs": [{"step": 3, "0": {"n_samples": 8, "n": 32, "floating": True, "bad": 0., "mean": .5, "std": 1.,
+                                 "low": -2., "high": 2., "samples_apart": 1., "features": 4, "widest": 1.,
+                                 "narrowest": .5, "farthest": .1, "varied": 1., "target": False}}],
+}
+
+
+def inside(part, whole):
+    "Has a value from a file all that another one has?"
+    if isinstance(part, dict): return all(name in whole and inside(x, whole[name]) for name, x in part.items())
+    if isinstance(part, list): return len(part) == len(whole) and all(map(inside, part, whole))
+    return part == whole
+
+
+def test_names_in_files_stay():
+    "Earlier versions read what this one writes, and this one what they wrote."
+    assert misfit(WRITTEN, facts_kind(RunFacts)) == "" and inside(WRITTEN, plain_facts(facts_from(RunFacts, WRITTEN)))
+    assert set(WRITTEN) | {"shapes"} == {f.name for f in fields(RunFacts)}
 
 
 def test_tensors_become_numbers_and_unknown_ones_none():
