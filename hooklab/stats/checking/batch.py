@@ -303,12 +303,12 @@ def padded_at(x: Tensor) -> Tensor | None:
     "Where a batch of sequences is padded; None if it does not look so."
     if not are_rows_of_words(x) or x.size(1) < 3: return None
     for turned in (x, x.flip(1)):
-        value = turned[:, -1].mode().values
-        tail = run_at_the_end(turned == value)
-        long = tail.sum(1)
-        only_there = tail.sum() >= .98*(turned == value).sum()
-        enough = (long > 0).double().mean() >= .5 and long.double().mean() >= 2 and len(long.unique()) > 1
-        if only_there and enough and len(turned[~tail].unique()) > 2: return tail if turned is x else tail.flip(1)
+        has_last = turned == turned[:, -1].mode().values
+        tail = run_at_the_end(has_last)
+        n = tail.sum(1).double()
+        enough = (n > 0).double().mean() >= .5 and n.mean() >= 2 and len(n.unique()) > 1
+        only_there = n.sum() >= .98*has_last.sum()
+        if enough and only_there and len(turned[~tail].unique()) > 2: return tail if turned is x else tail.flip(1)
     return None
 
 

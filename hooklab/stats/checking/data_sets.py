@@ -102,12 +102,11 @@ def scaled_alike(before: Tensor, now: Tensor) -> bool:
     "Were all numbers that have changed multiplied by one factor, and moved by one number?"
     changed = before != now
     x, y = before[changed], now[changed]
-    if not len(x): return True
+    if len(x) < 8 or not (x + y).isfinite().all(): return not len(x)
+    known = torch.stack([x, torch.ones_like(x)], 1)
+    left = y - known @ torch.linalg.lstsq(known, y).solution
     rounding = 1e-7*y.norm()  # is all that is left of a feature that is always the same
-    x, y = x - x.mean(), y - y.mean()
-    if len(x) < 8 or not (x.isfinite() & y.isfinite()).all(): return False
-    factor = x.dot(y)/x.dot(x).clamp(min=1e-12)
-    return bool((y - factor*x).norm() <= 1e-3*y.norm() + rounding)
+    return bool(left.norm() <= 1e-3*(y - y.mean()).norm() + rounding)
 
 
 def changed_by_reading(before: Any, now: Any) -> str | None: # Empty if it is as it was, None if it is another batch
