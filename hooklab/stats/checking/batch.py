@@ -316,8 +316,8 @@ def padded_inputs(batch: SampleBatch) -> Iterator[tuple[Tensor, Tensor]]:
     "The inputs that are padded, or masks of these, each with where it is."
     for p in batch.inputs:
         t = p.tensor
-        if looks_like_mask(p, batch): where = t if t.dtype == torch.bool else t == 0
-        else: where = padded_at(t)
+        hidden = t if t.dtype == torch.bool else t == 0
+        where = hidden if looks_like_mask(p, batch) else padded_at(t)
         if where is not None and where.any() and not where.all(): yield t, where
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #ee84ec96

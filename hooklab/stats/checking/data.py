@@ -26,8 +26,8 @@ from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #77aa0003
 def are_constant(ts: list[Tensor], is_first: bool) -> bool:
-    """Is an input the same everywhere? One beside the first may be: where each batch has another number, a single one for
-    a sample, or a mask of ones."""
+    """Is an input the same everywhere? One beside the first may be: if each batch has another number, or it is a single
+    one for each sample, or a mask of ones."""
     if any(t.numel() < 2 or (t != t.flatten()[0]).any() for t in ts): return False
     found = {t.flatten()[0].item() for t in ts}
     may_be = len(found) > 1 or 1 in found or any(t.dim() < 2 or t.numel() < 8 or t.dtype == torch.bool for t in ts)
@@ -154,12 +154,12 @@ def windows_of(flight: Flight) -> Iterator[tuple[BatchPart, Tensor, Tensor]]:
     def is_series(t): return t.is_floating_point() and t.dim() in (2, 3) and t.size(0) == flight.batch.n
     for p in flight.batch.inputs:
         own = p.tensor
-        def fits(t): return t is not own and is_series(t) and t.shape[2:] == own.shape[2:]
         if not is_series(own): continue
-        for y in flight.batch.targets:
-            if fits(y.tensor): yield p, own, torch.cat([own, y.tensor], 1)
+        for y in [p.tensor for p in flight.batch.targets]:
+            if y is not own and is_series(y) and y.shape[2:] == own.shape[2:]: yield p, own, torch.cat([own, y], 1)
         for x in given_in_calls(flight) if flight.call else []:
-            if fits(x) and x.size(1) < own.size(1) and torch.equal(x, own[:, :x.size(1)]): yield p, x, own
+            n = x.size(1) if is_series(x) else own.size(1)
+            if n < own.size(1) and torch.equal(x, own[:, :n]): yield p, x, own
 
 
 @rule(
@@ -309,5 +309,6 @@ def batch_norm_fine(flight: Flight) -> Check:
                       f"{fewest} numbers for a unit where they are fewest.", training[:1])
     elif flight.last_size == 1:
         yield Finding("batch norm", "possible", "The last batch of an epoch has one sample: batch norm in train mode "
-                      f"({first_few(training, 3)}) has nothing to compare it with, and may raise an error.", training[:1])
+                      f"({first_few(training, 3)}) has nothing to compare it with, and may raise an error.",
+                      training[:1])
     return ""

@@ -139,8 +139,8 @@ def targets_in_range(flight: Flight) -> Check:
                 odd = (t != call.given["ignore_index"]) & ((t < 0) | (t >= n))
                 wanted = f"there are outputs for {n} classes, 0 to {n - 1}"
             if not odd.any(): continue
-            yield Finding(FITS, "certain", f"Targets of {found.name} go up to {t[odd].max():g} and down to {t.min():g}, "
-                                           f"and {wanted}.")
+            yield Finding(FITS, "certain", f"Targets of {found.name} go up to {t[odd].max():g} and down to "
+                                           f"{t.min():g}, and {wanted}.")
             break
     return "; ".join(map(str, read))
 
@@ -173,8 +173,8 @@ def scales(a: Columns, b: Columns, more: float = 1.) -> Check:
     if is_table: ratio, shift = ratios.nanmedian().item(), shifts.abs().nanmedian().item()  # of most features
     widest = more*WIDER
     if not 1/widest < ratio < widest or abs(shift) > more*FURTHER:
-        yield Finding(DIFFERS, "likely", f"{a.name} has {mean_and_deviation(x)} in train, and {in_digits(y.mean())} and "
-                                         f"{in_digits(y.std())} in valid.", [a.name])
+        yield Finding(DIFFERS, "likely", f"{a.name} has {mean_and_deviation(x)} in train, and {in_digits(y.mean())} "
+                                         f"and {in_digits(y.std())} in valid.", [a.name])
     elif is_table:
         seldom = hardly_changes(one) | hardly_changes(other)  # such as a pixel at the border
         odd = ~seldom & ((ratios > 3) | (ratios < 1/3) | (shifts.abs() > 1.5))
@@ -182,10 +182,10 @@ def scales(a: Columns, b: Columns, more: float = 1.) -> Check:
         which = odd.nonzero().flatten().tolist()
         if not which: return
         sure = "likely" if len(which) >= one.size(1)/2 else "possible"
-        first, then = ([in_digits(t[:, which[0]].mean()), in_digits(t[:, which[0]].std())] for t in (one, other))
-        yield Finding(DIFFERS, sure, f"{len(which)} of {one.size(1)} features of {a.name} have another mean or standard "
-                      f"deviation in valid. Feature {which[0]}: {' and '.join(first)} in train, {' and '.join(then)} in "
-                      "valid.", [a.name])
+        x, y = (t[:, which[0]] for t in (one, other))
+        yield Finding(DIFFERS, sure, f"{len(which)} of {one.size(1)} features of {a.name} have another mean or "
+                      f"standard deviation in valid. Feature {which[0]}: {in_digits(x.mean())} and {in_digits(x.std())} "
+                      f"in train, {in_digits(y.mean())} and {in_digits(y.std())} in valid.", [a.name])
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #5a077c40
 def channels(a: Columns, b: Columns) -> Check:
@@ -333,8 +333,9 @@ def classes_in_both(flight: Flight) -> Check:
     n_outputs = max((t.size(class_dim(t)) for t in made if t.dim()), default=0)
     has_outputs_for_all = n_outputs > max(kinds.max(), others.max())
     in_order = kinds.max() < others.min() or others.max() < kinds.min()
-    yield Finding("data not shuffled", "likely" if has_outputs_for_all else "note", f"Of {valid}, {1 - in_both:.0%} are "
-                  f"of classes that {train} lacks: {len(kinds)} classes are in training and {len(others)} in validation"
+    sure = "likely" if has_outputs_for_all else "note"
+    yield Finding("data not shuffled", sure, f"Of {valid}, {1 - in_both:.0%} are of classes that {train} lacks: "
+                  f"{len(kinds)} classes are in training and {len(others)} in validation"
                   f"{', all lower or all higher than the others' if in_order else ''}. Data in the order of its "
                   "classes was cut without shuffling it. If new classes shall be told apart, this is right.")
     return ""
