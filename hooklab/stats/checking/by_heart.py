@@ -161,6 +161,19 @@ def learns_by_heart(flight: Flight) -> Check:
         return f"{lesson} with Adam at {lr:g}"
     return (yield from nothing_learns(flight, lessons, floor))
 
+# %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0061
+no_longer_looked_for("preflight",
+    Kind("first weights", rank=79, lesson="07-init", page="dependence",
+         symptom="The loss stays where it is from the first step on, whatever the optimizer is.",
+         look_first="what sets the first weights of the layers that are named",
+         advice="Leave the layers that are named as torch makes them, or begin them with "
+                "numbers of the usual size: nn.init.kaiming_normal_ for weights in front of a ReLU, "
+                "xavier_normal_ for others, zeros for biases, ones for scales of norms.",
+         follows=("units alike", "not initialised", "scale of a norm", "stuck at zero", "first loss too high",
+                  "one class", "activation before the loss", "loss does not fit the targets", "NaN or Inf"),
+         brings=(WEAK, NOTHING_LEFT, "cannot learn by heart", "dead units", "saturated", "gradients vanish",
+                 "activations vanish", "loss does not fall", "learning rate too small")))
+
 
 def nothing_learns(flight: Flight, lessons: list[Lesson], floor: float | None) -> Check:
     "The finding where no optimizer made the loss fall, unless it may be at its least, or draws random numbers."
@@ -182,19 +195,6 @@ def nothing_learns(flight: Flight, lessons: list[Lesson], floor: float | None) -
     sure = "note" if is_own else "possible" if fallen > .05 else "likely"
     yield Finding("cannot learn by heart", sure, f"The loss of {samples} samples went {first}, and with Adam {adam}.")
     return ""
-
-# %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0061
-no_longer_looked_for("preflight",
-    Kind("first weights", rank=79, lesson="07-init", page="dependence",
-         symptom="The loss stays where it is from the first step on, whatever the optimizer is.",
-         look_first="what sets the first weights of the layers that are named",
-         advice="Leave the layers that are named as torch makes them, or begin them with "
-                "numbers of the usual size: nn.init.kaiming_normal_ for weights in front of a ReLU, "
-                "xavier_normal_ for others, zeros for biases, ones for scales of norms.",
-         follows=("units alike", "not initialised", "scale of a norm", "stuck at zero", "first loss too high",
-                  "one class", "activation before the loss", "loss does not fit the targets", "NaN or Inf"),
-         brings=(WEAK, NOTHING_LEFT, "cannot learn by heart", "dead units", "saturated", "gradients vanish",
-                 "activations vanish", "loss does not fall", "learning rate too small")))
 
 
 WITHOUT_END = 100  # times its size at first: a loss of chances times rewards below zero falls on, and no rate is right

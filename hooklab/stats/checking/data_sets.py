@@ -28,7 +28,7 @@ from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #05f7174d
 MOST_SAMPLES = 2000
-MOST_WHOLE, MOST_BYTES = 500, 5e7  # samples, and bytes, that are kept as they are
+MOST_WHOLE, MOST_WHOLE_BYTES = 500, 5e7  # samples, and bytes, that are kept as they are
 WIDTH = 1024  # numbers of a sample that are kept of each input or target
 
 
@@ -81,7 +81,7 @@ class DataSet:
         if not labels.isfinite().all() or not (labels == labels.round()).all(): return None
         return labels.long() if not self.target.is_float or len(labels.unique()) <= 2 else None
 
-
+# %% ../../../nbs/lib/stats/checking/data-sets.ipynb #d2dc5d99
 def is_constant(rows: Tensor) -> Tensor:
     "Which columns have one value only?"
     return (rows == rows[:1]).all(0)
@@ -90,7 +90,7 @@ def is_constant(rows: Tensor) -> Tensor:
 def mean_and_deviation(t: Tensor) -> str:
     return f"a mean of {in_digits(t.mean())} and a standard deviation of {in_digits(t.std())}"
 
-# %% ../../../nbs/lib/stats/checking/data-sets.ipynb #d2dc5d99
+
 def in_columns(t: Tensor) -> Tensor: # numbers × kinds
     "The channels of images and the features of tables; all numbers of anything else are of one kind."
     t = t.detach().cpu().double()
@@ -163,7 +163,7 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float, gives: se
                 break
             batches.append([columns_of(p) for p in batch.parts if p.dim is not None and not p.tensor.is_complex()])
             if before is not None and not found.n: found.changed = changed_by_reading(before, raw)
-            if found.n < MOST_WHOLE and size_of(batch)*(found.n/batch.n + 1) < MOST_BYTES: found.raws.append(raw)
+            if found.n < MOST_WHOLE and size_of(batch)*(found.n/batch.n + 1) < MOST_WHOLE_BYTES: found.raws.append(raw)
             found.sizes.append(min(batch.n, MOST_SAMPLES - found.n))
             found.n += found.sizes[-1]
             found.hashes += hashes_of(batch)[:found.sizes[-1]]
@@ -171,7 +171,7 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float, gives: se
             found.took = limit.took
             if found.n == MOST_SAMPLES or found.took > seconds: break
         else: found.all_read = True
-    columns = [joined(same) for same in zip(*batches)]
+    columns = [joined_columns(same) for same in zip(*batches)]
     found.inputs = [each for each in columns if each and each.part.is_input]
     found.target = next((each for each in columns if each and each.part.is_target), None)
     return found
@@ -194,7 +194,7 @@ def columns_of(p: BatchPart) -> Columns:
     return Columns(p, tuple(t.shape[1:]), flat[:, ::every].clone(), means)
 
 
-def joined(same: tuple[Columns, ...]) -> Columns | None:
+def joined_columns(same: tuple[Columns, ...]) -> Columns | None:
     "One part of all batches; None if their samples differ in shape, and are not rows that each batch pads for itself."
     first, rows, means = same[0], [each.numbers for each in same], [each.means for each in same]
     shape = first.shape
