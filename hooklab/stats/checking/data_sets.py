@@ -35,7 +35,7 @@ WIDTH = 1024  # numbers of a sample that are kept of each input or target
 @dataclass(eq=False)
 class Columns:
     "One input, or the targets, of many samples."
-    part: BatchPart # That of the first batch
+    part: BatchPart = field(repr=False) # That of the first batch
     shape: tuple[int, ...] # Of a sample
     numbers: Tensor # samples × some of its numbers, evenly chosen
     means: Tensor | None = None # samples × channels
