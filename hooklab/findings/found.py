@@ -6,7 +6,7 @@
 __all__ = ['Finding']
 
 # %% ../../nbs/lib/findings/found.ipynb #a9b3416f
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -84,6 +84,9 @@ class Finding:
         return f"{in_lines([self.head, f'  {self.evidence}'])}\n{self.more}"
 
 # %% ../../nbs/lib/findings/found.ipynb #fd88a368
+Check = Iterator[Finding] # What a rule of preflight yields; it returns what it says if it finds nothing
+
+
 def with_its_word(
     finding: Finding, # As its rule has seen it
     tool: str, # Whose rule it is

@@ -12,8 +12,7 @@
     data       inputs and targets, and batch norm
     data_sets  reads training and validation data, as far as time allows
     sets       order, classes and scale of training and validation data, and samples in both
-    set_targets classes that never occur, targets that never change or look random
-    answers    can the target be read from the inputs?
+    set_targets classes that never occur, targets that never change, look random or are among the inputs
     loss_calls what loss functions were called with, and the terms of a loss
     loss       the first loss, and its inputs
     task       does the loss fit the targets? Which dimension, which reduction, what of padding?

@@ -9,7 +9,7 @@ __all__ = []
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
 
@@ -81,37 +81,35 @@ def _readings_of_several(given: list | tuple, whatever: bool) -> list[list[Any]]
 @contextmanager
 def order_kept(loader: Iterable) -> Iterator[None]:
     "Afterwards the order of a loader and all random numbers are as they were."
-    owners = loader, getattr(loader, "sampler", None)
-    held = [(vars(owner), name, x) for owner in owners if hasattr(owner, "__dict__") for name, x in vars(owner).items()]
-    states = [(x.set_state, x.get_state()) for _, _, x in held if isinstance(x, torch.Generator)]
-    own = [(x.setstate, x.getstate()) for _, _, x in held if isinstance(x, random.Random)]
+    held = []
+    for owner in (loader, getattr(loader, "sampler", None)):
+        for name, x in getattr(owner, "__dict__", {}).items():
+            if isinstance(x, torch.Generator): held.append((vars(owner), name, x, x.set_state, x.get_state()))
+            if isinstance(x, random.Random): held.append((vars(owner), name, x, x.setstate, x.getstate()))
 
     def put_back():
-        for attributes, name, x in held:
-            if isinstance(x, torch.Generator | random.Random): attributes[name] = x
-        for set_state, state in states + own:
+        for attributes, name, x, set_state, state in held:
+            attributes[name] = x
             set_state(state)
 
-    with putting_back(put_back), same_chance(), torch.random.fork_rng([]):
-        yield
+    with putting_back(put_back), same_chance(), torch.random.fork_rng([]): yield
 
 
-def _first_of(loader: Iterable, whatever: bool, n: int = 2) -> list[Any]:
-    "The first batches of a loader, whose order and random numbers stay as they are."
+def _first_of(loader: Iterable, whatever: bool) -> list[Any]:
+    "The first two batches of a loader, if they are alike; its order and random numbers stay as they are."
     found = []
     try:
         with order_kept(loader):
             for batch in loader:
                 found.append(batch)
-                if len(found) == n: break
+                if len(found) == 2: break
     except NotImplementedError:  # what has a loop only by its base class, such as a graph with nodes of several kinds
         if found or not whatever: raise
         return [loader]
     if not found: raise ValueError("the loader gave no batch")
     if found[0] is not None and not (whatever or is_batch(found[0])):
         raise TypeError(f"the loader gives {class_name(found[0])}, which is no batch")
-    are_unlike = len(found) > 1 and kinds_of(found[0]) != kinds_of(found[1])
-    return found[:1] if are_unlike else found
+    return found if kinds_of(found[0]) == kinds_of(found[-1]) else found[:1]
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #ec24da27
 TARGET_NAMES = "labels", "label", "targets", "target", "y"
@@ -129,8 +127,7 @@ class GivenToModel:
 def given_by(batch: Any, forward: Callable) -> GivenToModel:
     "Take a batch apart for a model with this `forward`."
     if batch is None: return GivenToModel((), {})  # a loss that makes its own data, as one that plays a game
-    if isinstance(batch, Tensor):
-        return GivenToModel((batch,), {}, batch)
+    if isinstance(batch, Tensor): return GivenToModel((batch,), {}, batch)
     if not isinstance(batch, list | tuple):
         parts = dict(zip(*parts_of(batch)[:2])) if is_batch(batch) else {}
         name = next((name for name in TARGET_NAMES if name in parts), None)
@@ -139,14 +136,11 @@ def given_by(batch: Any, forward: Callable) -> GivenToModel:
         return GivenToModel((batch,), {}, target, is_whole=True)
     if len(batch) == 1: return given_by(batch[0], forward)
     *inputs, target = batch
-    if len(inputs) > 1:
-        return GivenToModel(tuple(inputs), {}, target)
-    own, = inputs
-    if isinstance(own, Mapping) and not takes_whole(forward, own):
-        return GivenToModel((), dict(own.items()), target)
-    several = isinstance(own, list | tuple) and n_needed(forward) == len(own)
-    args = tuple(own) if several else (own,)
-    return GivenToModel(args, {}, target)
+    own = inputs[0]
+    if len(inputs) > 1: return GivenToModel(tuple(inputs), {}, target)
+    if isinstance(own, Mapping) and not takes_whole(forward, own): return GivenToModel((), dict(own.items()), target)
+    are_several = isinstance(own, list | tuple) and n_needed(forward) == len(own)
+    return GivenToModel(tuple(own) if are_several else (own,), {}, target)
 
 
 def takes_whole(forward: Callable, parts: Mapping) -> bool:
@@ -159,9 +153,7 @@ def takes_whole(forward: Callable, parts: Mapping) -> bool:
 def n_needed(forward: Callable) -> int:
     "How many inputs a model cannot do without."
     positional = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
-    declared = signature(forward).parameters.values()
-    found = [p for p in declared if p.kind in positional]
-    return sum(p.default is Parameter.empty for p in found)
+    return sum(p.kind in positional and p.default is Parameter.empty for p in signature(forward).parameters.values())
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #983fb744
 @dataclass(eq=False)
@@ -183,15 +175,12 @@ class SampleBatch:
     parts: list[BatchPart]
     n: int | None # How many samples; None if shapes do not show it
     why_unknown: str = "" # Why shapes do not show it
-    inputs: list[BatchPart] = field(init=False)
-    targets: list[BatchPart] = field(init=False)
-    odd: list[BatchPart] = field(init=False) # Sparse ones and the like, which no check changes or compares
 
     def __post_init__(self):
         plain = [p for p in self.parts if is_plain(p.tensor)]
         self.inputs = [p for p in plain if p.is_input]
         self.targets = [p for p in plain if p.is_target]
-        self.odd = [p for p in self.parts if not is_plain(p.tensor)]
+        self.odd = [p for p in self.parts if p not in plain]  # sparse and the like: no check changes or compares them
 
     def put(self, new: Mapping[int, Tensor]) -> Any:
         "The batch with other tensors, by their numbers."
@@ -200,13 +189,8 @@ class SampleBatch:
 
     def taken(self, samples: Sequence[int]) -> Any:
         "The batch with these samples only."
-        index = torch.tensor(samples)
-        new = {}
-        for p in self.parts:
-            if p.dim is None: continue
-            own_index = index.to(p.tensor.device)
-            new[p.number] = p.tensor.index_select(p.dim, own_index)
-        return self.put(new)
+        def rows(p): return p.tensor.index_select(p.dim, torch.tensor(samples, device=p.tensor.device))
+        return self.put({p.number: rows(p) for p in self.parts if p.dim is not None})
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #2d9cb169
 def named_place(path: str) -> str:
@@ -214,28 +198,21 @@ def named_place(path: str) -> str:
     return f"part {path}" if path.isdigit() else path or "the input"
 
 
-def batch_of(raw: Any, forward: Callable, n: int | None = None, gives: set[int] | None = None) -> SampleBatch:
+def batch_of(raw: Any, forward: Callable, gives: set[int] | None = None) -> SampleBatch:
     "The parts of a batch. The model gets all but the last one, or those with the numbers `gives`."
     given = given_by(raw, forward)
-    named = arguments_named(given, forward)
-    inputs = {id(t) for t in tensors((given.args, given.kwargs))}
-    targets = {id(t) for t in tensors(given.target)}
+    inputs, targets = ({id(t) for t in tensors(of)} for of in ((given.args, given.kwargs), given.target))
     if given.is_whole: inputs -= targets
-    parts = []
-    for i, (path, t) in enumerate(named_tensors(raw)):
-        if gives is not None:
-            parts.append(BatchPart(i, named_place(path), t, i in gives, i not in gives))
-            continue
-        name = named.get(id(t)) or named_place(path)
-        parts.append(BatchPart(i, name, t, id(t) in inputs, id(t) in targets))
+    named = list(named_tensors(raw))
+    if gives is None:
+        names = arguments_named(given, forward)
+        parts = [BatchPart(i, names.get(id(t)) or named_place(path), t, id(t) in inputs, id(t) in targets)
+                 for i, (path, t) in enumerate(named)]
+    else: parts = [BatchPart(i, named_place(path), t, i in gives, i not in gives) for i, (path, t) in enumerate(named)]
     batch = SampleBatch(raw, given, parts, None)
-    if n is None: n, batch.why_unknown = n_samples(batch)
-    batch.n = n
+    batch.n, batch.why_unknown = n_samples(batch)
     for p in parts:
-        if not is_plain(p.tensor): continue
-        first_two = p.tensor.shape[:2]
-        dims = [d for d, size in enumerate(first_two) if size == n]
-        p.dim = dims[0] if dims else None
+        if is_plain(p.tensor): p.dim = next((d for d, size in enumerate(p.tensor.shape[:2]) if size == batch.n), None)
     return batch
 
 
@@ -243,106 +220,95 @@ def arguments_named(given: GivenToModel, forward: Callable) -> dict[int, str]:
     "By the id of a tensor: the name of the argument that it is for the model."
     if given.is_whole: return {}
     declared = signature(forward).parameters.values()
-    parameters = [p.name for p in declared if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
-    named = dict(zip(parameters, given.args)) | given.kwargs
-    return {id(t): name for name, t in named_tensors(named)}
+    names = [p.name for p in declared if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    return {id(t): name for name, t in named_tensors(dict(zip(names, given.args)) | given.kwargs)}
 
 
 def n_samples(batch: SampleBatch) -> tuple[int | None, str]:
     "How many samples a batch has; or None, and why."
     if not batch.parts and batch.raw is not None:
         return None, f"the batch is a {class_name(batch.raw)}, in which no tensor is found"
-    firsts = [p.tensor for p in batch.inputs if p.tensor.dim()]
-    if not firsts:
-        return None, "no input is a tensor with samples"
-    x = firsts[0]
-    ys = [p.tensor for p in batch.targets if p.tensor.dim()]
+    xs, ys = ([p.tensor for p in parts if p.tensor.dim()] for parts in (batch.inputs, batch.targets))
+    if not xs: return None, "no input is a tensor with samples"
+    x = xs[0]
     if not ys or x is ys[0]: return x.size(0), ""
-    y = ys[0]
-    n = y.size(0)
-    elsewhere = [t for t in firsts if t.dim() > 1 and n not in t.shape[:2]]  # then it was another size by chance
+    n = ys[0].size(0)
+    elsewhere = [t for t in xs if t.dim() > 1 and n not in t.shape[:2]]  # then it was another size by chance
     if n not in x.shape[:2] or n != x.size(0) and elsewhere:
-        return None, f"inputs are {shape_text(x)} and targets {shape_text(y)}"
+        return None, f"inputs are {shape_text(x)} and targets {shape_text(ys[0])}"
     return n, ""
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #6a783aec
 def swapped(t: Tensor, other: Tensor | None, dim: int | None) -> Tensor:
     "Another batch's tensor in the place of `t`; without one, each sample in the place of the next."
-    fits = other is not None and other.shape == t.shape
-    if fits and not torch.equal(other, t): return other
+    if other is not None and other.shape == t.shape and not torch.equal(other, t): return other
     return t if dim is None else t.roll(1, dim)
 
 
 def with_sample(t: Tensor, dim: int, i: int, new: Tensor) -> Tensor:
     "A copy of `t` with `new` as its sample `i`."
-    copy = t.detach().clone()
-    copy.select(dim, i).copy_(new.to(copy))
-    return copy
+    return t.detach().select_scatter(new.to(t), dim, i)
 
 
 def other_sample(t: Tensor, dim: int, i: int) -> Tensor | None:
     "The next sample that is not equal to sample `i`; None if all are."
-    own = t.select(dim, i)
-    n = t.size(dim)
-    for step in range(1, n):
-        other = t.select(dim, (i + step) % n)
-        if not torch.equal(other, own): return other
-    return None
+    others = (t.select(dim, (i + step) % t.size(dim)) for step in range(1, t.size(dim)))
+    return next((other for other in others if not torch.equal(other, t.select(dim, i))), None)
 
 
 def other_label(t: Tensor, dim: int, i: int, n_classes: int) -> Tensor:
     "The label of another sample, of numbers the one that differs most; one that no sample has if all are equal."
     own, other = t.select(dim, i), other_sample(t, dim, i)
-    if other is not None and t.is_floating_point():
+    if other is not None:
+        if not t.is_floating_point(): return other
         apart = (t - own.unsqueeze(dim)).abs().nan_to_num().movedim(dim, 0).reshape(t.size(dim), -1).sum(1)
         return t.select(dim, int(apart.argmax())) if apart.max() > 0 else other
-    if other is not None: return other
     if t.dtype == torch.bool: return ~own
-    if t.is_floating_point():
-        is_binary = ((own == 0) | (own == 1)).all()
-        return 1 - own if is_binary else own + 1
-    return (own + 1) % max(n_classes, 2)
+    if not t.is_floating_point(): return (own + 1) % max(n_classes, 2)
+    return 1 - own if ((own == 0) | (own == 1)).all() else own + 1
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #70acb027
+NO_DATA = "mask", "type", "position", "segment", "padding", "length"
+
+
+def has_data(p: BatchPart) -> bool:
+    "Does an input carry data? Masks and the like may be constant."
+    return not any(word in p.name.lower() for word in NO_DATA)
+
+
 def looks_like_mask(p: BatchPart, batch: SampleBatch) -> bool:
     "Does an input look like a mask of positions?"
     name, t = p.name.lower(), p.tensor
-    if t.dim() != 2 or p.dim != 0: return False
-    if "type" in name or "segment" in name: return False
-    xs = [x for x in masked_by(p, batch) if x.tensor.dtype != torch.bool]
-    if not xs: return False
-    if "mask" in name or "padding" in name or t.dtype == torch.bool:
-        return True
-    binary = ((t == 0) | (t == 1)).all()
-
-    def has_features_or_words(x):
-        if x.tensor.dim() > 2: return True
-        return not x.tensor.is_floating_point() and x.tensor.max() > 1
-
-    return bool(binary) and any(map(has_features_or_words, xs))
+    if t.dim() != 2 or p.dim != 0 or "type" in name or "segment" in name: return False
+    xs = [x.tensor for x in masked_by(p, batch) if x.tensor.dtype != torch.bool]
+    if xs and ("mask" in name or "padding" in name or t.dtype == torch.bool): return True
+    is_binary = bool(((t == 0) | (t == 1)).all())
+    return is_binary and any(x.dim() > 2 or not x.is_floating_point() and x.max() > 1 for x in xs)
 
 
 def masked_by(mask: BatchPart, batch: SampleBatch) -> list[BatchPart]:
     "The inputs that a mask may hide parts of."
-    no_data = "mask", "type", "position", "segment", "padding"
-    found = []
-    for x in batch.inputs:
-        has_data = not any(word in x.name.lower() for word in no_data)
-        fits = x.tensor.shape[:2] == mask.tensor.shape
-        if x is not mask and has_data and fits: found.append(x)
-    return found
+    return [x for x in batch.inputs if x is not mask and has_data(x) and x.tensor.shape[:2] == mask.tensor.shape]
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #3876c33c
+def are_rows_of_words(t: Tensor) -> bool: return t.dim() == 2 and not t.is_floating_point() and not t.is_complex()
+
+
+def run_at_the_end(where: Tensor) -> Tensor:
+    "What is true up to the end of its row."
+    return where.flip(1).cumprod(1).flip(1).bool()
+
+
 def padded_at(x: Tensor) -> Tensor | None:
     "Where a batch of sequences is padded; None if it does not look so."
-    if x.dim() != 2 or x.is_floating_point() or x.is_complex() or x.size(1) < 3: return None
+    if not are_rows_of_words(x) or x.size(1) < 3: return None
     for turned in (x, x.flip(1)):
-        value = turned[:, -1].mode().values
-        tail = (turned == value).flip(1).cumprod(1).flip(1).bool()
-        long = tail.sum(1)
-        only_there = tail.sum() >= .98*(turned == value).sum()
-        enough = (long > 0).double().mean() >= .5 and long.double().mean() >= 2 and len(long.unique()) > 1
-        if only_there and enough and len(turned[~tail].unique()) > 2: return tail if turned is x else tail.flip(1)
+        has_last = turned == turned[:, -1].mode().values
+        tail = run_at_the_end(has_last)
+        n = tail.sum(1).double()
+        enough = (n > 0).double().mean() >= .5 and n.mean() >= 2 and len(n.unique()) > 1
+        only_there = n.sum() >= .98*has_last.sum()
+        if enough and only_there and len(turned[~tail].unique()) > 2: return tail if turned is x else tail.flip(1)
     return None
 
 
@@ -350,13 +316,9 @@ def padded_inputs(batch: SampleBatch) -> Iterator[tuple[Tensor, Tensor]]:
     "The inputs that are padded, or masks of these, each with where it is."
     for p in batch.inputs:
         t = p.tensor
-        if looks_like_mask(p, batch):
-            hidden = t.bool() if t.dtype == torch.bool else t == 0
-            if hidden.any() and not hidden.all(): yield t, hidden
-        else:
-            where = padded_at(t)
-            if where is not None: yield t, where
-
+        hidden = t if t.dtype == torch.bool else t == 0
+        where = hidden if looks_like_mask(p, batch) else padded_at(t)
+        if where is not None and where.any() and not where.all(): yield t, where
 
 # %% ../../../nbs/lib/stats/checking/batch.ipynb #ee84ec96
 def in_labels(x: Tensor, where: Tensor, labels: Tensor) -> Tensor | None:
@@ -375,4 +337,3 @@ def in_labels(x: Tensor, where: Tensor, labels: Tensor) -> Tensor | None:
             found[:, first:end] = where[:, first - start:end - start]
             return found.flatten()
     return None
-

@@ -7,7 +7,6 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #3990ddc8
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,10 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...debug.comparing.losses import seeded
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import NOTHING_LEFT, WEAK, WILD, Kind, NotLookedAt, no_longer_looked_for, rule
 from ...hooks.putting_back import putting_back
-from .checks import Check
 from .loss import FirstStep, classified
 from .training import in_optimizers
 from .arguments import fresh_copy, handed
@@ -33,22 +31,16 @@ class Lesson:
         self.moved = moved # How far one step moves parameters, as a part of their length
         self.floor = floor # The least that the loss can be
         self.start = losses[0]
-        last_quarter = losses[-max(10, len(losses)//4):]
         # The lower one: a likelihood with a learned variance leaps for some steps now and then.
-        self.end = min(_middle(losses[-10:]), _middle(last_quarter))
-
-    @property
-    def ends_in_nan(self) -> bool:
-        return not math.isfinite(self.losses[-1])
-
-    @property
-    def halved(self) -> bool: return self.fallen > .5
+        self.end = min(_middle(losses[-10:]), _middle(losses[-max(10, len(losses)//4):]))
 
     @property
     def fallen(self) -> float:
         "By which part of its distance to the floor the loss has fallen."
-        distance = abs(self.start - self.floor)
-        return (self.start - self.end)/(distance or 1)
+        return (self.start - self.end)/(abs(self.start - self.floor) or 1)
+
+    @property
+    def halved(self) -> bool: return self.fallen > .5
 
     @property
     def learned(self) -> bool:
@@ -71,12 +63,15 @@ class Lesson:
     def __str__(self):
         return f"from {in_digits(self.start)} to {in_digits(self.end)} in {len(self.losses) - 1} steps"
 
+
+def _middle(xs: list[float]) -> float:
+    return math.nan if any(map(math.isnan, xs)) else sorted(xs)[len(xs)//2]
+
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0060
 def floor_of(step: FirstStep) -> float | None:
     "The least that the loss can be; None if that is not known."
-    if len(step.criteria) != 1: return None
+    if len(step.criteria) != 1 or step.criteria[0].target is None: return None
     c, = step.criteria
-    if c.target is None: return None
     if c.kind == "distance": return 0.
     least = 0.
     if "bce" in c.kind:
@@ -85,45 +80,33 @@ def floor_of(step: FirstStep) -> float | None:
     own, _ = classified(c)
     return least if math.isclose(step.loss, own, rel_tol=1e-3) else None
 
-
-def _middle(xs: list[float]) -> float:
-    if any(map(math.isnan, xs)): return math.nan
-    return sorted(xs)[len(xs)//2]
-
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #850528c5
 MOST_STEPS = 200
 
 
-def taught(flight: Flight, raw: Any, optimizers: list, seconds: float, floor: float) -> Lesson:
+def train_on(flight: Flight, raw: Any, optimizers: list, seconds: float, floor: float) -> Lesson:
     "Let optimizers learn one batch, within so many seconds."
-    theirs = {}
-    for o in optimizers:
-        for group in o.param_groups:
-            theirs.update({id(p): p for p in group["params"]})
-    kept = [(p, p.data) for p in theirs.values()]
+    theirs = {p: p.data for o in optimizers for group in o.param_groups for p in group["params"]}
     losses, moved = [], 0.
     end = min(flight.limit.took + seconds, flight.limit.seconds)
+    def without_gradients():
+        for p in (*flight.parameters.values(), *theirs): p.grad = None
     def put_back():
-        for p, data in kept:
-            p.data = data
-            p.grad = None
+        for p, data in theirs.items(): p.data = data
+        without_gradients()
     try:
         with putting_back(put_back), flight.at_the_start("train"), seeded():
-            for p, data in kept: p.data = data.clone()
+            for p, data in theirs.items(): p.data = data.clone()
             flight.set_mode("train")
             while len(losses) < MOST_STEPS and (flight.limit.took < end or len(losses) < 2):
                 _, loss = flight.called(handed(raw))
-                if not loss.requires_grad:
-                    raise NotLookedAt("the loss has no graph")
-                now = loss.item()
-                losses.append(now)
-                if not math.isfinite(now) or 0 < now < .01*losses[0]:
-                    break
+                if not loss.requires_grad: raise NotLookedAt("the loss has no graph")
+                losses.append(loss.item())
+                if not math.isfinite(losses[-1]) or 0 < losses[-1] < .01*losses[0]: break
                 loss.backward()
                 for o in optimizers: o.step()
-                if len(losses) == 5: moved = _moved(kept, 5)
-                for p in (*flight.parameters.values(), *theirs.values()):
-                    p.grad = None
+                if len(losses) == 5: moved = largest_step(theirs, 5)
+                without_gradients()
         return Lesson(losses, moved, floor)
     except NotLookedAt: raise
     except Exception as e:
@@ -131,33 +114,10 @@ def taught(flight: Flight, raw: Any, optimizers: list, seconds: float, floor: fl
 
 
 @torch.no_grad()
-def _moved(kept: list[tuple[Tensor, Tensor]], steps: int) -> float:
-    found = []
-    for p, data in kept:
-        if not data.any(): continue
-        length = (p - data).norm()/data.norm()
-        found.append(length.item()/steps)
-    return max(found, default=1.)
-
-# %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0040
-def apart_by_chance(flight: Flight, draws: int = 5) -> float:
-    "How far the losses of a `call` are apart if it draws other random numbers, as one that plays or that adds noise."
-    if not flight.call: return 0.
-    losses = [flight.out(flight.batch.raw, "eval", seed).loss.item() for seed in range(draws)]
-    return max(losses) - min(losses)
-
-
-
-def may_be_at_its_least(first: Lesson, floor: float | None, fallen: float) -> bool:
-    "Is it unknown how far a loss could fall that has fallen a little? Of one below zero nobody knows."
-    below = first.start < (floor or 0)
-    return (below or floor is None) and fallen > (.01 if below else .1)
-
-
-def ended_in_nan(flight: Flight, own: Lesson, adam: Lesson) -> Finding:
-    return Finding("NaN or Inf", "likely", f"The loss of {flight.batch.n or 'a few'} samples is {in_digits(own.start)} "
-                   f"at first and {own.losses[-1]} after {len(own.losses) - 1} steps, and with Adam after "
-                   f"{len(adam.losses) - 1}.")
+def largest_step(before: dict[Tensor, Tensor], steps: int) -> float:
+    "How far one step has moved one of these parameters at most, as a part of its length."
+    changes = [((p - data).norm()/data.norm()).item() for p, data in before.items() if data.any()]
+    return max(changes, default=steps)/steps
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #8ba05bbb
 @rule(
@@ -175,49 +135,31 @@ def ended_in_nan(flight: Flight, own: Lesson, adam: Lesson) -> Finding:
     claim="The loss falls when 16 samples are learned by heart.", needs="steps")
 def learns_by_heart(flight: Flight) -> Check:
     "Does the loss of 16 samples fall?"
-    if not flight.trained:
-        raise NotLookedAt("no parameter is trained")
     trained = list(flight.trained.values())
+    if not trained: raise NotLookedAt("no parameter is trained")
     if flight.optimizers and in_optimizers(flight).isdisjoint(map(id, trained)):
         raise NotLookedAt("the optimizer has none of the model's trainable parameters")
     try: own = [fresh_copy(o) for o in flight.optimizers]
     except Exception as e: raise NotLookedAt(f"no second optimizer like yours could be made ({e})") from e
-    def adam(lr): return [torch.optim.Adam(trained, lr)]
     flight.limit.check()
-    raw, seconds = flight.batch.raw, flight.limit.left/3  # for each of three lessons
+    seconds = flight.limit.left/3  # for each of three lessons
     floor = floor_of(flight.first)
-    first = flight.lesson = taught(flight, raw, own or adam(1e-3), seconds, floor or 0)
-    if abs(first.start) < 1e-6:
-        raise NotLookedAt("the first loss is 0")
-    if len(first.losses) < 20 and not first.learned and not first.blown_up:
-        raise NotLookedAt(f"{len(first.losses)} steps were made in {seconds:.2g} s")
+    def lesson_with(optimizers): return train_on(flight, flight.batch.raw, optimizers, seconds, floor or 0)
+    first = flight.lesson = lesson_with(own or [torch.optim.Adam(trained, 1e-3)])
+    if abs(first.start) < 1e-6: raise NotLookedAt("the first loss is 0")
     if first.learned and not first.blown_up:
         return f"{first}" if first.halved else f"{first}, and it still falls"
+    if len(first.losses) < 20 and not first.blown_up:
+        raise NotLookedAt(f"{len(first.losses)} steps were made in {seconds:.2g} s")
     lessons = [first]
     for lr in (1e-3, 1e-2):
-        lesson = taught(flight, raw, adam(lr), seconds, floor or 0)
+        lesson = lesson_with([torch.optim.Adam(trained, lr)])
         lessons.append(lesson)
         if not lesson.learned or lesson.blown_up: continue
-        much_lower = lesson.end <= first.end - .1*abs(first.end)
-        if own and not first.blown_up and not much_lower:
-            return f"{first}"
-        if own:
-            yield from rate_is_to_blame(flight, first, lesson, lr)
+        if own and not first.blown_up and lesson.end > first.end - .1*abs(first.end): return f"{first}"
+        if own: yield rate_is_to_blame(flight, first, lesson, lr)
         return f"{lesson} with Adam at {lr:g}"
-    fallen = max(lesson.fallen for lesson in lessons)
-    if may_be_at_its_least(first, floor, fallen):
-        return f"{first}, and no further; the least that this loss can be is not known"
-    if all(lesson.ends_in_nan for lesson in lessons):
-        yield ended_in_nan(flight, *lessons[:2])
-        return ""
-    apart = apart_by_chance(flight)
-    if apart > .2*abs(first.start):
-        raise NotLookedAt(f"the loss draws random numbers of its own, which change it by {in_digits(apart)}")
-    is_own = flight.call and floor is None  # how far it can fall is not known
-    sure = "note" if is_own else "possible" if fallen > .05 else "likely"
-    yield Finding("cannot learn by heart", sure,
-                  f"The loss of {flight.batch.n or 'a few'} samples went {first}, and with Adam {lessons[1]}.")
-    return ""
+    return (yield from nothing_learns(flight, lessons, floor))
 
 # %% ../../../nbs/lib/stats/checking/by-heart.ipynb #99bb0061
 no_longer_looked_for("preflight",
@@ -233,17 +175,36 @@ no_longer_looked_for("preflight",
                  "activations vanish", "loss does not fall", "learning rate too small")))
 
 
+def nothing_learns(flight: Flight, lessons: list[Lesson], floor: float | None) -> Check:
+    "The finding where no optimizer made the loss fall, unless it may be at its least, or draws random numbers."
+    first, adam, _ = lessons
+    samples, fallen = flight.batch.n or "a few", max(lesson.fallen for lesson in lessons)
+    below = first.start < (floor or 0)  # of a loss below zero nobody knows how far it can fall
+    if (below or floor is None) and fallen > (.01 if below else .1):
+        return f"{first}, and no further; the least that this loss can be is not known"
+    if all(not math.isfinite(lesson.losses[-1]) for lesson in lessons):
+        yield Finding("NaN or Inf", "likely", f"The loss of {samples} samples is {in_digits(first.start)} at first and "
+                      f"{first.losses[-1]} after {len(first.losses) - 1} steps, and with Adam after "
+                      f"{len(adam.losses) - 1}.")
+        return ""
+    draws = [flight.out(flight.batch.raw, "eval", seed).loss.item() for seed in range(5)] if flight.call else [0.]
+    apart = max(draws) - min(draws)
+    if apart > .2*abs(first.start):
+        raise NotLookedAt(f"the loss draws random numbers of its own, which change it by {in_digits(apart)}")
+    is_own = flight.call and floor is None  # how far it can fall is not known
+    sure = "note" if is_own else "possible" if fallen > .05 else "likely"
+    yield Finding("cannot learn by heart", sure, f"The loss of {samples} samples went {first}, and with Adam {adam}.")
+    return ""
+
+
 WITHOUT_END = 100  # times its size at first: a loss of chances times rewards below zero falls on, and no rate is right
 
 
-def rate_is_to_blame(flight: Flight, own: Lesson, adam: Lesson, lr: float) -> Iterator[Finding]:
+def rate_is_to_blame(flight: Flight, own: Lesson, adam: Lesson, lr: float) -> Finding:
     evidence = (f"The loss went {own}, and with Adam at {lr:g} {adam}; "
-            f"a step moves parameters by up to {in_digits(own.moved)} of their length.")
-    if own.leapt:
-        if adam.end < -WITHOUT_END*max(1, abs(adam.start)):
-            raise NotLookedAt(f"the loss falls without end: to {in_digits(adam.end)}")
-        warming_up = any("initial_lr" in group for o in flight.optimizers for group in o.param_groups)
-        yield Finding("learning rate too large", "possible" if warming_up else "likely", evidence)
-    else:
-        sure = "likely" if own.moved < 1e-5 else "note"
-        yield Finding("learning rate too small", sure, evidence)
+                f"a step moves parameters by up to {in_digits(own.moved)} of their length.")
+    if not own.leapt: return Finding("learning rate too small", "likely" if own.moved < 1e-5 else "note", evidence)
+    if adam.end < -WITHOUT_END*max(1, abs(adam.start)):
+        raise NotLookedAt(f"the loss falls without end: to {in_digits(adam.end)}")
+    is_warming_up = any("initial_lr" in group for o in flight.optimizers for group in o.param_groups)
+    return Finding("learning rate too large", "possible" if is_warming_up else "likely", evidence)

@@ -25,8 +25,8 @@ from ...hooks.copies import is_wrapper
 from ...hooks.trace import traced
 from ...hooks.tree import parts_of, tensors
 from . import (  # noqa: F401 (their rules)
-    answers, by_heart, data, data_sets, dependence, functions, loss, masks, modes, operations, optimizers, precision,
-    probes, recurrence, reduction, sequences, set_targets, sets, starts, structure, task, training, unused)
+    by_heart, data, data_sets, dependence, functions, loss, masks, modes, operations, optimizers, precision, probes,
+    recurrence, reduction, sequences, set_targets, sets, starts, structure, task, training, unused)
 from .batch import TARGET_NAMES, batch_of, data_in, is_plain, readings_of
 from .checks import Check
 from .data import last_batch_size

@@ -6,9 +6,4 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/checks.ipynb #743f4b7f
-from collections.abc import Iterator
-
-from ...findings.found import Finding
-
-# %% ../../../nbs/lib/stats/checking/checks.ipynb #124fd3bb
-Check = Iterator[Finding] # It yields what it finds, and returns what it says if it finds nothing
+from ...findings.found import Check  # noqa: F401

@@ -6,89 +6,68 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #c2744ac7
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.select import first_few
 from ...hooks.operations import Value, values_in
-from .batch import BatchPart, SampleBatch, is_plain
-from .checks import Check
+from .batch import BatchPart, SampleBatch, are_rows_of_words, has_data, is_plain, run_at_the_end
 from .loss import activation_of, maker_behind
-from .loss_calls import OF_ANSWERS, OF_CLASSES, LossCalls, loss_calls, numbers
+from .loss_calls import OF_ANSWERS, OF_CLASSES, loss_calls, numbers
+from .probes import given_in_calls
 from .flight import Flight, calls_of, running_leaves
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #77aa0003
-def empty_beside(name: str, ts: list[Tensor]) -> Check:
-    "Is an input beside the first one the same everywhere? A single number for a sample, or a mask of ones, may be."
-    if any(t.dim() < 2 or t.numel() < 8 or t.dtype == torch.bool for t in ts):
-        return
-    number = ts[0].flatten()[0].item()
-    if number == 1 or not all((t == number).all() for t in ts):
-        return
-    yield Finding("constant inputs", "possible", f"All numbers of {name} are {number:g}.", [name])
+def are_constant(ts: list[Tensor], is_first: bool) -> bool:
+    """Is an input the same everywhere? One beside the first may be: if each batch has another number, or it is a single
+    one for each sample, or a mask of ones."""
+    if any(t.numel() < 2 or (t != t.flatten()[0]).any() for t in ts): return False
+    found = {t.flatten()[0].item() for t in ts}
+    may_be = len(found) > 1 or 1 in found or any(t.dim() < 2 or t.numel() < 8 or t.dtype == torch.bool for t in ts)
+    return is_first or not may_be
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #77aa0009
 def of_another_range(flight: Flight) -> Check:
     "Is what the model makes from -1 to 1 or from 0 to 1, and the data of that shape otherwise?"
     trace, flown = flight.written()
     for _, t in flown.floats:
-        activation = activation_of(trace.value(t))
-        if activation not in ("tanh", "sigmoid") or t[0].numel() < 8:
-            continue
+        activation = activation_of(trace.value_of(t))
+        if activation not in ("tanh", "sigmoid") or t[0].numel() < 8: continue
         for p in flight.whole[0].parts:
             x = p.tensor
-            if not x.is_floating_point() or x.shape[1:] != t.shape[1:] or not x.isfinite().all():
-                continue
-            halved = activation == "tanh" and 0 <= x.min() < .25 and .5 < x.max() <= 1
-            outside = activation == "sigmoid" and x.min() < -.1 or x.max() > 1.1 or x.min() < -1.1
-            if not (halved or outside): continue
-            low = "-1" if activation == "tanh" else "0"
+            if not x.is_floating_point() or x.shape[1:] != t.shape[1:] or not x.isfinite().all(): continue
+            low = -1 if activation == "tanh" else 0
+            halved = low < 0 <= x.min() < .25 and .5 < x.max() <= 1
+            if not halved and low - .1 <= x.min() and x.max() <= 1.1: continue
             yield Finding("inputs not scaled", "possible", f"The model ends in {activation}, which returns numbers "
                           f"from {low} to 1, and {p.name} has the same shape and goes from {in_digits(x.min())} to "
                           f"{in_digits(x.max())}: what is made and what is real should have one range.", [p.name])
             return
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #99bb0012
-def mostly_one_token(parts: list[list[BatchPart]]) -> Check:
+def mostly_one_token(p: BatchPart) -> Check:
     "Are nearly all tokens the same, and not only as padding at an end?"
-    for same in zip(*parts):
-        t = same[0].tensor
-        if t.dim() != 2 or t.is_floating_point() or t.is_complex() or t.dtype == torch.bool or len(t.unique()) < 3:
-            continue
-        is_it = t == t.flatten().mode().values
-        before_padding = [~one.flip(1).cumprod(1).flip(1).bool() for one in (is_it, is_it.flip(1))]
-        inner = [is_it[before_padding[0]], is_it.flip(1)[before_padding[1]]]
-        share = is_it.double().mean().item()
-        if share < .9 or any(len(x) < 20 or x.double().mean() < .6 for x in inner):
-            continue
-        yield Finding("constant inputs", "possible", f"{share:.0%} of the tokens of {same[0].name} are "
-                      f"{t.flatten().mode().values}, and not as padding: as if most words were in no list.",
-                      [same[0].name])
+    t = p.tensor
+    if not are_rows_of_words(t) or t.dtype == torch.bool or len(t.unique()) < 3: return
+    usual = t.flatten().mode().values
+    share = (t == usual).double().mean().item()
+    inner = [turned[~run_at_the_end(turned)].double() for turned in (t == usual, (t == usual).flip(1))]
+    if share < .9 or any(len(x) < 20 or x.mean() < .6 for x in inner): return
+    yield Finding("constant inputs", "possible", f"{share:.0%} of the tokens of {p.name} are {usual}, and not as "
+                  "padding: as if most words were in no list.", [p.name])
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a5
-TOO_LARGE = 12. # a size of an input from which it is too large
-TOO_SMALL = .01 # an input is too small if its largest number is below this
-NO_DATA = "mask", "type", "position", "segment", "padding", "length"
-
-
-def data_parts(parts: list[BatchPart]) -> list[BatchPart]:
-    "The inputs that carry data; masks and the like may be constant."
-    def has_data(p):
-        return not any(word in p.name.lower() for word in NO_DATA)
-    return [p for p in parts if p.tensor.dim() and has_data(p)]
-
-
 def is_alike(p: BatchPart) -> bool:
     "Are all samples equal?"
     if p.dim is None or p.tensor.size(p.dim) < 2: return False
-    first = p.tensor.narrow(p.dim, 0, 1)
-    return bool((p.tensor == first).all())
+    return bool((p.tensor == p.tensor.narrow(p.dim, 0, 1)).all())
 
 
 def has_bad_numbers(ts: list[Tensor]) -> bool:
@@ -108,28 +87,31 @@ def has_bad_numbers(ts: list[Tensor]) -> bool:
     claim="Inputs are finite, different from each other and of a usual size.", needs="batch")
 def inputs_fine(flight: Flight) -> Check:
     "Are inputs finite, different from each other and of a usual size?"
-    parts = [data_parts(batch.inputs) for batch in flight.whole]
+    parts = [[p for p in batch.inputs if p.tensor.dim() and has_data(p)] for batch in flight.whole]
     if not parts[0]: raise NotLookedAt("no input is a tensor")
     for i, same in enumerate(zip(*parts)):
-        name = same[0].name
-        ts = [p.tensor for p in same]
+        name, ts = same[0].name, [p.tensor for p in same]
         if has_bad_numbers(ts):
             yield Finding("NaN or Inf", "certain", f"{name} has numbers that are NaN or Inf.", [name])
-        elif i > 0: yield from empty_beside(name, ts)
-        elif all(t.numel() > 1 and (t == t.flatten()[0]).all() for t in ts):
+        elif are_constant(ts, i == 0):
             number = ts[0].flatten()[0].item()
-            yield Finding("constant inputs", "certain", f"All numbers of {name} are {number:g}.", [name])
-        elif all(map(is_alike, same)):
+            sure = "possible" if i else "certain"
+            yield Finding("constant inputs", sure, f"All numbers of {name} are {number:g}.", [name])
+        elif i == 0 and all(map(is_alike, same)):
             sure = "certain" if all(map(is_alike, parts[0])) else "note"  # such as rays that begin at one camera
             yield Finding("samples alike", sure, f"All samples of {name} are equal.", [name])
-    yield from mostly_one_token(parts)
+    for p in parts[0]: yield from mostly_one_token(p)
     yield from scaled(flight)
     yield from of_another_range(flight)
     odd = [p.name for p in flight.batch.odd if p.is_input]
     return f"without {first_few(odd, 4)}, which is sparse, nested or quantized" if odd else ""
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #0c5149a6
-def taken_first(flight: Flight) -> tuple[str, Tensor] | None:
+TOO_LARGE = 12. # a size of an input from which it is too large
+TOO_SMALL = .01 # an input is too small if its largest number is below this
+
+
+def given_to_the_first(flight: Flight) -> tuple[str, Tensor] | None:
     "The first layer with parameters, and the numbers it gets; None if that is normalization or gets no numbers."
     for call in calls_of(flight, running_leaves(flight.model), mode="train"):
         if "Norm" in type(call.layer).__name__: return None
@@ -141,19 +123,61 @@ def taken_first(flight: Flight) -> tuple[str, Tensor] | None:
 
 def scaled(flight: Flight) -> Check:
     "Does the first layer get numbers of a usual size?"
-    taken = taken_first(flight)
-    if taken is None: return
-    name, x = taken
+    found = given_to_the_first(flight)
+    if found is None: return
+    name, x = found
     if not x.isfinite().all() or not x.any(): return
-    size = x.double().square().mean().sqrt().item()
-    most = x.abs().max().item()
-    evidence = f"{name} gets numbers of size {in_digits(size)}, from {in_digits(x.min())} to {in_digits(x.max())}."
-    if size > TOO_LARGE:
-        sure = "likely" if size > 2*TOO_LARGE else "possible"
-    elif most < TOO_SMALL:
-        sure = "likely" if most < TOO_SMALL/10 else "possible"
-    else: return
-    yield Finding("inputs not scaled", sure, evidence, [name])
+    size, most = x.double().square().mean().sqrt().item(), x.abs().max().item()
+    if size <= TOO_LARGE and most >= TOO_SMALL: return
+    sure = "likely" if size > 2*TOO_LARGE or most < TOO_SMALL/10 else "possible"
+    yield Finding("inputs not scaled", sure, f"{name} gets numbers of size {in_digits(size)}, from "
+                  f"{in_digits(x.min())} to {in_digits(x.max())}.", [name])
+
+# %% ../../../nbs/lib/stats/checking/data.ipynb #46006a8d
+EXACTLY = 2e-3  # of a deviation: room for a small number in the divisor, and for a few numbers that are cut off
+
+
+def shared_scale(windows: Tensor) -> str:
+    "What nearly all windows have in common, along their places: mean and deviation, or the range; empty if nothing."
+    def in_nearly_all(x, wanted, room): return ((x - x.new_tensor(wanted)).abs() < room).all(-1).double().mean() >= .9
+    for unbiased in (0, 1):
+        both = torch.stack([windows.mean(1), windows.std(1, correction=unbiased)], -1)
+        if in_nearly_all(both, [0, 1], EXACTLY): return "a mean of 0 and a deviation of 1"
+    for least in (0, -1):
+        both = torch.stack([windows.amin(1), windows.amax(1)], -1)
+        if in_nearly_all(both, [least, 1], 1e-4): return f"a range from {least} to 1"
+    return ""
+
+
+def windows_of(flight: Flight) -> Iterator[tuple[BatchPart, Tensor, Tensor]]:
+    "An input, what of it the model gets, and the same with the target behind it."
+    def is_series(t): return t.is_floating_point() and t.dim() in (2, 3) and t.size(0) == flight.batch.n
+    for p in flight.batch.inputs:
+        own = p.tensor
+        if not is_series(own): continue
+        for y in [p.tensor for p in flight.batch.targets]:
+            if y is not own and is_series(y) and y.shape[2:] == own.shape[2:]: yield p, own, torch.cat([own, y], 1)
+        for x in given_in_calls(flight) if flight.call else []:
+            n = x.size(1) if is_series(x) else own.size(1)
+            if n < own.size(1) and torch.equal(x, own[:, :n]): yield p, x, own
+
+
+@rule(
+    claim="Past and future are not scaled together.", needs="passes")
+def scaled_by_the_past(flight: Flight) -> Check:
+    "Do input and target together have a mean and a deviation that are the same in each sample?"
+    if not flight.batch.n or flight.batch.n < 4: return "there are too few samples"
+    for p, *both in windows_of(flight):
+        past, whole = (t.double().reshape(*t.shape[:2], -1) for t in both)  # samples × places × features
+        n = past.size(1)
+        said = shared_scale(whole) if n > 3 else ""
+        if not said or shared_scale(past): continue
+        sure = "likely" if n <= 100 else "note"  # what one of many numbers adds to a mean is little
+        yield Finding("target among the inputs", sure, f"In each sample, {p.name} and what is to be predicted have "
+                      f"{said} together, and {p.name} alone has not: its {n} places tell the rest of the "
+                      f"{whole.size(1)}. Scale by the past only.", [p.name])
+        return ""
+    return ""
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #5bfc27d1
 FROM_LAYER = {"linear", "addmm", "mm", "matmul", "conv1d", "conv2d", "conv3d"}
@@ -165,18 +189,17 @@ def comes_from_layer(made: Value) -> bool:
     return op is not None and op.function in FROM_LAYER and any(v.requires_grad and not v.makers for v in op.given)
 
 
-def made_by_loss(seen: LossCalls, batch: SampleBatch, names: tuple[str, ...]) -> list[tuple[Value, Tensor]]:
+def labels_made(flight: Flight, batch: SampleBatch, names: tuple[str, ...]) -> list[tuple[Value, Tensor]]:
     "Predictions and labels of the calls of these functions in one pass; none if the batch has labels for them."
-    found = []
-    for call in seen.calls:
-        t = call.target
+    found, own = [], [p.tensor.flatten() for p in batch.parts if is_plain(p.tensor)]
+    for call in loss_calls(flight, batch.raw).calls:
         if call.name not in names: continue
-        own = [p.tensor for p in batch.parts if p.tensor.numel() == t.numel() and is_plain(p.tensor)]
-        if any((x.flatten() == t.flatten()).all() for x in own): return []
+        t = call.target.flatten()
+        if any(len(x) == len(t) and (x == t).all() for x in own): return []
         if names is OF_CLASSES:
             if t.is_floating_point(): return []
             t = t[t != call.given["ignore_index"]]
-        found.append((call.made, t.flatten()))
+        found.append((call.made, t))
     return found
 
 
@@ -191,24 +214,20 @@ def may_be_constant(predictions: list[Value], names: tuple[str, ...]) -> str:
 
 def labels_of_the_loss(flight: Flight) -> Check:
     "Are all labels the same that the loss makes, as where the number for nothing is that of something?"
-    def the_same(made):
-        labels = torch.cat([t for _, t in made]) if made else torch.zeros(0)
-        return labels if len(labels) and (labels == labels[0]).all() else labels[:0]
     for names in (OF_CLASSES, OF_ANSWERS):
-        made = made_by_loss(loss_calls(flight), flight.batch, names)
-        if not len(the_same(made)): continue
-        for batch in flight.whole: made += made_by_loss(loss_calls(flight, batch.raw), batch, names)
-        labels = the_same(made)
-        least = 32 if labels.any() else 256  # what is rare may lack by chance, and then all labels say "nothing"
-        sure = may_be_constant([prediction for prediction, _ in made], names)
-        if not sure or len(labels) < least: continue
-        also = "" if sure == "likely" else " For one who has to deceive another, as a generator, this is right."
-        yield Finding("constant targets", sure, f"All labels that the loss makes for {made_for(flight, names)} are "
-                      f"{labels[0].item():g}: one answer is right for all.{also}")
-
-
-def made_for(flight: Flight, names: tuple[str, ...]) -> str:
-    return next(call.name for call in loss_calls(flight).calls if call.name in names)
+        made = []
+        for batch in (flight.batch, *flight.whole):
+            made += labels_made(flight, batch, names)
+            labels = torch.cat([t for _, t in made]) if made else torch.zeros(0)
+            if not len(labels) or (labels != labels[0]).any(): break
+        else:
+            least = 32 if labels.any() else 256  # what is rare may lack by chance, and then all labels say "nothing"
+            sure = may_be_constant([prediction for prediction, _ in made], names)
+            if not sure or len(labels) < least: continue
+            also = "" if sure == "likely" else " For one who has to deceive another, as a generator, this is right."
+            loss = next(call.name for call in loss_calls(flight).calls if call.name in names)
+            yield Finding("constant targets", sure, f"All labels that the loss makes for {loss} are "
+                          f"{labels[0].item():g}: one answer is right for all.{also}")
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #5bfc27d2
 @rule(
@@ -221,8 +240,7 @@ def made_for(flight: Flight, names: tuple[str, ...]) -> str:
 def targets_fine(flight: Flight) -> Check:
     "Are targets finite, and not all the same?"
     if flight.call: yield from labels_of_the_loss(flight)
-    if not flight.whole[0].targets:
-        raise NotLookedAt("no target was found in the batch")
+    if not flight.whole[0].targets: raise NotLookedAt("no target was found in the batch")
     for same in zip(*(batch.targets for batch in flight.whole)):
         ts = [p.tensor for p in same]
         if has_bad_numbers(ts):
@@ -232,12 +250,11 @@ def targets_fine(flight: Flight) -> Check:
                           f"Targets have numbers that are NaN or Inf{also}.")
             continue
         n = sum(t.numel() for t in ts)
-        if n < 8: continue
-        first = ts[0].flatten()[0] if ts[0].numel() else None
-        if not all((t == first.to(t.device)).all() for t in ts):
-            continue
+        if n < 8 or not ts[0].numel(): continue
+        first = ts[0].flatten()[0].cpu()
+        if any((t != first.to(t.device)).any() for t in ts): continue
         if first.is_floating_point(): odd = first not in (0, 1)
-        else: odd = ts[0].dim() == 1 and n >= 16 and _n_classes(flight) > 2
+        else: odd = ts[0].dim() == 1 and n >= 16 and n_classes(flight) > 2
         if flight.call: odd = odd and is_a_target(flight, first)  # or it is the length of a sequence, say
         yield Finding("constant targets", "likely" if odd else "note", f"All {n} targets are {first.item():g}.")
     return ""
@@ -249,26 +266,22 @@ def is_a_target(flight: Flight, number: Tensor) -> bool:
     return any(t.numel() > 1 and bool((t == number.to(t.device)).all()) for t in targets)
 
 
-def _n_classes(flight: Flight) -> int:
-    outputs = [t for _, t in flight.first.flown.floats if t.dim() > 1]
-    return outputs[0].size(1) if outputs else 0
+def n_classes(flight: Flight) -> int:
+    return next((t.size(1) for _, t in flight.first.flown.floats if t.dim() > 1), 0)
 
 
 def all_finite(flight: Flight) -> bool:
     "Are the first loss and its gradient finite?"
     loss = flight.first.flown.loss
-    if not loss.isfinite() or not loss.requires_grad:
-        return bool(loss.isfinite())
+    if not loss.isfinite() or not loss.requires_grad: return bool(loss.isfinite())
     grads = [g for g in flight.gradients().values() if g is not None]
     return not has_bad_numbers([g.coalesce().values() if g.is_sparse else g for g in grads])
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #699f45aa
 def last_batch_size(loader: Any) -> int | None:
     "How many samples the last batch of an epoch has; None if the loader does not have it."
-    size = getattr(loader, "batch_size", None)
-    sampler = getattr(loader, "sampler", None)
-    if not size or getattr(loader, "drop_last", True):
-        return None
+    size, sampler = getattr(loader, "batch_size", None), getattr(loader, "sampler", None)
+    if not size or getattr(loader, "drop_last", True): return None
     try: return len(sampler) % size or size
     except TypeError: return None
 
@@ -283,19 +296,19 @@ MANY = 32  # numbers: their deviation is known to an eighth
     claim="Batches are large enough for batch norm.", needs="batch")
 def batch_norm_fine(flight: Flight) -> Check:
     "Are batches large enough for batch norm in train mode?"
-    named = {name: m for name, m in flight.model.named_modules() if isinstance(m, _BatchNorm)}
-    training = [name for name, m in named.items() if m in flight.training]
+    training = [name for name, m in flight.model.named_modules()
+                if isinstance(m, _BatchNorm) and m in flight.training]
     if not training: return "there is none in train mode"
     n = flight.whole[0].n
-    names = training[:1]
     if n is not None and n <= 2:
         shapes = [call.args[0].shape for call in calls_of(flight, training, mode="train")]
         fewest = min((shape.numel()//max(shape[1], 1) for shape in shapes), default=n)
         sure = "likely" if fewest <= 4 else "possible" if fewest < MANY else "note"
         yield Finding("batch norm", sure,
                       f"Batch norm in {first_few(training, 3)} takes its statistics from {n} samples, "
-                      f"{fewest} numbers for a unit where they are fewest.", names)
+                      f"{fewest} numbers for a unit where they are fewest.", training[:1])
     elif flight.last_size == 1:
         yield Finding("batch norm", "possible", "The last batch of an epoch has one sample: batch norm in train mode "
-                      f"({first_few(training, 3)}) has nothing to compare it with, and may raise an error.", names)
+                      f"({first_few(training, 3)}) has nothing to compare it with, and may raise an error.",
+                      training[:1])
     return ""

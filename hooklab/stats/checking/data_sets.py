@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #70de5aae
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,32 +15,35 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import SequentialSampler
 
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.names import class_name, printable
 from ...hooks.tree import named_tensors
 from ...hooks.undisturbed import plain_parts
 from .batch import (
     BatchPart, SampleBatch, batch_of, data_in, is_batch, is_plain, named_place, order_kept)
-from .checks import Check
 from .time_limit import TimeLimit
 from .flight import Flight
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #05f7174d
 MOST_SAMPLES = 2000
-MOST_WHOLE, MOST_BYTES = 500, 5e7  # samples, and bytes, that are kept as they are
+MOST_WHOLE, MOST_WHOLE_BYTES = 500, 5e7  # samples, and bytes, that are kept as they are
 WIDTH = 1024  # numbers of a sample that are kept of each input or target
 
 
 @dataclass(eq=False)
 class Columns:
     "One input, or the targets, of many samples."
-    name: str
+    part: BatchPart = field(repr=False) # That of the first batch
     shape: tuple[int, ...] # Of a sample
     numbers: Tensor # samples × some of its numbers, evenly chosen
-    is_float: bool
     means: Tensor | None = None # samples × channels
+
+    @property
+    def name(self) -> str: return self.part.name if self.part.is_input else "the target"
+    @property
+    def is_float(self) -> bool: return self.part.tensor.is_floating_point()
 
     @property
     def is_whole(self) -> bool:
@@ -66,22 +69,28 @@ class DataSet:
     raws: list[Any] = field(default_factory=list) # Its first batches as they are, unless they are large
 
     def __str__(self):
-        if self.all_read:
-            return f"all {self.n:,} samples of {self.name}"
+        if self.all_read: return f"all {self.n:,} samples of {self.name}"
         why = "" if self.n >= MOST_SAMPLES else f", which took {self.took:.1f} s"
         return f"the first {self.n:,} samples of {self.name}{why}"
 
     @property
     def labels(self) -> Tensor | None:
         "One whole number for each sample; None if targets are something else."
-        if self.target is None or self.target.numbers.size(1) != 1:
-            return None
+        if self.target is None or self.target.numbers.size(1) != 1: return None
         labels = self.target.numbers[:, 0]
-        if not labels.isfinite().all() or not (labels == labels.round()).all():
-            return None
+        if not labels.isfinite().all() or not (labels == labels.round()).all(): return None
         return labels.long() if not self.target.is_float or len(labels.unique()) <= 2 else None
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #d2dc5d99
+def is_constant(rows: Tensor) -> Tensor:
+    "Which columns have one value only?"
+    return (rows == rows[:1]).all(0)
+
+
+def mean_and_deviation(t: Tensor) -> str:
+    return f"a mean of {in_digits(t.mean())} and a standard deviation of {in_digits(t.std())}"
+
+
 def in_columns(t: Tensor) -> Tensor: # numbers × kinds
     "The channels of images and the features of tables; all numbers of anything else are of one kind."
     t = t.detach().cpu().double()
@@ -93,12 +102,11 @@ def scaled_alike(before: Tensor, now: Tensor) -> bool:
     "Were all numbers that have changed multiplied by one factor, and moved by one number?"
     changed = before != now
     x, y = before[changed], now[changed]
-    if not len(x): return True
+    if len(x) < 8 or not (x + y).isfinite().all(): return not len(x)
+    known = torch.stack([x, torch.ones_like(x)], 1)
+    left = y - known @ torch.linalg.lstsq(known, y).solution
     rounding = 1e-7*y.norm()  # is all that is left of a feature that is always the same
-    x, y = x - x.mean(), y - y.mean()
-    if len(x) < 8 or not (x.isfinite() & y.isfinite()).all(): return False
-    factor = x.dot(y)/x.dot(x).clamp(min=1e-12)
-    return bool((y - factor*x).norm() <= 1e-3*y.norm() + rounding)
+    return bool(left.norm() <= 1e-3*(y - y.mean()).norm() + rounding)
 
 
 def changed_by_reading(before: Any, now: Any) -> str | None: # Empty if it is as it was, None if it is another batch
@@ -106,18 +114,15 @@ def changed_by_reading(before: Any, now: Any) -> str | None: # Empty if it is as
     known, is_same = dict(named_tensors(before)), True
     for place, b in named_tensors(now):
         a = known.get(place)
-        if a is None or a.shape != b.shape or not is_plain(a) or not is_plain(b):
-            is_same = False
-            continue
-        if torch.equal(a.cpu(), b.cpu()): continue
+        are_alike = a is not None and a.shape == b.shape and is_plain(a) and is_plain(b)
+        if are_alike and torch.equal(a.cpu(), b.cpu()): continue
         is_same = False
-        if not a.dim() or a.is_complex(): continue
+        if not are_alike or not a.dim() or a.is_complex(): continue
         one, other = in_columns(a), in_columns(b)
         if not all(map(scaled_alike, one.T, other.T)): continue
         name = named_place(place)
-        first, then = (f"{in_digits(t.mean())} and a standard deviation of {in_digits(t.std())}" for t in (one, other))
-        return (f"The first batch was read twice. {name[0].upper()}{name[1:]} had a mean of {first}, and then of "
-                f"{then}: reading scales or moves all numbers once more.")
+        return (f"The first batch was read twice. {name[0].upper()}{name[1:]} had {mean_and_deviation(one)}, and then "
+                f"{mean_and_deviation(other).removeprefix('a mean ')}: reading scales or moves all numbers once more.")
     return "" if is_same else None
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #703f0621
@@ -128,8 +133,7 @@ def batches_in(given: Any, name: str, like: Any = None) -> Iterable:
         raise TypeError(printable(f"{name} can be looped over only once, and preflight would read it; give the loader "
                                   "itself"))
     if isinstance(given, list | tuple):
-        if not given:
-            raise ValueError(printable(f"{name} has no batch"))
+        if not given: raise ValueError(printable(f"{name} has no batch"))
         are_parts = any(isinstance(part, Tensor) for part in given) and not isinstance(like, Tensor)
         return [given] if are_parts else given
     if is_batch(given) or type(given) is type(like): return [given]
@@ -138,17 +142,14 @@ def batches_in(given: Any, name: str, like: Any = None) -> Iterable:
     return given
 
 
-def makes_batches_in_order(loader: Any) -> bool:
-    return getattr(loader, "batch_sampler", None) is not None and isinstance(loader.sampler, SequentialSampler)
-
-
 def read_set(given: Any, name: str, forward: Callable, seconds: float, gives: set[int] | None = None,
              before: Any = None, like: Any = None) -> DataSet:
     """Read the first samples of a data set; their order and random numbers stay as they are. `before` is its first
     batch, as it was when it was read earlier, and `like` a batch that is as its batches are."""
     limit, found, batches = TimeLimit(seconds), DataSet(name), []
     loader = batches_in(given, name, like)
-    found.in_order = makes_batches_in_order(loader)
+    has_sampler = getattr(loader, "batch_sampler", None) is not None
+    found.in_order = has_sampler and isinstance(loader.sampler, SequentialSampler)
     with order_kept(loader):
         for raw in loader:
             if raw is None: break
@@ -160,19 +161,19 @@ def read_set(given: Any, name: str, forward: Callable, seconds: float, gives: se
             if not batch.n:
                 found.why_none = batch.why_unknown
                 break
-            batches.append(kept_of(batch))
+            batches.append([columns_of(p) for p in batch.parts if p.dim is not None and not p.tensor.is_complex()])
             if before is not None and not found.n: found.changed = changed_by_reading(before, raw)
-            if found.n < MOST_WHOLE and size_of(batch)*(found.n/batch.n + 1) < MOST_BYTES:
-                found.raws.append(raw)
-            found.sizes.append(batch.n)
-            found.n += batch.n
-            found.hashes += hashes_of(batch)
+            if found.n < MOST_WHOLE and size_of(batch)*(found.n/batch.n + 1) < MOST_WHOLE_BYTES: found.raws.append(raw)
+            found.sizes.append(min(batch.n, MOST_SAMPLES - found.n))
+            found.n += found.sizes[-1]
+            found.hashes += hashes_of(batch)[:found.sizes[-1]]
             found.is_own_target = any(p.is_input and p.is_target for p in batch.parts)
             found.took = limit.took
-            if found.n >= MOST_SAMPLES or found.took > seconds:
-                break
+            if found.n == MOST_SAMPLES or found.took > seconds: break
         else: found.all_read = True
-    if batches: put_together(found, batches)
+    columns = [joined_columns(same) for same in zip(*batches)]
+    found.inputs = [each for each in columns if each and each.part.is_input]
+    found.target = next((each for each in columns if each and each.part.is_target), None)
     return found
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #d819bd73
@@ -184,20 +185,25 @@ def by_samples(p: BatchPart) -> Tensor:
     return p.tensor.detach().cpu().movedim(p.dim, 0)
 
 
-def kept_of(batch: SampleBatch) -> list[tuple[BatchPart, Tensor]]:
-    "The parts of a batch that have samples, with the samples first."
-    return [(p, small(by_samples(p))) for p in batch.parts
-            if p.dim is not None and not p.tensor.is_complex()]
-
-
-def small(t: Tensor) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
-    "The shape of a sample, some of its numbers, and its mean for each channel."
-    shape, flat = tuple(t.shape[1:]), t.flatten(1) if t.dim() > 1 else t[:, None]
-    means = flat.new_zeros(0)
-    if t.is_floating_point() and t.dim() > 3:
-        means = t.flatten(2).mean(2)
+def columns_of(p: BatchPart) -> Columns:
+    "Some numbers of each sample, and its mean for each channel."
+    t = by_samples(p)
+    flat = t[..., None].flatten(1)
     every = -(-flat.size(1)//WIDTH) or 1
-    return shape, flat[:, ::every].clone(), means if means.numel() else None
+    means = t.flatten(2).mean(2) if t.is_floating_point() and t.dim() > 3 and t.numel() else None
+    return Columns(p, tuple(t.shape[1:]), flat[:, ::every].clone(), means)
+
+
+def joined_columns(same: tuple[Columns, ...]) -> Columns | None:
+    "One part of all batches; None if their samples differ in shape, and are not rows that each batch pads for itself."
+    first, rows, means = same[0], [each.numbers for each in same], [each.means for each in same]
+    shape = first.shape
+    if any(each.shape != shape for each in same):
+        if first.is_float or any(len(each.shape) != 1 for each in same): return None
+        widest = max(numbers.size(1) for numbers in rows)
+        rows, shape = [F.pad(numbers, (0, widest - numbers.size(1))) for numbers in rows], (widest,)
+    means = None if any(one is None for one in means) else torch.cat(means)[:MOST_SAMPLES].double()
+    return replace(first, shape=shape, numbers=torch.cat(rows)[:MOST_SAMPLES].double(), means=means)
 
 
 def hashes_of(batch: SampleBatch) -> list[int]:
@@ -206,28 +212,6 @@ def hashes_of(batch: SampleBatch) -> list[int]:
     if not rows or any(p.is_input for p in batch.odd): return []
     rows = [(t.float() if t.dtype == torch.bfloat16 else t).contiguous().numpy() for t in rows]
     return [hash(tuple(t[i].tobytes() for t in rows)) for i in range(batch.n)]
-
-
-def put_together(found: DataSet, batches: list):
-    "Join the parts that all batches have in the same shape."
-    for same in zip(*batches):
-        p = same[0][0]
-        shapes = {shape for _, (shape, *_) in same}
-        if len(shapes) > 1:
-            if p.tensor.is_floating_point() or any(len(shape) != 1 for shape in shapes):
-                continue
-            widest = max(kept.size(1) for _, (_, kept, _) in same)  # sequences that each batch pads for itself
-            same = [(one, ((widest,), F.pad(kept, (0, widest - kept.size(1))), None)) for one, (_, kept, _) in same]
-        numbers = torch.cat([kept for _, (_, kept, _) in same])[:MOST_SAMPLES]
-        means = [m for _, (_, _, m) in same if m is not None]
-        name = "the target" if p.is_target and not p.is_input else p.name
-        columns = Columns(name, same[0][1][0], numbers.double(), p.tensor.is_floating_point(),
-                          torch.cat(means)[:MOST_SAMPLES].double() if means else None)
-        if p.is_input: found.inputs.append(columns)
-        if p.is_target and found.target is None:
-            found.target = columns
-    found.n = min(found.n, MOST_SAMPLES)
-    del found.hashes[MOST_SAMPLES:]
 
 # %% ../../../nbs/lib/stats/checking/data-sets.ipynb #b5313ff0
 @rule(

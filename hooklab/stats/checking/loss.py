@@ -118,7 +118,7 @@ def first_step(flight: Flight, flown: Flown) -> FirstStep:
     with suppress(Exception, TimeIsUp):  # a graph may be odd
         seen = loss_calls(flight)
         outputs = [t for _, t in seen.flown.floats]
-        if outputs: step.activation = activation_of(seen.trace.value(outputs[0]))
+        if outputs: step.activation = activation_of(seen.trace.value_of(outputs[0]))
         step.criteria = criteria_of(flight, step, seen)
     return step
 
@@ -186,7 +186,7 @@ def several_classes(flight: Flight) -> Check:
     if any(map(is_over_one, behind)):
         yield Finding("one class", "certain", "The loss chooses among one class, so it is the same whatever the model "
                       "returns.")
-    elif any(map(is_over_one, filter(None, (maker_behind(trace.value(t)) for t in outputs)))):
+    elif any(map(is_over_one, filter(None, (maker_behind(trace.value_of(t)) for t in outputs)))):
         yield Finding("one class", "certain", "The model ends in a softmax over one number, which is always 1.")
     return ""
 

@@ -11,11 +11,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...findings.answer import Answer
-from ...findings.found import Finding, counted, surest, with_its_word
+from ...findings.found import Check, Finding, counted, surest, with_its_word
 from ...findings.order import in_order
 from ...findings.rules import NotLookedAt, usual_advice
 from ...hooks.names import class_name
-from .checks import Check
 from .time_limit import TimeIsUp
 from ..diagnosing.evidence import in_digits
 
@@ -71,11 +70,6 @@ class Preflight(Answer):
 FAILED = "this check fails here"
 
 
-def in_one_line(error: Exception) -> str:
-    first = str(error).strip().partition("\n")[0]
-    return f"{class_name(error)}: {first[:100]}"
-
-
 class Checklist:
     "Asks rules one by one and keeps their results."
     def __init__(self): self.findings, self.checks = [], []
@@ -84,7 +78,9 @@ class Checklist:
         found = []
         try: said = yield_all(check(), found)
         except (NotLookedAt, TimeIsUp) as why: self.leave_out(claim, str(why))
-        except Exception as error: self.leave_out(claim, f"{FAILED} ({in_one_line(error)})")
+        except Exception as error:
+            first_line = str(error).strip().partition("\n")[0]
+            self.leave_out(claim, f"{FAILED} ({class_name(error)}: {first_line[:100]})")
         else:
             state = "found" if any(f.sure != "note" for f in found) else "fine"
             self.checks.append(Checked(claim, state, said or ""))
@@ -95,8 +91,7 @@ class Checklist:
     def _added(self, n: int, new: Finding) -> bool:
         "Is the same, of the same layers or of none, among the first `n` findings? Then what is new goes there."
         for i, f in enumerate(self.findings[:n]):
-            if new.what != f.what or "note" in (new.sure, f.sure) or new.layers not in ([], f.layers):
-                continue
+            if new.what != f.what or "note" in (new.sure, f.sure) or new.layers not in ([], f.layers): continue
             evidence = f.evidence if new.evidence in f.evidence else f"{f.evidence} {new.evidence}"
             self.findings[i] = replace(f, sure=surest([f.sure, new.sure]), evidence=evidence)
             return True

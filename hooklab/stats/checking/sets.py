@@ -11,11 +11,10 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import Kind, NotLookedAt, rule
-from .checks import Check
-from .data_sets import Columns, DataSet
-from .loss_calls import OF_ANSWERS, OF_CLASSES, class_dim, loss_calls
+from .data_sets import Columns, DataSet, is_constant, mean_and_deviation
+from .loss_calls import OF_ANSWERS, OF_CLASSES, LossCall, class_dim, loss_calls
 from .probes import is_graph
 from .task import FITS
 from .flight import Flight
@@ -28,55 +27,44 @@ FEW = 50  # samples: fewer say little about a data set
 def both_or_one(flight: Flight, *names: str) -> list[DataSet]:
     "The data sets of these names; a `NotLookedAt` if one is missing or has too few samples."
     for name in names:
-        if name not in flight.sets:
-            raise NotLookedAt(f"no {name}= was given")
+        if name not in flight.sets: raise NotLookedAt(f"no {name}= was given")
         found = flight.sets[name]
         if found.n < FEW:
             raise NotLookedAt(f"{name}: {found.why_none}" if found.why_none else f"{name} has {found.n} samples")
     return [flight.sets[name] for name in names]
 
 
+def shares_of(labels: Tensor) -> Tensor: return labels.unique(return_counts=True)[1]/len(labels)
+
+
 def is_in_order(labels: Tensor) -> bool:
     "Do equal labels follow each other, far more often than by chance?"
-    shares = labels.unique(return_counts=True)[1]/len(labels)
-    by_chance = shares.square().sum().item()
     follow = (labels[1:] == labels[:-1]).double().mean().item()
-    return by_chance < .6 and follow > .9
+    return shares_of(labels).square().sum().item() < .6 and follow > .9
 
 
 def classes_in_batches(labels: Tensor, sizes: list[int]) -> tuple[float, float]:
     "How many classes a batch has on average, and how many it would have by chance."
-    shares = labels.unique(return_counts=True)[1]/len(labels)
-    seen, expected, at = [], [], 0
-    for size in sizes:
-        some = labels[at:at + size]
-        at += size
-        if not len(some): break
-        seen.append(len(some.unique()))
-        expected.append((1 - (1 - shares)**len(some)).sum().item())
+    seen = [len(batch.unique()) for batch in labels.split(sizes)]
+    expected = [(1 - (1 - shares_of(labels))**size).sum().item() for size in sizes]
     return sum(seen)/len(seen), sum(expected)/len(expected)
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #20ddb400
-def share_inside(numbers: Tensor, sizes: list[int]) -> float | None:
-    "How much of the variance of numbers is inside batches; None with few batches, or few samples in them."
-    parts, at = [], 0
-    for size in sizes:
-        parts.append(numbers[at:at + size])
-        at += size
-    whole = [part for part in parts if len(part) > 7]
+def share_inside(numbers: Tensor, sizes: list[int]) -> float:
+    "How much of the variance of numbers is inside batches; 1 with few batches, or few samples in them."
+    batches = [batch for batch in numbers.split(sizes) if len(batch) > 7]
     total = numbers.var(0).sum()
-    if len(whole) < 4 or not total.isfinite() or not total > 0: return None
-    inside = torch.stack([part.var(0).sum() for part in whole]).mean()
-    return (inside/total).item()
+    if len(batches) < 4 or not total.isfinite() or not total > 0: return 1.
+    return (torch.stack([batch.var(0).sum() for batch in batches]).mean()/total).item()
 
 
 def numbers_in_order(train: DataSet) -> Check:
     "Without classes: is a batch, read in the order of the data, more alike than the data?"
     if not train.in_order: return
-    for columns in [*train.inputs, *([train.target] if train.target else [])]:
-        if not columns.is_float: continue
+    for columns in (*train.inputs, train.target):
+        if columns is None or not columns.is_float: continue
         share = share_inside(columns.numbers, train.sizes)
-        if share is None or share > .5: continue
+        if share > .5: continue
         yield Finding("data not shuffled", "possible", f"The loader reads {train.name} in order, and a batch is much "
                       f"alike: numbers of {columns.name} have {share:.0%} of their variance inside batches, in random "
                       "order nearly all. If batches continue each other, as parts of a text, this is right.")
@@ -92,19 +80,16 @@ def numbers_in_order(train: DataSet) -> Check:
 def shuffled(flight: Flight) -> Check:
     "Do batches of the training data have as many classes as by chance?"
     train, = both_or_one(flight, "train")
-    labels = train.labels
+    labels, valid = train.labels, flight.sets.get("valid")
     if labels is None:
         yield from numbers_in_order(train)
         return f"{train}"
     kinds = labels.unique()
-    if len(kinds) == 1:
-        valid = flight.sets.get("valid")
-        others = None if valid is None or valid.labels is None else valid.labels.unique()
-        if train.all_read or others is None or len(others) == 1:
-            return f"{train}"
-        yield Finding("data not shuffled", "likely", f"Of {train}, each is of class {int(kinds[0])}, and validation "
-                                                     f"has {len(others)} classes.")
-        return ""
+    if len(kinds) == 1 and valid and valid.labels is not None and not train.all_read:
+        n = len(valid.labels.unique())
+        if n > 1: yield Finding("data not shuffled", "likely", f"Of {train}, each is of class {int(kinds[0])}, and "
+                                                               f"validation has {n} classes.")
+        return f"{train}"
     seen, expected = classes_in_batches(labels, train.sizes)
     if len(train.sizes) > 2 and is_in_order(labels) and seen < .5*expected:
         yield Finding("data not shuffled", "likely", f"A batch has {in_digits(seen)} of {len(kinds)} classes on "
@@ -123,105 +108,92 @@ def balanced(flight: Flight) -> Check:
     "Is one class nearly all of the training data?"
     train, = both_or_one(flight, "train")
     labels = train.labels
-    if labels is None:
-        raise NotLookedAt("targets are not one class for each sample")
-    kinds, counts = labels.unique(return_counts=True)
-    share = counts.max().item()/len(labels)
-    if len(kinds) < 2 or share < .8 or is_in_order(labels):
-        return f"{train}"
-    yield Finding("one class is most of the data", "note", f"{share:.0%} of {train} are of class "
-                  f"{int(kinds[counts.argmax()])}: who always says that is right as often.")
-    return ""
+    if labels is None: raise NotLookedAt("targets are not one class for each sample")
+    share = shares_of(labels).max().item()
+    if .8 <= share < 1 and not is_in_order(labels):
+        yield Finding("one class is most of the data", "note", f"{share:.0%} of {train} are of class "
+                      f"{int(labels.mode().values)}: who always says that is right as often.")
+    return f"{train}"
+
+
+def calls_for_targets(flight: Flight, names: tuple[str, ...]) -> list[LossCall]:
+    "The calls of these loss functions that get the targets of the batch as they are."
+    if not flight.batch.targets: return []
+    own = flight.batch.targets[0].tensor
+    return [call for call in loss_calls(flight).calls if call.name in names and call.target.shape == own.shape
+            and torch.equal(call.target.detach(), own.to(call.target))]
 
 
 @rule(
     claim="All targets are in the range of the loss.", needs="sets")
 def targets_in_range(flight: Flight) -> Check:
     "Are there targets that the loss cannot take, or is not made for?"
-    calls = loss_calls(flight).calls
-    own = flight.batch.targets[0].tensor if flight.batch.targets else None
-    said = []
-    for found in flight.sets.values():
-        if found.target is None or own is None: continue
+    calls, read = calls_for_targets(flight, OF_CLASSES + OF_ANSWERS), [s for s in flight.sets.values() if s.target]
+    for found in read:
         t = found.target.numbers
-        said.append(f"{found}")
         for call in calls:
-            if call.target.shape != own.shape or not torch.equal(call.target.detach(), own.to(call.target)):
-                continue
-            if call.name in OF_CLASSES and not found.target.is_float:
+            odd, wanted = (t < 0) | (t > 1), f"{call.name} wants targets from 0 to 1"
+            if call.name in OF_CLASSES:
+                if found.target.is_float: continue
                 n = call.prediction.size(class_dim(call.prediction))
-                odd = t[(t != call.given["ignore_index"]) & ((t < 0) | (t >= n))]
+                odd = (t != call.given["ignore_index"]) & ((t < 0) | (t >= n))
                 wanted = f"there are outputs for {n} classes, 0 to {n - 1}"
-            elif call.name in OF_ANSWERS:
-                odd, wanted = t[(t < 0) | (t > 1)], f"{call.name} wants targets from 0 to 1"
-            else: continue
-            if not odd.numel(): continue
-            yield Finding(FITS, "certain", f"Targets of {found.name} go up to {odd.max():g} and down to {t.min():g}, "
-                                           f"and {wanted}.")
+            if not odd.any(): continue
+            yield Finding(FITS, "certain", f"Targets of {found.name} go up to {t[odd].max():g} and down to "
+                                           f"{t.min():g}, and {wanted}.")
             break
-    return "; ".join(said)
+    return "; ".join(map(str, read))
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #2d38d7d4
 DIFFERS = "validation differs from training"
+WIDER, FURTHER = 1.7, 1.  # times as wide, and deviations apart: inputs that differ by as much are of another scale
+FOR_TARGETS = 2.  # times these: in validation, targets may be drawn otherwise, without samples that are made
 
 
-def spread(t: Tensor) -> Tensor:
-    return (t - t.median(0).values).abs().mean(0)
-
-
-def hardly_changes(t: Tensor) -> Tensor:
-    return (t == t.mode(0).values).double().mean(0) > .8
+def distance_to_median(t: Tensor) -> Tensor: return (t - t.median(0).values).abs().mean(0)
+def hardly_changes(t: Tensor) -> Tensor: return (t == t.mode(0).values).double().mean(0) > .8
 
 
 def ratio_of(a: Tensor, b: Tensor) -> Tensor:
     "How many times as wide `b` is: the smaller change of two measures."
-    by_std, by_distance = b.std(0)/a.std(0), spread(b)/spread(a)
+    by_std, by_distance = b.std(0)/a.std(0), distance_to_median(b)/distance_to_median(a)
     nearer = torch.where(by_std.log().abs() < by_distance.log().abs(), by_std, by_distance)
     return torch.where((by_std > 1) == (by_distance > 1), nearer, torch.ones_like(nearer))
-
-
-WIDER, FURTHER = 1.7, 1.  # times as wide, and deviations apart: inputs that differ by as much are of another scale
-FOR_TARGETS = 2.  # times these: in validation, targets may be drawn otherwise, without samples that are made
 
 
 def scales(a: Columns, b: Columns, more: float = 1.) -> Check:
     "Is the scale of all numbers, or of single ones, another?"
     one, other = a.numbers, b.numbers
-    if one.shape[1:] != other.shape[1:] or not (one.isfinite().all() and other.isfinite().all()):
-        return
+    if one.shape[1:] != other.shape[1:] or not (one.isfinite().all() and other.isfinite().all()): return
     x, y = one.flatten()[:, None], other.flatten()[:, None]
-    std = x.std()
-    if not std or not y.std(): return
-    ratio, shift = ratio_of(x, y).item(), ((y.mean() - x.mean())/std).item()
+    if not x.std() or not y.std(): return
     ratios, shifts = ratio_of(one, other), (other.mean(0) - one.mean(0))/one.std(0)
     is_table = len(a.shape) == 1 and one.size(1) > 1
+    ratio, shift = ratio_of(x, y).item(), ((y.mean() - x.mean())/x.std()).item()
     if is_table: ratio, shift = ratios.nanmedian().item(), shifts.abs().nanmedian().item()  # of most features
-    means = (f"{a.name} has a mean of {in_digits(x.mean())} and a standard deviation of {in_digits(std)} in train, and "
-             f"{in_digits(y.mean())} and {in_digits(y.std())} in valid")
     widest = more*WIDER
     if not 1/widest < ratio < widest or abs(shift) > more*FURTHER:
-        yield Finding(DIFFERS, "likely", f"{means}.", [a.name])
-        return
-    if not is_table: return
-    seldom = hardly_changes(one) | hardly_changes(other)  # such as a pixel at the border
-    odd = ~seldom & ((ratios > 3) | (ratios < 1/3) | (shifts.abs() > 1.5))
-    odd |= (one == one[:1]).all(0) & (other == other[:1]).all(0) & (one[0] != other[0])
-    if not odd.any(): return
-    which = odd.nonzero().flatten().tolist()
-    i = which[0]
-    sure = "likely" if len(which) >= one.size(1)/2 else "possible"
-    yield Finding(DIFFERS, sure, f"{len(which)} of {one.size(1)} features of {a.name} have another mean or standard "
-                  f"deviation in valid. Feature {i}: {in_digits(one[:, i].mean())} and {in_digits(one[:, i].std())} in "
-                  f"train, {in_digits(other[:, i].mean())} and {in_digits(other[:, i].std())} in valid.", [a.name])
+        yield Finding(DIFFERS, "likely", f"{a.name} has {mean_and_deviation(x)} in train, and {in_digits(y.mean())} "
+                                         f"and {in_digits(y.std())} in valid.", [a.name])
+    elif is_table:
+        seldom = hardly_changes(one) | hardly_changes(other)  # such as a pixel at the border
+        odd = ~seldom & ((ratios > 3) | (ratios < 1/3) | (shifts.abs() > 1.5))
+        odd |= is_constant(one) & is_constant(other) & (one[0] != other[0])
+        which = odd.nonzero().flatten().tolist()
+        if not which: return
+        sure = "likely" if len(which) >= one.size(1)/2 else "possible"
+        x, y = (t[:, which[0]] for t in (one, other))
+        yield Finding(DIFFERS, sure, f"{len(which)} of {one.size(1)} features of {a.name} have another mean or "
+                      f"standard deviation in valid. Feature {which[0]}: {in_digits(x.mean())} and {in_digits(x.std())} "
+                      f"in train, {in_digits(y.mean())} and {in_digits(y.std())} in valid.", [a.name])
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #5a077c40
 def channels(a: Columns, b: Columns) -> Check:
     "Do the means of channels agree only in reverse order?"
-    if a.means is None or b.means is None or a.means.shape[1:] != b.means.shape[1:] or a.means.size(1) != 3:
-        return
+    if a.means is None or b.means is None or a.means.shape[1:] != b.means.shape[1:] or a.means.size(1) != 3: return
     one, other = a.means.mean(0), b.means.mean(0)
     noise = (a.means.var(0)/len(a.means) + b.means.var(0)/len(b.means)).sqrt().clamp(min=1e-9)
-    as_it_is, reversed_ = ((one - other)/noise).abs().max(), ((one - other.flip(0))/noise).abs().max()
+    as_it_is, reversed_ = (((one - means)/noise).abs().max() for means in (other, other.flip(0)))
     if as_it_is > 6 and reversed_ < 3:
         yield Finding(DIFFERS, "likely", f"The channels of {a.name} have the means {', '.join(map(in_digits, one))} in "
                       f"train, and {', '.join(map(in_digits, other))} in valid: the order seems to be reversed.",
@@ -230,23 +202,30 @@ def channels(a: Columns, b: Columns) -> Check:
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #13cfbc1c
 def tokens(a: Columns, b: Columns) -> Check:
     "Does train know the whole numbers of valid?"
-    half = len(a.numbers)//2
-    def known(some, others):
-        return torch.isin(others, some.unique()).double().mean().item()
-    usual, share = known(a.numbers[:half], a.numbers[half:]), known(a.numbers, b.numbers)
-    if usual > .9 and share < .6:
-        yield Finding(DIFFERS, "likely", f"{1 - share:.0%} of the numbers of {a.name} in valid never occur in train, "
-                      f"and {1 - usual:.0%} of the second half of train never occur in its first half: they seem to "
+    def unknown(known, others): return 1 - torch.isin(others, known.unique()).double().mean().item()
+    usual, share = unknown(*a.numbers.tensor_split(2)), unknown(a.numbers, b.numbers)
+    if usual < .1 and share > .4:
+        yield Finding(DIFFERS, "likely", f"{share:.0%} of the numbers of {a.name} in valid never occur in train, "
+                      f"and {usual:.0%} of the second half of train never occur in its first half: they seem to "
                       "be encoded in another way.", [a.name])
 
 
 def missing(one: DataSet, other: DataSet) -> list[int]:
     "Classes of `one` that `other` lacks, though at least ten are to be expected. No number below zero is a class."
-    a, b = one.labels, other.labels
-    if not other.all_read and is_in_order(b) or not one.all_read and is_in_order(a):
-        return []
-    kinds, counts = a.unique(return_counts=True)
-    return [int(k) for k, n in zip(kinds, counts) if k >= 0 and n/len(a)*len(b) >= 10 and not (b == k).any()]
+    if any(not each.all_read and is_in_order(each.labels) for each in (one, other)): return []
+    kinds, counts = one.labels.unique(return_counts=True)
+    lacks = (kinds >= 0) & (counts*len(other.labels) >= 10*len(one.labels)) & ~torch.isin(kinds, other.labels)
+    return kinds[lacks].tolist()
+
+
+def classes_differ(train: DataSet, valid: DataSet) -> Check:
+    for one, other in ((valid, train), (train, valid)):
+        lacks = missing(one, other)
+        if not lacks: continue
+        apart = not torch.isin(one.labels, other.labels).any()  # as where classes are told apart that nobody saw
+        yield Finding(DIFFERS, "note" if apart else "likely",
+                      f"{one.name} has classes that never occur in {other}: {', '.join(map(str, lacks[:8]))}.")
+        return
 
 
 @rule(
@@ -259,26 +238,15 @@ def missing(one: DataSet, other: DataSet) -> list[int]:
 def of_one_kind(flight: Flight) -> Check:
     "Do features, tokens and classes of both sets agree?"
     train, valid = both_or_one(flight, "train", "valid")
-    if len(train.inputs) != len(valid.inputs):
-        raise NotLookedAt("their batches have other parts")
+    if len(train.inputs) != len(valid.inputs): raise NotLookedAt("their batches have other parts")
     for a, b in zip(train.inputs, valid.inputs):
         if a.is_float != b.is_float:
             yield Finding(DIFFERS, "likely", f"{a.name} has whole numbers in one of the sets only.", [a.name])
-            continue
-        if not a.is_float and len(a.shape) == 1:
-            yield from tokens(a, b)
+        elif not a.is_float and len(a.shape) == 1: yield from tokens(a, b)
         elif a.name == b.name:
             yield from scales(a, b)
             yield from channels(a, b)
-    if train.labels is not None and valid.labels is not None:
-        for one, other in ((valid, train), (train, valid)):
-            lacks = missing(one, other)
-            if not lacks: continue
-            named = ", ".join(map(str, lacks[:8]))
-            apart = not torch.isin(one.labels, other.labels).any()  # as where classes are told apart that nobody saw
-            yield Finding(DIFFERS, "note" if apart else "likely",
-                          f"{one.name} has classes that never occur in {other}: {named}.")
-            break
+    if train.labels is not None and valid.labels is not None: yield from classes_differ(train, valid)
     elif train.target and valid.target and train.target.is_float and not train.is_own_target:
         yield from scales(train.target, valid.target, FOR_TARGETS)
     return f"{train}, {valid}"
@@ -290,25 +258,20 @@ def features_change(flight: Flight) -> Check:
     "Does each column of a table have more than one value?"
     train, = both_or_one(flight, "train")
     for part in train.inputs:
-        if not part.is_float or len(part.shape) != 1 or not part.is_whole:
-            continue
-        which = (part.numbers == part.numbers[:1]).all(0).nonzero().flatten().tolist()
+        if not part.is_float or len(part.shape) != 1 or not part.is_whole: continue
+        which = is_constant(part.numbers).nonzero().flatten().tolist()
         if not which: continue
-        named = ", ".join(map(str, which[:8]))
         yield Finding("constant inputs", "note", f"{len(which)} of {part.numbers.size(1)} features of {part.name} are "
-                      f"the same in {train}: {named}.", [part.name])
+                      f"the same in {train}: {', '.join(map(str, which[:8]))}.", [part.name])
     return f"{train}"
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #7fda5f11
 def is_discrete(found: DataSet) -> bool:
     "May samples be equal by chance or by design: few whole numbers, tokens, or points of a grid in one dimension?"
-    if sum(part.numbers.size(1) for part in found.inputs) == 1:
-        return True
-    for part in found.inputs:
-        whole = not part.is_float or (part.numbers == part.numbers.round()).all()
-        if not whole or part.is_whole and part.numbers.size(1) > 256:
-            return False
-    return True
+    if sum(part.numbers.size(1) for part in found.inputs) == 1: return True
+    def has_whole_numbers(part): return not part.is_float or (part.numbers == part.numbers.round()).all()
+    def is_long(part): return part.is_whole and part.numbers.size(1) > 256
+    return all(has_whole_numbers(part) and not is_long(part) for part in found.inputs)
 
 
 @rule(
@@ -321,8 +284,7 @@ def is_discrete(found: DataSet) -> bool:
 def apart(flight: Flight) -> Check:
     "Are samples of validation in the training data?"
     train, valid = both_or_one(flight, "train", "valid")
-    if not train.hashes or not valid.hashes:
-        raise NotLookedAt("no input has samples")
+    if not train.hashes or not valid.hashes: raise NotLookedAt("no input has samples")
     if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
     known = {*train.hashes}
     share = sum(one in known for one in valid.hashes)/len(valid.hashes)
@@ -346,17 +308,14 @@ def seldom_twice(flight: Flight) -> Check:
     train, = both_or_one(flight, "train")
     counts = Counter(train.hashes)
     copies = len(train.hashes) - len(counts)
-    if copies <= .05*train.n or is_discrete(train):
-        return f"{train}"
+    if copies <= .05*train.n or is_discrete(train): return f"{train}"
     evidence = f"{copies/train.n:.0%} of {train} are copies of others."
-    if train.labels is not None:
-        of_each = {}
-        for one, label in zip(train.hashes, train.labels.tolist()):
-            of_each.setdefault(one, set()).add(label)
-        several = [one for one, n in counts.items() if n > 1]
-        odd = sum(len(of_each[one]) > 1 for one in several)
-        if odd:
-            evidence += f" Of {len(several)} inputs that occur several times, {odd} have several labels."
+    labels = [] if train.labels is None else train.labels.tolist()
+    of_each = Counter(one for one, _ in {*zip(train.hashes, labels)})
+    odd = sum(n > 1 for n in of_each.values())
+    if odd:
+        several = sum(n > 1 for n in counts.values())
+        evidence += f" Of {several} inputs that occur several times, {odd} have several labels."
     yield Finding("samples repeat", "note", evidence)
     return ""
 
@@ -370,12 +329,13 @@ def classes_in_both(flight: Flight) -> Check:
     kinds, others = train.labels.unique(), valid.labels.unique()
     in_both = torch.isin(valid.labels, kinds).double().mean().item()
     if in_both > .05 or not train.all_read: return f"{train} and {valid}"
-    dims = [call.prediction.size(class_dim(call.prediction)) for call in loss_calls(flight).calls
-            if call.name in OF_CLASSES and call.prediction.dim()]
-    predicts = bool(dims) and max(dims) > max(int(kinds.max()), int(others.max()))  # one output for each of both
+    made = [call.prediction for call in loss_calls(flight).calls if call.name in OF_CLASSES]
+    n_outputs = max((t.size(class_dim(t)) for t in made if t.dim()), default=0)
+    has_outputs_for_all = n_outputs > max(kinds.max(), others.max())
     in_order = kinds.max() < others.min() or others.max() < kinds.min()
-    yield Finding("data not shuffled", "likely" if predicts else "note", f"Of {valid}, {1 - in_both:.0%} are of "
-                  f"classes that {train} lacks: {len(kinds)} classes are in training and {len(others)} in validation"
+    sure = "likely" if has_outputs_for_all else "note"
+    yield Finding("data not shuffled", sure, f"Of {valid}, {1 - in_both:.0%} are of classes that {train} lacks: "
+                  f"{len(kinds)} classes are in training and {len(others)} in validation"
                   f"{', all lower or all higher than the others' if in_order else ''}. Data in the order of its "
                   "classes was cut without shuffling it. If new classes shall be told apart, this is right.")
     return ""
