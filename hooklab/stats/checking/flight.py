@@ -372,9 +372,9 @@ def layer_outputs(flight: Flight, raw: Any, seed: int = 0) -> list[tuple[str, li
     return [(call.name, numbers_in(call.made)) for call in calls]
 
 
-def first_layer_where(flight: Flight, a: Any, b: Any, holds: Callable[[Tensor, Tensor], bool]) -> str:
+def first_layer_where(flight: Flight, a: Any, b: Any, holds: Callable[[Tensor, Tensor], bool], seed: int = 0) -> str:
     "The first layer for whose outputs, for two batches, something holds; empty if there is none."
-    for (name, xs), (other, ys) in zip(layer_outputs(flight, a), layer_outputs(flight, b)):
+    for (name, xs), (other, ys) in zip(layer_outputs(flight, a), layer_outputs(flight, b, seed)):
         if name != other: return ""
         for x, y in zip(xs, ys):
             if x.shape == y.shape and x.numel() and holds(x, y):
