@@ -6631,6 +6631,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                    'hooklab/stats/checking/flight.py'),
                                                'hooklab.stats.checking.flight.Flight.out': ( 'lib/stats/checking/flight.html#flight.out',
                                                                                              'hooklab/stats/checking/flight.py'),
+                                               'hooklab.stats.checking.flight.Flight.own_numbers': ( 'lib/stats/checking/flight.html#flight.own_numbers',
+                                                                                                     'hooklab/stats/checking/flight.py'),
                                                'hooklab.stats.checking.flight.Flight.run': ( 'lib/stats/checking/flight.html#flight.run',
                                                                                              'hooklab/stats/checking/flight.py'),
                                                'hooklab.stats.checking.flight.Flight.set_mode': ( 'lib/stats/checking/flight.html#flight.set_mode',

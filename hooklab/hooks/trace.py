@@ -200,7 +200,7 @@ class Trace:
             op.users.clear()
             op.args, op.kwargs, op.out, op.around = (), {}, None, None
         for call in self.calls: call.args, call.kwargs, call.out, call.around = (), {}, None, None
-        self.ops, self.calls, self.known, self.of_node = [], [], WeakIdKeyDictionary(), {}
+        self.ops, self.calls, self.held, self.known, self.of_node = [], [], set(), WeakIdKeyDictionary(), {}
 
 # %% ../../nbs/lib/hooks/trace.ipynb #2311d9e8
 VIEWS = {"T", "mT", "H", "mH", "real", "imag"}  # attributes that compute something
@@ -377,6 +377,7 @@ class Tracing(FunctionGroup):
     def stop(self):
         super().stop()
         self.open, self.layers, self.shut = [], [], None
+        self.writes, self.aliases = {}, {}
 
 
 @contextmanager

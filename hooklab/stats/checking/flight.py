@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from ...debug.comparing.losses import seeded
 from ...edit.edits import edit_output
 from ...findings.rules import NotLookedAt
-from ...hooks.copies import HookWarning
+from ...hooks.copies import HookWarning, is_as_copied
 from ...hooks.putting_back import putting_back
 from ...hooks.select import is_scripted, leaves, outermost, runs, unwrap
 from ...hooks.trace import LayerCall, Trace, traced, values_in
 from ...hooks.tree import map_tensors, named_tensors, parts_of, tensors
-from ...hooks.undisturbed import StateKept, asks_for_gradients, kept_state
+from ...hooks.undisturbed import StateKept, asks_for_gradients, kept_state, storage_of
 from .arguments import handed, loss_in
 from .batch import BatchPart, SampleBatch, given_by, is_plain, other_label, with_sample
 from .changed import differs
@@ -181,6 +181,7 @@ class Flight:
 
     def fact(self, what: str, raw: Any, mode: str, seed: int, measure: Callable[[], Any]) -> Any:
         "What was measured of a pass before, or is measured now; also that it failed."
+        if not mode: raise NotLookedAt("the model returns something else each time for the same batch")
         autocast = torch.is_autocast_enabled(self.device)
         key = what, Change(raw), Change(self.moves), mode, seed, torch.is_grad_enabled(), autocast, id(self.start[mode])
         if key not in self.kept or not self.repeats:
@@ -200,7 +201,7 @@ class Flight:
         mode = mode or self.quiet
         def measure():
             with self.at_the_start(mode): return self.without_graph(raw, mode, seed)
-        return self.fact("out", raw, mode, seed, measure)
+        return self.fact("out", raw, mode, seed, measure).copied()
 
     def without_graph(self, raw: Any, mode: str, seed: int = 0) -> Flown:
         try:
@@ -237,7 +238,9 @@ class Flight:
         def measure():
             given = handed(raw)
             with self.at_the_start(mode), traced(self.model, MOST_BYTES) as trace:
-                with torch.set_grad_enabled(graph or self.has_forces): return Written(trace, self.go(given, mode, seed))
+                with torch.set_grad_enabled(graph or self.has_forces): flown = self.go(given, mode, seed)
+                self.own_numbers(trace)
+                return Written(trace, flown)
         def measure_or_with_forces():
             try: return measure()
             except Exception as error:
@@ -245,6 +248,13 @@ class Flight:
                 self.has_forces = True
                 return measure()
         return self.fact("written" if graph else "written without its graph", raw, mode, seed, measure_or_with_forces)
+
+    def own_numbers(self, trace: Trace):
+        "Copy the numbers that are about to be put back, where they were written to in this pass."
+        copies = self.state.numbers.copies
+        changed = {place for place, parts in copies.items() if not all(is_as_copied(*pair) for pair in parts)}
+        for value in [value for op in trace.ops for value in (*op.given, *op.made)] if changed else ():
+            if value.numbers is not None and storage_of(value.numbers) in changed: value.numbers = value.numbers.clone()
 
     def gradients(self, raw: Any = None) -> dict[str, Tensor | None]:
         "The gradients of the trained parameters; None where none arrives."
@@ -338,14 +348,13 @@ def check_quiet(flight: Flight):
         flight.quiet = mode
         with suppress(NotLookedAt):
             if row_of(flight, mode).is_quiet: return
-    with suppress(NotLookedAt): flight.repeats = same(row_of(flight, "train").first, flight.out(flight.batch.raw, "train"))
+    with suppress(NotLookedAt):
+        flight.repeats = same(row_of(flight, "train").first, *flight.again((flight.batch.raw, "train")))
     flight.quiet = ""
 
 
 def base_of(flight: Flight) -> Flown:
     "The pass with which others are compared."
-    if not flight.quiet:
-        raise NotLookedAt("the model returns something else each time for the same batch")
     return flight.out(flight.batch.raw)
 
 # %% ../../../nbs/lib/stats/checking/flight.ipynb #bdc08350
