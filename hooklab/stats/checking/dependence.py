@@ -89,9 +89,9 @@ def behind_rounding(flight: Flight, zero: list[str]) -> dict[str, list[str]]:
     free = {*leaves_before(loss, ends=steps)} if steps else ()
     for step in steps:
         only_here = {*leaves_before(step)}.difference(free)
-        names = dict.fromkeys(name for name in zero if flight.trained[name] in only_here)
-        if names: found[op_of(step).lower()] = [*(dict.fromkeys(found.get(op_of(step).lower(), ())) | names)]
-    return found
+        known = found.setdefault(op_of(step).lower(), {})
+        known |= {name: True for name in zero if flight.trained[name] in only_here}
+    return {function: [*names] for function, names in found.items() if names}
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #3d28d3bb
 def where_cut(flight: Flight, names: list[str]) -> tuple[str, str]:
@@ -107,15 +107,15 @@ def where_cut(flight: Flight, names: list[str]) -> tuple[str, str]:
 
 
 def what_cuts(call: LayerCall, other: LayerCall) -> str:
-    "What happens at a layer at which gradients end, by its call and the one with perturbed parameters; empty elsewhere."
-    args, others = values_in(call.args), values_in(other.args)
-    has_graph, made = any(v.requires_grad for v in args), [v for v in call.made if v.dtype.is_floating_point]
+    "What happens at a layer at which gradients end, by its call and the one with perturbed parameters; or nothing."
+    args, made = values_in(call.args), [v for v in call.made if v.dtype.is_floating_point]
+    has_graph = any(v.requires_grad for v in args)
     trains = has_graph or any(p.requires_grad for p in call.layer.parameters())
     if made and trains and not any(v.requires_grad for v in made):
         if not call.with_grad: return "runs while gradients are switched off"
         if has_graph: return "gets numbers with a graph and returns numbers without one"
         return "returns numbers without a graph"
-    if has_graph or not any_differs(numbers_in(args), numbers_in(others)): return ""
+    if has_graph or not any_differs(numbers_in(args), numbers_in(values_in(other.args))): return ""
     return "gets numbers that depend on them, without a graph"
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #9f1f1b1a
@@ -207,4 +207,5 @@ def no_term_is_a_number(flight: Flight) -> Check:
 
 def takes_a_number(op: Op) -> bool:
     "Does an operation take a single number out of the graph?"
-    return op.function in ("item", "float", "tolist", "detach", "data") and op.x.requires_grad and op.x.shape.numel() == 1
+    if op.function not in ("item", "float", "tolist", "detach", "data"): return False
+    return op.x.requires_grad and op.x.shape.numel() == 1

@@ -375,6 +375,11 @@ def numbers_in(values: Iterable) -> list[Tensor]:
     return [v.numbers for v in values if v.numbers is not None and v.dtype.is_floating_point]
 
 
+def rms(numbers: Tensor) -> float:
+    "How large numbers are, as the root of their mean square."
+    return numbers.detach().double().square().mean().sqrt().item()
+
+
 def layer_outputs(flight: Flight, raw: Any, seed: int = 0) -> list[tuple[str, list[Tensor]]]:
     "What every layer returns, in the order in which they run."
     calls = calls_of(flight, running_leaves(flight.model), raw, seed=seed)
@@ -396,7 +401,7 @@ GROWS = 5  # times: layers with usual weights return numbers about as large as t
 
 def layer_that_grows(flight: Flight) -> tuple[str, float, float] | None: # Its name, and the sizes of both
     "The layer whose output is the most times as large as its input, if it is many times as large."
-    def size(values): return max((t.double().square().mean().sqrt().item() for t in numbers_in(values)), default=0)
+    def size(values): return max(map(rms, numbers_in(values)), default=0)
     calls = calls_of(flight, running_leaves(flight.model), mode="train")
     sizes = [(call.name, size(values_in(call.args)), size(call.made)) for call in calls]
     found = [(made/given, name, given, made) for name, given, made in sizes if given and made > GROWS*given]

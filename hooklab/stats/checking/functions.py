@@ -75,7 +75,8 @@ def calm_in_eval(flight: Flight) -> Check:
     if dropped:
         words, layers = makers_of(dropped)
         kinds = dict.fromkeys(op.function for op in dropped)
-        yield Finding("random in eval", "likely", f"{evidence}: {' and '.join(kinds)} in {words} still drops numbers.", layers)
+        yield Finding("random in eval", "likely", f"{evidence}: {' and '.join(kinds)} in {words} still drops "
+                      "numbers.", layers)
         return ""
     first = first_layer_where(flight, own, own, lambda a, b: bool(differs(a, b).any()), seed=1)
     where = f", first of all that of {first}" if first else ""

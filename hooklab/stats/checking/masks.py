@@ -81,9 +81,11 @@ def reads_more_padding(flight: Flight) -> Iterator[Finding]:
     "The finding on an output that is another one if all samples have one more place of padding."
     base = base_of(flight)
     for p, padded in padded_parts(flight):
-        more, is_last, places = p.tensor[padded][:1].expand(len(padded), 1), padded[:, -1].any(), padded.size(1)
+        is_last, places = padded[:, -1].any(), padded.size(1)
+        more = p.tensor[padded][:1].expand(len(padded), 1)
         longer = torch.cat([p.tensor, more] if is_last else [more, p.tensor], 1)
-        for (_, a), (_, b) in zip(base.floats, flight.out(flight.batch.put({p.number: longer})).floats):
+        after = flight.out(flight.batch.put({p.number: longer}))
+        for (_, a), (_, b) in zip(base.floats, after.floats):
             if b.dim() > 1 and b.size(1) == places + 1: b = b[:, :places] if is_last else b[:, 1:]
             if a.shape != b.shape or not differs(a, b).any(): continue
             yield Finding("mask ignored", "note", f"With one more place of padding in {p.name} the output is another "
@@ -145,7 +147,8 @@ def sides_matter(flight: Flight, mask: BatchPart) -> bool:
     "Is the output another one if a mask of zeros and ones is turned round?"
     t = mask.tensor
     if not ((t == 0) | (t == 1)).all(): return False
-    return not same(base_of(flight), flight.out(flight.batch.put({mask.number: (t == 0).to(t.dtype)})))
+    other = flight.batch.put({mask.number: (t == 0).to(t.dtype)})
+    return not same(base_of(flight), flight.out(other))
 
 
 def shows_padding(flight: Flight, mask: BatchPart, x: BatchPart) -> bool:
@@ -170,7 +173,8 @@ def reaches(flight: Flight, masked: dict[int, Tensor], x: BatchPart, hidden: Ten
     "Do other numbers at the hidden positions change the output at the others?"
     where = hidden.reshape(*hidden.shape, *[1]*(x.tensor.dim() - 2))
     new = torch.where(where, other_numbers(x.tensor), x.tensor)
-    before, after = (flight.out(flight.batch.put({**masked, **more})) for more in ({}, {x.number: new}))
+    before = flight.out(flight.batch.put(masked))
+    after = flight.out(flight.batch.put({**masked, x.number: new}))
     for (_, a), (_, b) in zip(before.floats, after.floats):
         changed = differs(a, b)
         if changed.shape[:2] == hidden.shape: changed = changed[~hidden]
@@ -201,7 +205,8 @@ def is_one_vector(x: Tensor, t: Tensor, side: Tensor) -> bool:
 def is_mask_of_places(p: BatchPart) -> bool:
     "Does this part say yes or no for each place of each sample, and both of them?"
     t = p.tensor
-    return t.dtype == torch.bool and t.dim() == 2 and p.dim == 0 and bool(0 < t.sum() < t.numel())
+    if t.dtype != torch.bool or t.dim() != 2 or p.dim != 0: return False
+    return bool(0 < t.sum() < t.numel())
 
 
 def places_that_count(flown: Flown, mask: Tensor) -> Tensor | None:

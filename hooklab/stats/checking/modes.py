@@ -66,7 +66,8 @@ MAX_DISTANCE = 1.  # deviations: the means of two batches of eight samples that 
     claim="The statistics of norms are those of each batch.", needs="passes")
 def statistics_fit(flight: Flight) -> Check:
     "Do batches, or the samples of an instance norm, differ more from each other than the numbers in one of them?"
-    named = {name: m for name, m in unwrap(flight.model).named_modules() if keeps_statistics(m) and m in flight.training}
+    modules = unwrap(flight.model).named_modules()
+    named = {name: m for name, m in modules if keeps_statistics(m) and m in flight.training}
     if not named: return "there is none that keeps statistics"
     flight.afford(2)
     batches, far = [flight.backward(batch.raw).moments for batch in flight.whole], {}

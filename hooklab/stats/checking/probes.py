@@ -41,14 +41,15 @@ def given_in_calls(flight: Flight, raw: Any = None, mode: str | None = None, see
     return [v.numbers for call in calls for v in call.given if v.numbers is not None]
 
 
-def all_equal(a: list[Tensor], b: list[Tensor]) -> bool: return len(a) == len(b) and all(map(are_equal, a, b))
+def all_equal(a: list[Tensor], b: list[Tensor]) -> bool:
+    return len(a) == len(b) and all(map(are_equal, a, b))
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6738
 def other_inputs(flight: Flight, moved: list[BatchPart], new: Mapping[int, Tensor]) -> Any:
     "A batch with these inputs: the other batch, where that has them all and outputs are compared alone."
     batch, other = flight.batch, flight.other
-    if other is not None and not flight.call and flight.loss_fn is not None and moved == batch.inputs:
-        if all(new[p.number] is other.parts[p.number].tensor for p in moved): return other.raw
+    is_alone = other is not None and not flight.call and flight.loss_fn is not None and moved == batch.inputs
+    if is_alone and all(new[p.number] is other.parts[p.number].tensor for p in moved): return other.raw
     return batch.put({p.number: new[p.number] for p in moved})
 
 
@@ -101,11 +102,12 @@ def ignored_input(flight: Flight, raw: Any) -> Finding:
 def last_difference(flight: Flight, raw: Any) -> str:
     "Up to where the outputs of layers still differ."
     with roused(flight): own, theirs = (layer_outputs(flight, one) for one in (flight.batch.raw, raw))
-    names = [name for name, _ in own]
-    changed = [i for i, ((_, xs), (_, ys)) in enumerate(zip(own, theirs)) if any_differs(xs, ys)]
-    if not changed: return "No layer sees a difference."
-    after = f", and in {names[changed[-1] + 1]} no more" if changed[-1] + 1 < len(names) else ""
-    return f"The output of {names[changed[-1]]} still differs{after}."
+    last = -1
+    for i, ((_, xs), (_, ys)) in enumerate(zip(own, theirs)):
+        if any_differs(xs, ys): last = i
+    if last < 0: return "No layer sees a difference."
+    after = f", and in {own[last + 1][0]} no more" if last + 1 < len(own) else ""
+    return f"The output of {own[last][0]} still differs{after}."
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #e0e62fd0
 def add_noise(output: Any) -> Any:
@@ -170,22 +172,24 @@ def labels_used(flight: Flight) -> Check:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #77300201
-def shuffle_labels(flight: Flight, base: Flown, output: Any, targets: list[BatchPart], first: float) -> Iterator[Finding]:
+def shuffle_labels(flight: Flight, base: Flown, output: Any, targets: list[BatchPart],
+                   first: float) -> Iterator[Finding]:
     "Does it matter which sample has which label?"
     n = flight.batch.n
-    rolls = [{p.number: p.tensor.roll(k, p.dim) for p in targets} for k in (1, n//2)] if n > 3 else []
+    if n <= 3: return
+    rolls = [{p.number: p.tensor.roll(k, p.dim) for p in targets} for k in (1, n//2)]
     rolls = [new for new in rolls if not all(torch.equal(new[p.number], p.tensor) for p in targets)]
     if not rolls: return
     if flight.call or flight.loss_fn is None:  # without noise, equal outputs do not show which label moved
-        with roused(flight): floats = flight.out(flight.batch.raw).floats
-        if not any(differs(t, t[:1]).any() for _, t in floats if t.size(0) == n): return
+        with roused(flight): rows = [t for _, t in flight.out(flight.batch.raw).floats if t.size(0) == n]
+        if not any(differs(t, t[:1]).any() for t in rows): return
     if any(abs(loss - first) > 1e-5*abs(first) for loss in losses_with(flight, output, rolls)): return
     n_changed = samples_of_a_label(flight, output, targets)
-    if n_changed is not None and n_changed <= 2: return  # rows that say themselves which sample they are of, such as boxes
+    if n_changed in (0, 1, 2): return  # rows that say themselves which sample they are of, such as boxes
     target = targets[0].tensor
     shapes = {tuple(t.shape) for t in (*tensors(base.output)[:1], target)}
+    sure = "note" if flight.call else "possible"
     if shapes == {(n, 1), (n,)}: sure = "certain"
-    else: sure = "note" if flight.call else "possible"
     what = "." if n_changed is None else f": one of them changes the gradient of {n_changed} of {n} outputs."
     yield Finding("labels broadcast", sure,
                   f"The loss is the same when labels are shuffled{what} The output is {shape_text(base.output)}, the "
@@ -197,12 +201,14 @@ def changed_samples(flight: Flight, batch: SampleBatch, samples: set[int]) -> di
     new = {}
     for p in batch.inputs:
         if p.dim is None: continue
-        theirs = flight.other.parts[p.number].tensor if flight.other else p.tensor
-        if theirs.shape != p.tensor.shape: theirs = p.tensor
+        own = p.tensor
+        theirs = flight.other.parts[p.number].tensor if flight.other else own
+        if theirs.shape != own.shape: theirs = own
         for i in samples:
-            own, other = p.tensor.select(p.dim, i), theirs.select(p.dim, i)
-            if torch.equal(other, own): other = other_sample(p.tensor, p.dim, i)
-            if other is not None: new[p.number] = with_sample(new.get(p.number, p.tensor), p.dim, i, other)
+            other = theirs.select(p.dim, i)
+            if torch.equal(other, own.select(p.dim, i)): other = other_sample(own, p.dim, i)
+            if other is None: continue
+            new[p.number] = with_sample(new.get(p.number, own), p.dim, i, other)
     return new
 
 
@@ -224,18 +230,21 @@ def is_graph(flight: Flight) -> bool:
     batch, n = flight.batch, flight.batch.n
     sizes = {n, *(p.tensor.size(0) for p in batch.inputs if p.tensor.dim())}  # of nodes of any kind
     def joins(t):
+        if not isinstance(t, Tensor): return False
         if t.layout != torch.strided: return True
         if not is_plain(t): return False
         if t.dim() == 2 and t.size(0) == n and t.size(1) in sizes: return True
         if t.is_floating_point(): return False
         if t.shape == (n,) and n > 1:  # of which graph each node is, in their order
             steps = t.long().diff()
-            return bool(t[0] == 0 and ((steps == 0) | (steps == 1)).all() and t[-1] < n - 1)
+            counts_up = ((steps == 0) | (steps == 1)).all()
+            return bool(t[0] == 0 and counts_up and t[-1] < n - 1)
         return t.dim() == 2 and t.size(0) == 2 != n
     beside = batch.inputs if batch.given.is_whole else batch.inputs[1:]
-    held = [t for m in flight.model.modules() for t in (*m.buffers(recurse=False), *vars(m).values())]
-    found = [*(p.tensor for p in (*beside, *batch.odd)), *(t for t in held if isinstance(t, Tensor))]
-    return any(map(joins, found)) or bool(flight.call) and any(map(joins, given_in_calls(flight)))
+    if any(joins(p.tensor) for p in (*beside, *batch.odd)): return True
+    for m in flight.model.modules():
+        if any(map(joins, (*m.buffers(recurse=False), *vars(m).values()))): return True
+    return bool(flight.call) and any(map(joins, given_in_calls(flight)))
 
 
 def time_may_be_first(flight: Flight, base: Flown) -> bool:
@@ -253,9 +262,12 @@ def by_place_in_batch(flight: Flight, base: Flown) -> Iterator[Finding]:
     if n < 3 or any(p.dim is None for p in batch.parts): return  # `call` may put the target into the model as well
     if not same(base, flight.out(batch.raw, seed=1)): return  # random numbers are drawn sample after sample
     after = flight.out(batch.put({p.number: p.tensor.roll(1, p.dim) for p in batch.parts}))
-    readings = [(x.roll(1, 0), y) for (_, a), (_, b) in zip(base.floats, after.floats)
-                if a.shape == b.shape and not of_pairs(a, n) for x, y in zip(by_sample(a, n), by_sample(b, n))]
-    if not readings or not all(differs(x, y).any() for x, y in readings): return
+    moved = []
+    for (_, a), (_, b) in zip(base.floats, after.floats):
+        if a.shape != b.shape or of_pairs(a, n): continue
+        for x, y in zip(by_sample(a, n), by_sample(b, n)):
+            moved.append(bool(differs(x.roll(1, 0), y).any()))
+    if not moved or not all(moved): return
     if any(p.is_input and p.tensor.shape[:2] == (n, n) for p in batch.parts): return  # the other may have the samples
     yield Finding("samples leak", "likely", "With the same samples in another order each gets another answer: it "
                   "depends on the place of a sample in the batch. Are positions counted along the samples?")

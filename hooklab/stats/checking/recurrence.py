@@ -19,7 +19,7 @@ from hooklab.hooks.names import class_name
 from hooklab.hooks.select import layers, runs
 from hooklab.hooks.trace import LayerCall, Value, values_in
 from hooklab.stats.checking.checks import Check
-from hooklab.stats.checking.flight import Flight, calls_of, numbers_in, running_leaves
+from hooklab.stats.checking.flight import Flight, calls_of, numbers_in, running_leaves, rms
 from hooklab.stats.diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/recurrence.ipynb #ed642806
@@ -101,9 +101,9 @@ def first_sequence(flight: Flight) -> tuple[list[LayerCall], int | None]:
 
 def slope_at(flight: Flight, calls: list[LayerCall], dim: int | None, place: int) -> float | None:
     "How the loss changes with the output at a place; None where that is not the same from near and from far."
-    numbers = numbers_in([calls[place].out])[0] if dim is None else numbers_in([calls[0].out])[0].select(dim, place)
-    size = numbers.double().square().mean().sqrt().item() or 1
-    step = size*torch.randn(numbers.shape, generator=torch.Generator().manual_seed(0)).to(numbers)
+    places = [call.out.numbers for call in calls] if dim is None else calls[0].out.numbers.unbind(dim)
+    step = torch.randn(places[place].shape, generator=torch.Generator().manual_seed(0)).to(places[place])
+    step = step*(rms(places[place]) or 1)
     def loss_with(by):
         number = count()
         def change(m, inputs, output):
@@ -111,7 +111,8 @@ def slope_at(flight: Flight, calls: list[LayerCall], dim: int | None, place: int
             moved = output.clone()
             moved.select(dim, place).add_(by)
             return moved
-        return flight.edited(flight.batch.raw, lambda: edit_output(flight.model, change, names=[calls[0].name])).loss.item()
+        def inside(): return edit_output(flight.model, change, names=[calls[0].name])
+        return flight.edited(flight.batch.raw, inside).loss.item()
     wide, narrow = ((loss_with(far*step) - loss_with(-far*step))/(2*far) for far in (.05, .025))
     rounding = 1e-5*abs(flight.first.loss)
     return narrow if abs(wide) > 5*rounding and abs(wide - narrow) < .2*abs(wide) else None
@@ -126,8 +127,9 @@ def gradient_goes_back(flight: Flight) -> Check:
     (calls, dim), loss = first_sequence(flight), flight.written().flown.loss
     if not calls or not loss.requires_grad: return "the first layer returns no sequence"
     edges = [call.out.edge for call in calls]
-    grads = torch.autograd.grad(loss, edges, retain_graph=True, allow_unused=True, materialize_grads=True)
-    arrives = [bool(g.any()) for g in (grads if dim is None else grads[0].unbind(dim))]
+    grads = torch.autograd.grad(loss, edges, retain_graph=True, allow_unused=True)
+    if dim is not None: grads = () if grads[0] is None else grads[0].unbind(dim)
+    arrives = [g is not None and bool(g.any()) for g in grads]
     ends = [i for i in range(len(arrives) - 1) if arrives[i] != arrives[i + 1]]
     if not ends: return ""
     flight.afford(6, 1.)

@@ -46,7 +46,8 @@ def by_class(y: Tensor, out: Tensor, n: int) -> tuple[Tensor, Tensor] | None:
     lacking = -y.numel() % n
     if y.dim() > 2 or lacking > 4: return None
     if out.dim() == 3: out = out.transpose(1, 2)  # classes come second
-    return F.pad(y.flatten(), (0, lacking), value=-100), F.pad(out.reshape(y.numel(), -1), (0, 0, 0, lacking))
+    rows = out.reshape(y.numel(), -1)
+    return F.pad(y.flatten(), (0, lacking), value=-100), F.pad(rows, (0, 0, 0, lacking))
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #bc2ed217
 def comparisons(flight: Flight, raw: Any, mode: str) -> list[Compared]:
@@ -68,11 +69,12 @@ def comparisons(flight: Flight, raw: Any, mode: str) -> list[Compared]:
 
 def compared_outside(flight: Flight, flown: Flown) -> list[Compared]:
     "The one output and the one target of a pass whose loss shows no comparison, if they have the same places."
-    n, outputs, targets = flight.batch.n, [t.detach() for _, t in flown.floats], [p.tensor for p in flight.batch.targets]
-    if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1: return []
-    sizes = targets[0].shape[:2]
-    if len(sizes) < 2 or sizes[0] != n or outputs[0].shape[:2] != sizes: return []
-    return at_places(outputs[0], targets[0], n, sizes[1])
+    if flight.call or flight.loss_fn is None: return []
+    n, outputs, targets = flight.batch.n, [t.detach() for _, t in flown.floats], flight.batch.targets
+    if len(outputs) != 1 or len(targets) != 1: return []
+    target = targets[0].tensor
+    if target.dim() < 2 or target.size(0) != n or outputs[0].shape[:2] != target.shape[:2]: return []
+    return at_places(outputs[0], target, n, target.size(1))
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #cb6fa9e7
 def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | None:
@@ -93,8 +95,9 @@ def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | No
 
 def sequence_parts(flight: Flight) -> list[BatchPart]:
     "The inputs that have a place for each token or number, with samples first; `call` may put in targets as well."
+    if flight.batch.n in (None, 0, 1): return []
     given = flight.batch.parts if flight.call else flight.batch.inputs
-    return [p for p in given if p.dim == 0 and has_places(p.tensor)] if (flight.batch.n or 0) > 1 else []
+    return [p for p in given if p.dim == 0 and has_places(p.tensor)]
 
 
 def has_places(t: Tensor) -> bool:

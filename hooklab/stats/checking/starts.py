@@ -16,7 +16,7 @@ from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.distributed import is_dtensor
 from ...hooks.select import first_few, leaves, unwrap
 from .checks import Check
-from .flight import Flight, calls_of, moved_to, numbers_in
+from .flight import Flight, calls_of, moved_to, numbers_in, rms
 from .training import arrivals, gradients_of, owner_of
 from ..diagnosing.evidence import in_digits
 
@@ -136,9 +136,6 @@ def scales_of(model: nn.Module) -> dict[str, Tensor]:
     return {f"{name}.{own}".lstrip("."): p for name, m in norms.items() for own, p in m.named_parameters(recurse=False)
             if p.dim() == 1 and len(p) >= 4 and own not in ("bias", "beta", "b", "shift")}
 
-
-def size_of(numbers: Tensor) -> float: return numbers.detach().double().square().mean().sqrt().item()
-
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #88aa0005
 @rule(
     Kind("scale of a norm", rank=78, lesson="07-init", page="dependence",
@@ -155,10 +152,10 @@ def norms_begin_at_one(flight: Flight) -> Check:
     scales = scales_of(unwrap(flight.model))
     if not scales: return "there is none with a scale"
     empty = [name for name, p in scales.items() if not p.any()]
-    random = [name for name, p in scales.items() if name not in empty and size_of(p) < .2
-              and p.detach().double().mean().abs() < .7*size_of(p)]  # trained scales are mostly above zero
+    random = [name for name, p in scales.items() if name not in empty and rms(p) < .2
+              and p.detach().double().mean().abs() < .7*rms(p)]  # trained scales are mostly above zero
     calls = calls_of(flight, map(owner_of, random), mode="train") if random else ()
-    behind = {call.name: max(map(size_of, numbers_in(call.made)), default=0.) for call in calls}
+    behind = {call.name: max(map(rms, numbers_in(call.made)), default=0.) for call in calls}
     random = [name for name in random if behind.get(owner_of(name), 1) < .3]
     if random:
         p, layers = scales[random[0]].detach().double(), [*map(owner_of, random)]

@@ -105,7 +105,7 @@ def gradients_arrive(flight: Flight) -> Check:
     yield from mostly_silent(flight, found)
     return ""
 
-
+# %% ../../../nbs/lib/stats/checking/training.ipynb #c84ed635
 def with_zeros(flight: Flight, zero: list[str], found: dict[str, bool | None]) -> Iterator[Finding]:
     "The findings on parameters with a gradient of zeros, also once the layers that begin at zero have moved."
     yield from stuck_at_zero(flight, zero)
@@ -120,7 +120,7 @@ def with_zeros(flight: Flight, zero: list[str], found: dict[str, bool | None]) -
     rest = [name for name in rest if not any(owner_of(name) in one.layers for one in lost)]
     if rest: yield from only_zeros(flight, rest)
 
-# %% ../../../nbs/lib/stats/checking/training.ipynb #c84ed635
+
 def given_states(flight: Flight, names: list[str]) -> bool:
     "Is one of these recurrent layers called with a state?"
     return any(x is not None for call in calls_of(flight, names) for x in (*call.args[1:], call.kwargs.get("hx")))
@@ -217,8 +217,9 @@ def split(names: list[str], holds: Callable[[str], bool]) -> tuple[list[str], li
 
 def is_called_by_a_library(name: str, modules: dict[str, nn.Module]) -> bool:
     "Is the code that should call the layer of a parameter in an installed package, and not the user's?"
+    containers = nn.Sequential | nn.ModuleList | nn.ModuleDict
     caller = owner_of(owner_of(name))
-    while caller and isinstance(modules[caller], nn.Sequential | nn.ModuleList | nn.ModuleDict): caller = owner_of(caller)
+    while caller and isinstance(modules[caller], containers): caller = owner_of(caller)
     return from_a_library(type(modules[caller]))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #37ca6f7b
