@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/changed.ipynb #c7d10b04
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -23,19 +23,21 @@ def largest(x: Tensor) -> Tensor:
 
 def differs(x: Tensor, y: Tensor) -> Tensor:
     "Where do the numbers of two tensors differ by more than rounding?"
-    are_close = (x - y).abs() <= 1e-5*largest(x.detach()) if x.numel() else x == y
-    are_nan = x.isnan() & y.isnan()
-    return ~are_close.logical_or(x == y).logical_or(are_nan)
+    limit = 1e-5*largest(x.detach()) if x.numel() else 0
+    return ~(((x - y).abs() <= limit) | (x == y) | (x.isnan() & y.isnan()))
+
+
+def any_differs(xs: Iterable[Tensor], ys: Iterable[Tensor]) -> bool:
+    "Has one of these tensors another shape than its partner, or other numbers?"
+    return any(x.shape != y.shape or bool(differs(x, y).any()) for x, y in zip(xs, ys))
 
 # %% ../../../nbs/lib/stats/checking/changed.ipynb #40b42904
 def by_sample(t: Tensor, n: int) -> list[Tensor]:
     "The ways to read a tensor as `n` rows, one for each sample."
-    dims = [d for d in range(min(t.dim(), 2)) if t.size(d) == n]
-    found = [t.transpose(0, d).reshape(n, -1) for d in dims]
+    found = [t.transpose(0, d).reshape(n, -1) for d in range(min(t.dim(), 2)) if t.size(d) == n]
     if not t.dim() or t.size(0) % n or t.size(0) == n: return found
-    one_after_another = t.reshape(n, -1)
-    in_turns = t.reshape(t.size(0)//n, n, -1).transpose(0, 1)
-    return [*found, one_after_another, in_turns.reshape(n, -1)]
+    in_turns = t.unflatten(0, (-1, n)).transpose(0, 1)
+    return [*found, t.reshape(n, -1), in_turns.reshape(n, -1)]
 
 
 def moved_apart(a: Tensor, b: Tensor) -> Tensor: # By row

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #39714d8e
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from math import isfinite
 
@@ -21,144 +21,102 @@ from ...hooks.distributed import is_dtensor
 from ...hooks.frames import line_now, own_frame
 from ...hooks.graph import leaves_before, nodes_before, op_of
 from ...hooks.names import class_name
-from ...hooks.select import layers, runs, unwrap
-from ...hooks.operations import LayerCall, Op, Value, values_in
+from ...hooks.select import layers, runs
+from ...hooks.operations import LayerCall, Op, values_in
 from .arguments import handed
-from .changed import differs
+from .changed import any_differs
 from .checks import Check
-from .flight import Flight, moved_to, numbers_in, same
+from .flight import Flight, calls_of, moved_to, numbers_in, same
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #1b8f7b0d
-def ways(flight: Flight, names: Iterable[str], seed: int = 0) -> dict[str, Tensor]:
-    "A direction at random for each of these parameters, as long as the parameter itself."
-    found = {}
-    chance = torch.Generator().manual_seed(seed)
+def perturb(flight: Flight, names: Iterable[str]) -> AbstractContextManager[None]:
+    "Passes in which each of these parameters has made a random step as long as itself."
+    chance, new = torch.Generator().manual_seed(0), {}
     for name in names:
         p = flight.parameters[name].detach()
         size = p.abs().double().square().mean().sqrt().item() or .1
-        found[name] = torch.randn(p.shape, generator=chance).to(p)*size
-    return found
+        new[name] = p + torch.randn(p.shape, generator=chance).to(p)*size
+    return moved_to(flight, new)
 
 
-def moved(flight: Flight, by: Mapping[str, Tensor], far: float) -> AbstractContextManager[None]:
-    "Parameters that are moved along a direction."
-    return moved_to(flight, {name: flight.parameters[name].data + far*way for name, way in by.items()})
-
-
-def change_loss(flight: Flight, names: list[str], mode: str) -> list[str]:
-    "Those of these parameters with which the loss changes."
+def change_loss(flight: Flight, names: list[str]) -> list[str]:
+    "Those of these parameters with which the loss of a pass in train mode changes."
     own = flight.batch.raw
     if not names or any(map(is_dtensor, flight.trained.values())): return []
-    base, found = flight.out(own, mode).loss, []
-    if not torch.equal(base, flight.again((own, mode))[0].loss): return []
+    base, found = flight.out(own, "train").loss, []
+    if not torch.equal(base, flight.again((own, "train"))[0].loss): return []
     for name in names:
-        with moved(flight, ways(flight, [name]), 1): loss = flight.out(own, mode).loss
-        if (loss - base).abs() > 1e-6*base.abs():
-            found.append(name)
+        with perturb(flight, [name]): loss = flight.out(own, "train").loss
+        if (loss - base).abs() > 1e-6*base.abs(): found.append(name)
     return found
 
-# %% ../../../nbs/lib/stats/checking/dependence.ipynb #38a70a4e
-def weighted_sum(outputs: Iterable[Tensor]) -> Tensor:
-    "A sum with random weights, so that gradients do not cancel."
-    with seeded():
-        return sum((t*torch.randn_like(t)).sum() for t in outputs)
 
-
-def goes_straight_through(flight: Flight) -> bool:
-    "Does the output have a gradient by the input, as behind a rounding whose gradient goes straight through?"
+def gradients_by_inputs(flight: Flight, samples: list[int] | None = None) -> list[Tensor]:
+    "The gradients of outputs, or of those of some samples, by what the model is given. Their weights are random."
     floats = [p for p in flight.batch.inputs if p.tensor.is_floating_point()]
     given = {p.number: p.tensor.detach().requires_grad_() for p in floats}
-    flown = flight.run(flight.batch.put(given), flight.quiet)
-    outputs = [t for _, t in flown.floats if t.requires_grad]
+    outputs = [t for _, t in flight.run(flight.batch.put(given), flight.quiet).floats if t.requires_grad]
     inputs = [*{*leaves_before(*outputs)} - {*flight.parameters.values()}]
-    if not inputs: return False
-    grads = torch.autograd.grad(weighted_sum(outputs), inputs, allow_unused=True)
-    return any(grad is not None and bool(grad.any()) for grad in grads)
+    if samples is not None: outputs = [t[samples] for t in outputs if t.size(0) == flight.batch.n]
+    if not inputs or not outputs: return []
+    with seeded(): total = sum((t*torch.randn_like(t)).sum() for t in outputs)
+    grads = torch.autograd.grad(total, inputs, allow_unused=True)
+    return [g for g in grads if g is not None]
+
+# %% ../../../nbs/lib/stats/checking/dependence.ipynb #38a70a4e
+def goes_straight_through(flight: Flight) -> bool:
+    "Does the output have a gradient by the input, as behind a rounding whose gradient goes straight through?"
+    return any(bool(g.any()) for g in gradients_by_inputs(flight))
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #15320ad5
 def by_scale_only(flight: Flight, i: int, others: list[int]) -> bool:
     "Do the outputs of other samples have no gradient by sample `i`, though they have one by their own inputs?"
     batch = flight.batch
-    own = [p for p in batch.inputs if p.dim == 0 and p.tensor.is_floating_point()]
-    if len(own) != len(batch.inputs): return False
-    given = {p.number: p.tensor.detach().clone().requires_grad_() for p in own}
-    flown = flight.run(batch.put(given), flight.quiet)
-    outputs = [t for _, t in flown.floats if t.requires_grad and t.size(0) == batch.n]
-    if not outputs: return False
-    shapes = [x.shape for x in given.values()]
-    inputs = [t for t in {*leaves_before(*outputs)} - {*flight.parameters.values()} if t.shape in shapes]
-    if not inputs: return False
-    of_others = weighted_sum([t[others] for t in outputs])
-    grads = torch.autograd.grad(of_others, inputs, allow_unused=True)
-    sizes = [g.flatten(1).abs().sum(1) for g in grads if g is not None]  # by sample
-    by_sample = any(s[i] for s in sizes)
-    by_their_own = any(s[others].any() for s in sizes)
-    return by_their_own and not by_sample
+    if not all(p.dim == 0 and p.tensor.is_floating_point() for p in batch.inputs): return False
+    shapes = [p.tensor.shape for p in batch.inputs]
+    grads = [g for g in gradients_by_inputs(flight, others) if g.shape in shapes]
+    sizes = [g.flatten(1).abs().sum(1) for g in grads]  # by sample
+    return any(s[others].any() for s in sizes) and not any(s[i] for s in sizes)
 
 
-IN_STEPS = {"Ceil": "ceil", "Floor": "floor", "Round": "round", "Trunc": "trunc", "Sign": "sign"}
+IN_STEPS = {"Ceil", "Floor", "Round", "Trunc", "Sign"}
 
 
 def behind_rounding(flight: Flight, zero: list[str]) -> dict[str, list[str]]:
     "By the functions that round: those of these parameters that lead to the loss through them only."
-    loss = flight.written().flown.loss
+    loss, found = flight.written().flown.loss, {}
     steps = [node for node in nodes_before(loss) if op_of(node) in IN_STEPS]
-    if not steps: return {}
-    free = {*leaves_before(loss, ends=steps)}
-    found = {}
+    free = {*leaves_before(loss, ends=steps)} if steps else ()
     for step in steps:
-        only_here = {*leaves_before(step)} - free
-        names = [name for name in zero if flight.trained[name] in only_here]
-        if not names: continue
-        function = IN_STEPS[op_of(step)]
-        known = found.setdefault(function, [])
-        known += [name for name in names if name not in known]
-    return found
-
-
-# %% ../../../nbs/lib/stats/checking/dependence.ipynb #7b56c5ce
-def passed_on(flight: Flight, mode: str) -> list[LayerCall]:
-    "Each call of a layer in one pass, in the order in which they end; of the model itself if it has no layers."
-    named = layers(flight.model) or {"": unwrap(flight.model)}
-    return [call for call in flight.written(mode=mode).trace.calls if call.name in named and runs(call.layer)]
-
-
-def with_graph(values: list[Value]) -> bool: return any(v.requires_grad for v in values if v.dtype.is_floating_point)
+        only_here = {*leaves_before(step)}.difference(free)
+        known = found.setdefault(op_of(step).lower(), {})
+        known |= {name: True for name in zero if flight.trained[name] in only_here}
+    return {function: [*names] for function, names in found.items() if names}
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #3d28d3bb
-def where_cut(flight: Flight, names: list[str], mode: str) -> tuple[str, str]:
+def where_cut(flight: Flight, names: list[str]) -> tuple[str, str]:
     "The layer at which gradients of these parameters end, and what happens there; empty if no layer shows it."
-    calls = passed_on(flight, mode)
-    with moved(flight, ways(flight, names), 1):
-        after = passed_on(flight, mode)
-    if [c.name for c in calls] != [c.name for c in after]:
-        return "", ""
-    for own, other in zip(calls, after):
-        what = cut_at(own, other)
-        if what:
-            return own.name, f"{own.name} ({class_name(own.layer)}) {what}"
+    named = [name for name, m in layers(flight.model).items() if runs(m)] or [""]
+    calls = calls_of(flight, named, mode="train")
+    with perturb(flight, names): after = calls_of(flight, named, mode="train")
+    if [c.name for c in calls] != [c.name for c in after]: return "", ""
+    for call, other in zip(calls, after):
+        what = what_cuts(call, other)
+        if what: return call.name, f": {call.name} ({class_name(call.layer)}) {what}"
     return "", ""
 
 
-def cut_at(own: LayerCall, other: LayerCall) -> str:
-    "What happens at a layer at which gradients end, by its call and the one with moved parameters; empty elsewhere."
-    given, goes_on = with_graph(values_in(own.args)), any(v.dtype.is_floating_point for v in own.made)
-    trains = given or any(p.requires_grad for p in own.layer.parameters())
-    if goes_on and trains and not with_graph(own.made):
-        if not own.with_grad:
-            return "runs while gradients are switched off"
-        if given:
-            return "gets numbers with a graph and returns numbers without one"
+def what_cuts(call: LayerCall, other: LayerCall) -> str:
+    "What happens at a layer at which gradients end, by its call and the one with perturbed parameters; or nothing."
+    args, made = values_in(call.args), [v for v in call.made if v.dtype.is_floating_point]
+    has_graph = any(v.requires_grad for v in args)
+    trains = has_graph or any(p.requires_grad for p in call.layer.parameters())
+    if made and trains and not any(v.requires_grad for v in made):
+        if not call.with_grad: return "runs while gradients are switched off"
+        if has_graph: return "gets numbers with a graph and returns numbers without one"
         return "returns numbers without a graph"
-    if not given and depends_on_moved(numbers_in(values_in(own.args)), numbers_in(values_in(other.args))):
-        return "gets numbers that depend on them, without a graph"
-    return ""
-
-
-def depends_on_moved(inputs: list[Tensor], others: list[Tensor]) -> bool:
-    "Are the inputs of a call other ones once parameters are moved?"
-    pairs = [(a, b) for a, b in zip(inputs, others) if a.shape == b.shape]
-    return any(differs(a, b).any() for a, b in pairs)
+    if has_graph or not any_differs(numbers_in(args), numbers_in(values_in(other.args))): return ""
+    return "gets numbers that depend on them, without a graph"
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #9f1f1b1a
 def whole_gradient(flight: Flight, mode: str, watch: AbstractContextManager) -> tuple[dict[str, Tensor], float]:
@@ -249,4 +207,5 @@ def no_term_is_a_number(flight: Flight) -> Check:
 
 def takes_a_number(op: Op) -> bool:
     "Does an operation take a single number out of the graph?"
-    return op.function in ("item", "float", "tolist", "detach", "data") and op.x.requires_grad and op.x.shape.numel() == 1
+    if op.function not in ("item", "float", "tolist", "detach", "data"): return False
+    return op.x.requires_grad and op.x.shape.numel() == 1

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from ...debug.comparing.losses import seeded
 from ...edit.edits import edit_output
 from ...findings.rules import NotLookedAt
-from ...hooks.copies import HookWarning
+from ...hooks.copies import HookWarning, is_as_copied
 from ...hooks.putting_back import putting_back
 from ...hooks.select import is_scripted, leaves, outermost, runs, unwrap
 from ...hooks.operations import LayerCall, values_in
 from ...hooks.trace import Trace, traced
 from ...hooks.tree import map_tensors, named_tensors, parts_of, tensors
-from ...hooks.undisturbed import StateKept, asks_for_gradients, kept_state
+from ...hooks.undisturbed import StateKept, asks_for_gradients, kept_state, storage_of, version_of
 from .arguments import handed, loss_in
 from .batch import BatchPart, SampleBatch, given_by, is_plain, other_label, with_sample
 from .changed import differs
@@ -182,6 +182,7 @@ class Flight:
 
     def fact(self, what: str, raw: Any, mode: str, seed: int, measure: Callable[[], Any]) -> Any:
         "What was measured of a pass before, or is measured now; also that it failed."
+        if not mode: raise NotLookedAt("the model returns something else each time for the same batch")
         autocast = torch.is_autocast_enabled(self.device)
         key = what, Change(raw), Change(self.moves), mode, seed, torch.is_grad_enabled(), autocast, id(self.start[mode])
         if key not in self.kept or not self.repeats:
@@ -201,7 +202,7 @@ class Flight:
         mode = mode or self.quiet
         def measure():
             with self.at_the_start(mode): return self.without_graph(raw, mode, seed)
-        return self.fact("out", raw, mode, seed, measure)
+        return self.fact("out", raw, mode, seed, measure).copied()
 
     def without_graph(self, raw: Any, mode: str, seed: int = 0) -> Flown:
         try:
@@ -238,7 +239,9 @@ class Flight:
         def measure():
             given = handed(raw)
             with self.at_the_start(mode), traced(self.model, MOST_BYTES) as trace:
-                with torch.set_grad_enabled(graph or self.has_forces): return Written(trace, self.go(given, mode, seed))
+                with torch.set_grad_enabled(graph or self.has_forces): flown = self.go(given, mode, seed)
+                self.own_numbers(trace)
+                return Written(trace, flown)
         def measure_or_with_forces():
             try: return measure()
             except Exception as error:
@@ -246,6 +249,15 @@ class Flight:
                 self.has_forces = True
                 return measure()
         return self.fact("written" if graph else "written without its graph", raw, mode, seed, measure_or_with_forces)
+
+    def own_numbers(self, trace: Trace):
+        "Copy the numbers that are about to be put back, where they were written to in this pass."
+        copies = self.state.numbers.copies
+        changed = {place for place, parts in copies.items() if not all(is_as_copied(*pair) for pair in parts)}
+        for value in [value for op in trace.ops for value in (*op.given, *op.made)] if changed else ():
+            if value.numbers is None or storage_of(value.numbers) not in changed: continue
+            numbers = value.numbers.clone()
+            value.kept = numbers, version_of(numbers)
 
     def gradients(self, raw: Any = None) -> dict[str, Tensor | None]:
         "The gradients of the trained parameters; None where none arrives."
@@ -343,14 +355,12 @@ def check_quiet(flight: Flight):
         with suppress(NotLookedAt):
             if row_of(flight, mode).is_quiet: return
     with suppress(NotLookedAt):
-        flight.repeats = same(row_of(flight, "train").first, flight.out(flight.batch.raw, "train"))
+        flight.repeats = same(row_of(flight, "train").first, *flight.again((flight.batch.raw, "train")))
     flight.quiet = ""
 
 
 def base_of(flight: Flight) -> Flown:
     "The pass with which others are compared."
-    if not flight.quiet:
-        raise NotLookedAt("the model returns something else each time for the same batch")
     return flight.out(flight.batch.raw)
 
 # %% ../../../nbs/lib/stats/checking/flight.ipynb #bdc08350
@@ -371,15 +381,20 @@ def numbers_in(values: Iterable) -> list[Tensor]:
     return [v.numbers for v in values if v.numbers is not None and v.dtype.is_floating_point]
 
 
+def rms(numbers: Tensor) -> float:
+    "How large numbers are, as the root of their mean square."
+    return numbers.detach().double().square().mean().sqrt().item()
+
+
 def layer_outputs(flight: Flight, raw: Any, seed: int = 0) -> list[tuple[str, list[Tensor]]]:
     "What every layer returns, in the order in which they run."
     calls = calls_of(flight, running_leaves(flight.model), raw, seed=seed)
     return [(call.name, numbers_in(call.made)) for call in calls]
 
 
-def first_layer_where(flight: Flight, a: Any, b: Any, holds: Callable[[Tensor, Tensor], bool]) -> str:
+def first_layer_where(flight: Flight, a: Any, b: Any, holds: Callable[[Tensor, Tensor], bool], seed: int = 0) -> str:
     "The first layer for whose outputs, for two batches, something holds; empty if there is none."
-    for (name, xs), (other, ys) in zip(layer_outputs(flight, a), layer_outputs(flight, b)):
+    for (name, xs), (other, ys) in zip(layer_outputs(flight, a), layer_outputs(flight, b, seed)):
         if name != other: return ""
         for x, y in zip(xs, ys):
             if x.shape == y.shape and x.numel() and holds(x, y):
@@ -392,7 +407,7 @@ GROWS = 5  # times: layers with usual weights return numbers about as large as t
 
 def layer_that_grows(flight: Flight) -> tuple[str, float, float] | None: # Its name, and the sizes of both
     "The layer whose output is the most times as large as its input, if it is many times as large."
-    def size(values): return max((t.double().square().mean().sqrt().item() for t in numbers_in(values)), default=0)
+    def size(values): return max(map(rms, numbers_in(values)), default=0)
     calls = calls_of(flight, running_leaves(flight.model), mode="train")
     sizes = [(call.name, size(values_in(call.args)), size(call.made)) for call in calls]
     found = [(made/given, name, given, made) for name, given, made in sizes if given and made > GROWS*given]

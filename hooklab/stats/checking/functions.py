@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
 
-import torch
 from torch import nn
 
 from ...findings.found import Finding
@@ -19,29 +18,21 @@ from ...hooks.select import first_few, runs, unwrap
 from ...hooks.operations import Op, Value
 from .changed import differs
 from .checks import Check
-from .flight import Flight, base_of, layer_outputs, same
-from .probes import given_in_calls, is_graph, leaks
+from .flight import Flight, base_of, first_layer_where, same
+from .probes import all_equal, given_in_calls, is_graph, leaks
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #16cdf32d
-def calls_in(flight: Flight, raw: Any, functions: set[str], mode: str = "train", graph: bool = True) -> dict[str, Op]:
+def calls_in(flight: Flight, functions: set[str], raw: Any = None, mode: str = "train") -> dict[str, Op]:
     "The calls that the model makes of these functions, also inside those of torch, by name; not those of the loss."
-    if not runs(unwrap(flight.model)):
-        raise NotLookedAt("the model has no forward of its own")
-    trace, found, names = flight.written(raw, mode, graph).trace, {}, {}
-    for op in trace.ops:
-        if op.function not in functions or not op.in_model: continue
-        n = names[op.layer, op.function] = names.get((op.layer, op.function), -1) + 1
-        found[f"{op.layer}/{op.function}#{n}"] = op
-    return found
+    if not runs(unwrap(flight.model)): raise NotLookedAt("the model has no forward of its own")
+    ops = flight.written(raw, mode, graph=mode == "train").trace.ops
+    return {op.name: op for op in ops if op.function in functions and op.in_model}
 
 
-def makers_of(calls: list[Op]) -> list[str]:
-    "The layers that have made these calls, each once."
-    return list(dict.fromkeys(op.layer for op in calls))
-
-
-def makers_in_words(layers: list[str]) -> str:
-    return first_few([layer or "the model itself" for layer in layers], 4)
+def makers_of(calls: list[Op]) -> tuple[str, list[str]]:
+    "The layers that have made these calls, in words, and the names of those that have one."
+    layers = list(dict.fromkeys(op.layer for op in calls))
+    return first_few([layer or "the model itself" for layer in layers], 4), [layer for layer in layers if layer]
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #1f3ab231
 DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout",
@@ -61,20 +52,9 @@ def drops(op: Op) -> bool:
 def gets_noise(flight: Flight) -> bool:
     "Do the inputs of the model depend on random numbers, as where the loss adds noise to them?"
     if not flight.call: return False
-    own, other = (given_in_calls(flight, mode="eval", seed=seed) for seed in (0, 1))
-    return any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(own, other))
+    return not all_equal(*(given_in_calls(flight, mode="eval", seed=seed) for seed in (0, 1)))
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #ee11f1a2
-def first_random_layer(flight: Flight) -> str:
-    "The first layer whose output changes with the random numbers; empty if there is none."
-    own, theirs = (layer_outputs(flight, flight.batch.raw, seed) for seed in (0, 1))
-    for (name, xs), (_, ys) in zip(own, theirs):
-        for x, y in zip(xs, ys):
-            if x.shape == y.shape and differs(x, y).any():
-                return name
-    return ""
-
-
 @rule(
     Kind("random in eval", rank=113, page="dependence", lesson="05-stats",
          symptom="The same input gets another answer each time, also in eval mode, and scores are lower than they "
@@ -86,22 +66,22 @@ def calm_in_eval(flight: Flight) -> Check:
     "Does the output in eval mode depend on random numbers?"
     if flight.quiet != "eval":
         raise NotLookedAt("the model returns something else each time, or has no eval mode")
-    base = flight.out(flight.batch.raw, "eval")
-    if not base.floats: raise NotLookedAt("no output was seen")
-    if same(base, flight.out(flight.batch.raw, "eval", seed=1)): return ""
+    own = flight.batch.raw
+    if not flight.out(own).floats: raise NotLookedAt("no output was seen")
+    if same(flight.out(own), flight.out(own, seed=1)): return ""
     if gets_noise(flight): return "its inputs do already"
-    dropped = [op for op in calls_in(flight, flight.batch.raw, DROPOUTS, "eval", graph=False).values() if drops(op)]
+    evidence = "In eval mode the output changes with the random numbers"
+    dropped = [op for op in calls_in(flight, DROPOUTS, mode="eval").values() if drops(op)]
     if dropped:
-        layers = makers_of(dropped)
+        words, layers = makers_of(dropped)
         kinds = dict.fromkeys(op.function for op in dropped)
-        yield Finding("random in eval", "likely", "In eval mode the output changes with the random numbers: "
-                      f"{' and '.join(kinds)} in {makers_in_words(layers)} still drops numbers.",
-                      [layer for layer in layers if layer])
+        yield Finding("random in eval", "likely", f"{evidence}: {' and '.join(kinds)} in {words} still drops "
+                      "numbers.", layers)
         return ""
-    first = first_random_layer(flight)
+    first = first_layer_where(flight, own, own, lambda a, b: bool(differs(a, b).any()), seed=1)
     where = f", first of all that of {first}" if first else ""
-    yield Finding("random in eval", "note", f"In eval mode the output changes with the random numbers{where}. For a "
-                  "model that draws samples this is right.", [first] if first else [])
+    yield Finding("random in eval", "note", f"{evidence}{where}. For a model that draws samples this is right.",
+                  [first] if first else [])
     return ""
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #210c43a2
@@ -111,13 +91,24 @@ SOFTMAXES = {"softmax", "log_softmax", "softmin"}
 def three_quarters(n: int) -> int: return n - max(n//4, 1)
 
 
-def fewer_samples(flight: Flight):
-    "The batch with about three quarters of its samples, and how many these are."
+def fewer_samples(flight: Flight) -> tuple[Any, int, int]:
+    "The batch with about three quarters of its samples, how many it had and how many these are."
     n = flight.batch.n
-    if not n or n < 4:
-        raise NotLookedAt(flight.batch.why_unknown or "the batch has too few samples")
-    fewer = three_quarters(n)
-    return flight.batch.taken(range(fewer)), fewer
+    if not n or n < 4: raise NotLookedAt(flight.batch.why_unknown or "the batch has too few samples")
+    return flight.batch.taken(range(three_quarters(n))), n, three_quarters(n)
+
+
+def fewer_columns(flight: Flight) -> tuple[Any, int, int] | None:
+    "The same with columns, where a recurrent layer takes these for samples and targets have them as well."
+    batch = flight.batch
+    if all(m.batch_first for m in flight.model.modules() if isinstance(m, nn.RNNBase)): return None
+    if not batch.inputs or not batch.targets: return None
+    sizes = batch.inputs[0].tensor.shape[:2]
+    if len(sizes) < 2 or batch.targets[0].tensor.shape[:2] != sizes: return None
+    fewer = three_quarters(sizes[1])
+    if fewer < 2: return None
+    parts = [p for p in batch.parts if p.tensor.shape[:2] == sizes]
+    return batch.put({p.number: p.tensor.narrow(1, 0, fewer) for p in parts}), sizes[1], fewer
 
 
 def size_summed(op: Op) -> tuple[int, int]:
@@ -125,22 +116,6 @@ def size_summed(op: Op) -> tuple[int, int]:
     shape, dim = op.x.shape, op.arg(1, "dim")
     if dim is None: dim = 0 if len(shape) in (0, 1, 3) else 1
     return dim % max(len(shape), 1), shape[dim] if shape else 1
-
-
-def beside_time(flight: Flight):
-    "The batch with fewer columns, and how many there were and are, where a recurrent layer takes these for samples."
-    batch = flight.batch
-    recurrent = [m for m in flight.model.modules() if isinstance(m, nn.RNNBase)]
-    if all(m.batch_first for m in recurrent): return None
-    if not batch.inputs or not batch.targets: return None
-    x, target = batch.inputs[0].tensor, batch.targets[0].tensor
-    if x.dim() < 2 or target.shape[:2] != x.shape[:2]: return None
-    n = x.size(1)
-    fewer = three_quarters(n)
-    if fewer < 2: return None
-    parts = [p for p in batch.parts if p.tensor.shape[:2] == x.shape[:2]]
-    shorter = {p.number: p.tensor.narrow(1, 0, fewer) for p in parts}
-    return batch.put(shorter), n, fewer
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #1695c6a7
 @rule(
@@ -152,31 +127,24 @@ def beside_time(flight: Flight):
     claim="No softmax goes over samples.", needs="passes")
 def softmax_within_samples(flight: Flight) -> Check:
     "Does a softmax of the model go over samples?"
-    if is_graph(flight):
-        raise NotLookedAt("the samples seem to be nodes of a graph")
-    turned = beside_time(flight)
-    if turned:
-        fewer, before, after = turned
-    else:
-        fewer, after = fewer_samples(flight)
-        before = flight.batch.n
-    own = calls_in(flight, flight.batch.raw, SOFTMAXES)
+    if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
+    of_columns = fewer_columns(flight)
+    fewer, before, after = of_columns or fewer_samples(flight)
+    own = calls_in(flight, SOFTMAXES)
     if not own: return "there is none"
-    theirs = calls_in(flight, fewer, SOFTMAXES)
-    wrong = []
-    for name, op in own.items():
-        if name in theirs and size_summed(theirs[name])[1]*before == size_summed(op)[1]*after: wrong.append(name)
+    theirs = calls_in(flight, SOFTMAXES, fewer)
+    wrong = [name for name in own if name in theirs
+             and size_summed(theirs[name])[1]*before == size_summed(own[name])[1]*after]
     pairs = [name for name in wrong if [*own[name].x.shape].count(before) > 1]  # all samples with each other
-    if pairs and not turned and next(leaks(flight, flight.batch, base_of(flight)), None) is None:
+    if pairs and not of_columns and next(leaks(flight, flight.batch, base_of(flight)), None) is None:
         wrong = [name for name in wrong if name not in pairs]
     if not wrong: return ""
-    layers = makers_of([own[name] for name in wrong])
-    first = own[wrong[0]]
-    dim, size = size_summed(first)
-    sure = "possible" if turned else "likely"  # a recurrent layer may have been made without batch_first by mistake
-    yield Finding("softmax over samples", sure, f"A softmax in {makers_in_words(layers)} goes over dimension {dim} of "
+    words, layers = makers_of([own[name] for name in wrong])
+    first, (dim, size) = own[wrong[0]], size_summed(own[wrong[0]])
+    sure = "possible" if of_columns else "likely"  # a recurrent layer may have been made without batch_first by mistake
+    yield Finding("softmax over samples", sure, f"A softmax in {words} goes over dimension {dim} of "
                   f"{first.x.shape_text}, which has {size} numbers with {before} samples and "
-                  f"{size_summed(theirs[wrong[0]])[1]} with {after}.", [layer for layer in layers if layer])
+                  f"{size_summed(theirs[wrong[0]])[1]} with {after}.", layers)
     return ""
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #1f0a03f5
@@ -185,21 +153,17 @@ VIEWS = {"view", "reshape", "flatten"}
 
 def joined(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     "All shapes that come of joining neighbours."
-    if len(sizes) < 2:
-        yield sizes
-        return
-    first, second, *others = sizes
-    yield from ((first, *rest) for rest in joined((second, *others)))
-    yield from joined((first*second, *others))
+    if len(sizes) < 2: yield sizes
+    else:
+        first, second, *others = sizes
+        yield from ((first, *rest) for rest in joined((second, *others)))
+        yield from joined((first*second, *others))
 
 
 def looks_swapped(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
     "Is the new shape the old one with dimensions swapped, and maybe joined, while no order of the old one explains it?"
-    old = tuple(size for size in old if size != 1)
-    new = tuple(size for size in new if size != 1)
-    if len(old) > 5 or len(new) > len(old) or len(old) < 2:
-        return False
-    if new in joined(old): return False
+    old, new = (tuple(size for size in sizes if size != 1) for sizes in (old, new))
+    if not 2 <= len(old) <= 5 or len(new) > len(old) or new in joined(old): return False
     return any(new in joined(order) for order in permutations(old))
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #1f0a03f6
@@ -229,15 +193,13 @@ def keeps_its_order(op: Op) -> bool: return keeps_order(tuple(op.x.shape), tuple
     claim="No view stands for a permutation.", needs="passes")
 def views_keep_order(flight: Flight) -> Check:
     "Does a view have the shape of a permutation?"
-    own = calls_in(flight, flight.batch.raw, VIEWS)
-    swapped = {name: op for name, op in own.items() if not keeps_its_order(op)}
-    if not swapped: return ""
-    fewer, _ = fewer_samples(flight)
-    theirs = calls_in(flight, fewer, VIEWS)
-    also_with_fewer = [op for name, op in swapped.items() if name in theirs and not keeps_its_order(theirs[name])]
-    if not also_with_fewer: return ""
-    layers, first = makers_of(also_with_fewer), also_with_fewer[0]
-    yield Finding("places mixed up", "likely", f"A view or reshape in {makers_in_words(layers)} makes "
-                  f"{first.y.shape_text} of {first.x.shape_text}, which looks like a permutation but keeps the order of "
-                  "the numbers: they land at other places.", [layer for layer in layers if layer])
+    own = {name: op for name, op in calls_in(flight, VIEWS).items() if not keeps_its_order(op)}
+    if not own: return ""
+    theirs = calls_in(flight, VIEWS, fewer_samples(flight)[0])
+    found = [op for name, op in own.items() if name in theirs and not keeps_its_order(theirs[name])]
+    if not found: return ""
+    (words, layers), first = makers_of(found), found[0]
+    yield Finding("places mixed up", "likely", f"A view or reshape in {words} makes {first.y.shape_text} of "
+                  f"{first.x.shape_text}, which looks like a permutation but keeps the order of the numbers: they land "
+                  "at other places.", layers)
     return ""

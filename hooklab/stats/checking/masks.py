@@ -6,7 +6,8 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #88aa0003
-from collections.abc import Generator
+from collections.abc import Iterator
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -26,21 +27,25 @@ from ..diagnosing.evidence import in_digits
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #77aa0007
 def vectors_of(flight: Flight, x: Tensor) -> str:
     "The name of the layer that makes vectors of these tokens; empty if none is seen."
-    embeddings = {name for name, m in leaves(flight.model).items() if isinstance(m, nn.Embedding)}
-    for call in calls_of(flight, embeddings) if embeddings else ():
-        given = call.args[0].numbers if call.args else None
-        if given is not None and given.shape == x.shape and torch.equal(given, x): return call.name
-    return ""
+    names = [name for name, m in leaves(flight.model).items() if isinstance(m, nn.Embedding)]
+    calls = calls_of(flight, names) if names else ()
+    given = ((call.name, call.given[0].numbers) for call in calls if call.given)
+    return next((name for name, t in given if t is not None and torch.equal(t, x)), "")
+
+
+def padded_parts(flight: Flight) -> list[tuple[BatchPart, Tensor]]:
+    "The inputs that are padded sequences of tokens, each with where it is padded."
+    found = [(p, padded_at(p.tensor)) for p in flight.batch.inputs if p.dim == 0]
+    return [(p, padded) for p, padded in found if padded is not None]
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #74709c80
 def with_noise(flight: Flight, name: str, where: Tensor) -> Flown:
     "A pass in which the vectors of the tokens at these places are others."
-    def note(m, inputs, output):
+    def change(m, inputs, output):
         if output.shape[:2] != where.shape: return None
         with seeded(): noise = torch.randn_like(output)
-        others = output + noise*(output.std() + .1)
-        return torch.where(where[..., None], others, output)
-    return flight.edited(flight.batch.raw, lambda: edit_output(flight.model, note, names=[name]))
+        return torch.where(where[..., None], output + noise*(output.std() + .1), output)
+    return flight.edited(flight.batch.raw, lambda: edit_output(flight.model, change, names=[name]))
 
 
 def next_known(known: Tensor, tokens: Tensor) -> Tensor:
@@ -49,52 +54,37 @@ def next_known(known: Tensor, tokens: Tensor) -> Tensor:
     return known[following % len(known)]
 
 
-def reads_padding_only(flight: Flight) -> Generator[Finding, None, bool]:
-    "Is the output the same for other tokens wherever there is no padding?"
-    found = False
-    for p in flight.batch.inputs:
-        padded = padded_at(p.tensor) if p.dim == 0 else None
-        if padded is None: continue
-        with roused(flight):
-            if not padding_counts_only(flight, p, padded):
-                continue
+def reads_padding_only(flight: Flight) -> Iterator[Finding]:
+    "The finding on an output that is the same for other tokens wherever there is no padding."
+    for p, padded in padded_parts(flight):
+        with roused(flight): nothing_else = padding_counts_only(flight, p, padded)
+        if not nothing_else: continue
         yield Finding("mask ignored", "likely", f"Other tokens in {p.name}, where it is not padded, do not change the "
                       "output; what is at padded places does. A mask shows what it should hide.", [p.name])
-        found = True
-    return found
 
 
 def padding_counts_only(flight: Flight, p: BatchPart, padded: Tensor) -> bool:
     "Does the output of these tokens hang on padding alone: on how much of it there is, or on its vectors?"
     tokens, base = p.tensor, base_of(flight)
-    if not base.floats: return False
-
-    def stays(changed: Tensor) -> bool:
-        return same(base, flight.out(flight.batch.put({p.number: changed})))
-
+    def stays(changed): return same(base, flight.out(flight.batch.put({p.number: changed})))
     others = next_known(tokens[~padded].unique(), tokens)
-    if not stays(torch.where(padded, tokens, others)):
-        return False
+    if not base.floats or not stays(torch.where(padded, tokens, others)): return False
     is_last = ~padded & padded.roll(-1, 1)
-    padding = tokens[padded][0]
-    if not stays(torch.where(is_last, padding, tokens)):
-        return True
+    if not stays(torch.where(is_last, tokens[padded][0], tokens)): return True
     # that one token less changes nothing may be because the padding has a vector of zeros
     name = vectors_of(flight, tokens)
-    if not name or not same(base, with_noise(flight, name, ~padded)):
-        return False
+    if not name or not same(base, with_noise(flight, name, ~padded)): return False
     return not same(base, with_noise(flight, name, padded))  # else it is not used at all
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #8e1692b2
-def reads_more_padding(flight: Flight) -> Check:
-    "Is the output another one if all samples have one more place of padding?"
+def reads_more_padding(flight: Flight) -> Iterator[Finding]:
+    "The finding on an output that is another one if all samples have one more place of padding."
     base = base_of(flight)
-    for p in flight.batch.inputs:
-        padded = padded_at(p.tensor) if p.dim == 0 else None
-        if padded is None: continue
-        more, is_last = p.tensor[padded][:1].expand(len(padded), 1), padded[:, -1].any()
+    for p, padded in padded_parts(flight):
+        is_last, places = padded[:, -1].any(), padded.size(1)
+        more = p.tensor[padded][:1].expand(len(padded), 1)
         longer = torch.cat([p.tensor, more] if is_last else [more, p.tensor], 1)
-        after, places = flight.out(flight.batch.put({p.number: longer})), padded.size(1)
+        after = flight.out(flight.batch.put({p.number: longer}))
         for (_, a), (_, b) in zip(base.floats, after.floats):
             if b.dim() > 1 and b.size(1) == places + 1: b = b[:, :places] if is_last else b[:, 1:]
             if a.shape != b.shape or not differs(a, b).any(): continue
@@ -105,11 +95,9 @@ def reads_more_padding(flight: Flight) -> Check:
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #2e1248e3
 def other_numbers(t: Tensor) -> Tensor:
     "Other numbers everywhere; of tokens, other ones that occur."
-    if t.is_floating_point():
-        chance = torch.Generator().manual_seed(0)
-        noise = torch.randn(t.shape, generator=chance).to(t)
-        return t + noise*(t.std(correction=0) + .1)
-    return next_known(t.unique(), t)
+    if not t.is_floating_point(): return next_known(t.unique(), t)
+    noise = torch.randn(t.shape, generator=torch.Generator().manual_seed(0)).to(t)
+    return t + noise*(t.std(correction=0) + .1)
 
 
 @rule(
@@ -122,7 +110,9 @@ def mask_obeyed(flight: Flight) -> Check:
     "Does what a mask hides reach the output?"
     masks = [p for p in flight.batch.inputs if looks_like_mask(p, flight.batch)]
     masks = [p for p in masks if "mask" in p.name.lower() or not vectors_of(flight, p.tensor)]  # else it tells kinds
-    if not (yield from reads_padding_only(flight)) and not masks:
+    found = [*reads_padding_only(flight)]
+    yield from found
+    if not found and not masks:
         yield from reads_more_padding(flight)
         raise NotLookedAt("no input looks like a mask of positions")
     base_of(flight)
@@ -133,36 +123,32 @@ def mask_obeyed(flight: Flight) -> Check:
                           f"{x.name} is padded, and what is there changes the output for the others.", [p.name])
             continue
         mask, sides = mask_and_sides(p.tensor)
-        if sides and all(reaches(flight, {p.number: mask}, x, hidden) for hidden in sides):
-            is_mask = "mask" in p.name.lower() or p.tensor.dtype == torch.bool
-            zeros = x.tensor.dim() == 2 and any(not x.tensor[hidden].any() for hidden in sides)
-            is_harmless = zeros and x.tensor.is_floating_point()  # a linear layer takes nothing from zeros
-            is_harmless |= is_mask and sides_matter(flight, p)  # as one that ends the memory of a recurrent net
-            yield Finding("mask ignored", "note" if is_harmless else "likely" if is_mask else "possible",
-                          f"What {p.name} hides in {x.name} changes the output, and so does what it shows.", [p.name])
+        if not sides or not all(reaches(flight, {p.number: mask}, x, hidden) for hidden in sides): continue
+        is_mask = "mask" in p.name.lower() or p.tensor.dtype == torch.bool
+        is_empty = x.tensor.dim() == 2 and any(not x.tensor[hidden].any() for hidden in sides)
+        is_harmless = is_empty and x.tensor.is_floating_point()  # a linear layer takes nothing from zeros
+        is_harmless |= is_mask and sides_matter(flight, p)  # as one that ends the memory of a recurrent net
+        yield Finding("mask ignored", "note" if is_harmless else "likely" if is_mask else "possible",
+                      f"What {p.name} hides in {x.name} changes the output, and so does what it shows.", [p.name])
     return ""
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #8ab60a5c
 def mask_and_sides(mask: Tensor) -> tuple[Tensor, list[Tensor]]:
     "A mask that hides something, and the places of which it may hide either side; none if it has a single place."
-    mask = mask.clone()  # a model may write to it
     on = mask == 0 if _is_added(mask) else mask.bool()
-    if not (on == on[:, :1]).all():
-        return mask, [~on, on]
+    if (on != on[:, :1]).any(): return mask, [~on, on]
     half = max(mask.size(1)//2, 1)  # nothing is hidden, so the second half is
     if half == mask.size(1): return mask, []
-    hidden = torch.zeros_like(on)
-    mask[:, half:] = _opposite(mask)
-    hidden[:, half:] = True
-    return mask, [hidden]
+    hidden = (torch.arange(mask.size(1), device=mask.device) >= half).expand_as(mask)
+    return torch.where(hidden, _opposite(mask), mask), [hidden]
 
 
 def sides_matter(flight: Flight, mask: BatchPart) -> bool:
     "Is the output another one if a mask of zeros and ones is turned round?"
     t = mask.tensor
     if not ((t == 0) | (t == 1)).all(): return False
-    turned = (~t.bool()).to(t.dtype)
-    return not same(base_of(flight), flight.out(flight.batch.put({mask.number: turned})))
+    other = flight.batch.put({mask.number: (t == 0).to(t.dtype)})
+    return not same(base_of(flight), flight.out(other))
 
 
 def shows_padding(flight: Flight, mask: BatchPart, x: BatchPart) -> bool:
@@ -175,10 +161,7 @@ def shows_padding(flight: Flight, mask: BatchPart, x: BatchPart) -> bool:
 def _opposite(mask: Tensor) -> Tensor:
     "What hides if the first column of a mask shows, and the other way round."
     first = mask[:, :1]
-    if _is_added(mask): return torch.zeros_like(first)
-    if mask.is_floating_point() and not mask.any():
-        return torch.ones_like(first)
-    return (~first.bool()).to(mask.dtype)
+    return torch.zeros_like(first) if _is_added(mask) else (first == 0).to(mask.dtype)
 
 
 def _is_added(mask: Tensor) -> bool:
@@ -188,15 +171,13 @@ def _is_added(mask: Tensor) -> bool:
 
 def reaches(flight: Flight, masked: dict[int, Tensor], x: BatchPart, hidden: Tensor) -> bool:
     "Do other numbers at the hidden positions change the output at the others?"
-    more_dims = [1]*(x.tensor.dim() - 2)
-    where = hidden.view(*hidden.shape, *more_dims)
+    where = hidden.reshape(*hidden.shape, *[1]*(x.tensor.dim() - 2))
     new = torch.where(where, other_numbers(x.tensor), x.tensor)
     before = flight.out(flight.batch.put(masked))
     after = flight.out(flight.batch.put({**masked, x.number: new}))
     for (_, a), (_, b) in zip(before.floats, after.floats):
         changed = differs(a, b)
-        if changed.shape[:2] == hidden.shape:
-            changed = changed[~hidden]
+        if changed.shape[:2] == hidden.shape: changed = changed[~hidden]
         if changed.any(): return True
     return False
 
@@ -213,31 +194,18 @@ def hidden_by(flight: Flight, mask: Tensor, x: Tensor) -> Tensor | None:
 
 def is_one_vector(x: Tensor, t: Tensor, side: Tensor) -> bool:
     "Has part of `t` one vector at all places of this side, and several at the others, though `x` differs on this side?"
-    own = x[side]
-    if not (own != own[:1]).any(): return False
-    for first, end in parts_of(x, t):
-        part = t[:, :, first:end]
-        here, elsewhere = part[side], part[~side]
-        if (here == here[:1]).all() and (elsewhere != elsewhere[:1]).any():
-            return True
-    return False
-
-
-def parts_of(x: Tensor, t: Tensor) -> list[tuple[int, int]]:
-    "Which columns of a layer's input may be what is hidden: all of them, or as many as `x` has."
-    whole = t.size(2)
-    width = x.size(2) if x.dim() == 3 else 1
-    if not x.is_floating_point() or whole <= width:
-        return [(0, whole)]
-    starts = range(0, whole - width + 1, width)
-    return [(0, whole), *((first, first + width) for first in starts)]
+    def is_constant(rows): return bool((rows == rows[:1]).all())
+    if is_constant(x[side]): return False
+    whole, width = t.size(2), x.size(2) if x.dim() == 3 else 1
+    parts = [t]  # what is hidden: all of it, or as many columns as `x` has
+    if x.is_floating_point() and whole > width: parts += t[:, :, :whole//width*width].split(width, 2)
+    return any(is_constant(part[side]) and not is_constant(part[~side]) for part in parts)
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #b464d1e5
 def is_mask_of_places(p: BatchPart) -> bool:
     "Does this part say yes or no for each place of each sample, and both of them?"
     t = p.tensor
-    if t.dtype != torch.bool or t.dim() != 2 or p.dim != 0:
-        return False
+    if t.dtype != torch.bool or t.dim() != 2 or p.dim != 0: return False
     return bool(0 < t.sum() < t.numel())
 
 
@@ -246,8 +214,7 @@ def places_that_count(flown: Flown, mask: Tensor) -> Tensor | None:
     made = [t for _, t in flown.floats if t.requires_grad and t.shape[:2] == mask.shape]
     if len(made) != 1: return None
     grad, = torch.autograd.grad(flown.loss, made, retain_graph=True, allow_unused=True)
-    if grad is None: return None
-    return grad.flatten(2).any(2) if grad.dim() > 2 else grad != 0
+    return None if grad is None else (grad != 0).reshape(*mask.shape, -1).any(2)
 
 
 @rule(
@@ -255,33 +222,28 @@ def places_that_count(flown: Flown, mask: Tensor) -> Tensor | None:
 def hidden_places_count(flight: Flight) -> Check:
     "Does the loss leave out just the places that the model is not shown?"
     masks = [p for p in flight.batch.parts if is_mask_of_places(p)]
-    if not masks:
-        return "no part of the batch is a mask of places"
-    flown = flight.written().flown
+    if not masks: return "no part of the batch is a mask of places"
     for p in masks:
-        counts = places_that_count(flown, p.tensor)
+        counts = places_that_count(flight.written().flown, p.tensor)
         if counts is None: continue
         for x in flight.batch.parts:
-            if x is p or x.tensor.shape[:2] != p.tensor.shape:
-                continue
+            if x is p or x.tensor.shape[:2] != p.tensor.shape: continue
             hidden = hidden_by(flight, p.tensor, x.tensor)
-            if hidden is None or counts[hidden].any() or not counts[~hidden].any():
-                continue
+            if hidden is None or counts[hidden].any() or not counts[~hidden].any(): continue
             yield Finding("mask ignored", "likely", f"{x.name} is hidden from the model where {p.name} is "
                           f"{bool(p.tensor[hidden][0])}, and just these places have no part in the loss: it asks only "
                           "for what the model is given. Is the mask of the loss the wrong way round?", [p.name])
             return ""
     return ""
 
-
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #b464d1e7
-LEAST = 8  # numbers on each side, and values that are left out
+MIN_COUNT = 8  # numbers on each side, and values that are left out
 
 
 def left_out_of(target: Tensor, counts: Tensor) -> float:
     "Which part of the targets is left out by a limit, apart from the value that most of these have; 0 if none is."
     left, kept = target[~counts], target[counts]
-    if len(kept) < LEAST or len(left.unique()) < LEAST: return 0.
+    if len(kept) < MIN_COUNT or len(left.unique()) < MIN_COUNT: return 0.
     if left.max() > kept.min() and left.min() < kept.max(): return 0.
     empty = left.mode().values  # what stands for "not measured"
     return ((left != empty).sum()/(target != empty).sum()).item()
@@ -294,17 +256,16 @@ def large_and_small_count(flight: Flight) -> Check:
     flown = flight.written().flown
     made = [t for _, t in flown.floats if t.requires_grad]
     if not made or not flown.loss.requires_grad: return "no output with a gradient was seen"
-    for t, grad in zip(made, torch.autograd.grad(flown.loss, made, retain_graph=True, allow_unused=True)):
-        if grad is None or not grad.any(): continue
-        for p in flight.batch.parts:
-            y = p.tensor
-            if not is_plain(y) or not y.is_floating_point() or y.squeeze().shape != t.squeeze().shape: continue
-            counts, y = grad.flatten() != 0, y.detach().flatten()
-            part = left_out_of(y, counts) if y.isfinite().all() else 0.
-            if part < .25: continue  # a few may be beyond what can be measured
-            yield Finding("labels left out", "possible", f"The loss leaves out {part:.0%} of the numbers of {p.name}: "
-                          f"what counts goes from {in_digits(y[counts].min())} to {in_digits(y[counts].max())}, and "
-                          f"what does not from {in_digits(y[~counts].min())} to {in_digits(y[~counts].max())}. Was it "
-                          "compared with 0 before its scale was changed?")
-            return ""
+    grads = torch.autograd.grad(flown.loss, made, retain_graph=True, materialize_grads=True, allow_unused=True)
+    wanted = [p for p in flight.batch.parts if is_plain(p.tensor) and p.tensor.is_floating_point()]
+    for grad, p in product(grads, wanted):
+        if not grad.any() or p.tensor.squeeze().shape != grad.squeeze().shape: continue
+        counts, y = grad.flatten() != 0, p.tensor.detach().flatten()
+        part = left_out_of(y, counts) if y.isfinite().all() else 0.
+        if part < .25: continue  # a few may be beyond what can be measured
+        limits = [in_digits(limit) for side in (y[counts], y[~counts]) for limit in side.aminmax()]
+        yield Finding("labels left out", "possible", f"The loss leaves out {part:.0%} of the numbers of {p.name}: "
+                      f"what counts goes from {limits[0]} to {limits[1]}, and what does not from {limits[2]} to "
+                      f"{limits[3]}. Was it compared with 0 before its scale was changed?")
+        return ""
     return ""

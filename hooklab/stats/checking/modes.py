@@ -33,9 +33,9 @@ def same_after_eval(flight: Flight) -> Check:
     "Does the model in train mode return what it returned before the first pass in eval mode?"
     if flight.quiet != "eval":
         raise NotLookedAt("the model does not run in eval mode, or returns something else each time")
-    if same(flight.first.flown, row_of(flight, "eval").in_training): return ""
-    own = flight.batch.raw
-    if not same(flight.first.flown, *flight.again((own, "train"))):
+    first = flight.first.flown
+    if same(first, row_of(flight, "eval").in_training): return ""
+    if not same(first, *flight.again((flight.batch.raw, "train"))):
         raise NotLookedAt("the model in train mode changes from pass to pass")
     yield Finding("eval mode", "likely", "In train mode, with the same random numbers, the model returns something "
                   "else since it was called in eval mode: it keeps what that has set.")
@@ -59,23 +59,22 @@ def forgets(flight: Flight) -> Check:
 
 # %% ../../../nbs/lib/stats/checking/modes.ipynb #842da285
 SAMPLES = 8  # of a batch
-FAR = 1.  # deviations: the means of two batches of eight samples that are drawn alike are 0.5 apart
+MAX_DISTANCE = 1.  # deviations: the means of two batches of eight samples that are drawn alike are 0.5 apart
 
 
 @rule(
     claim="The statistics of norms are those of each batch.", needs="passes")
 def statistics_fit(flight: Flight) -> Check:
     "Do batches, or the samples of an instance norm, differ more from each other than the numbers in one of them?"
-    named = {name: m for name, m in unwrap(flight.model).named_modules() if keeps_statistics(m) and m in flight.training}
+    modules = unwrap(flight.model).named_modules()
+    named = {name: m for name, m in modules if keeps_statistics(m) and m in flight.training}
     if not named: return "there is none that keeps statistics"
     flight.afford(2)
-    batches = [flight.backward(batch.raw).moments for batch in flight.whole]
-    far = {}
+    batches, far = [flight.backward(batch.raw).moments for batch in flight.whole], {}
     for name, m in named.items():
-        calls = [*zip(*(batch.get(name, []) for batch in batches))]  # the first call with the first
+        calls = zip(*(batch.get(name, []) for batch in batches))  # the first call with the first
         pairs = [pair for groups in calls for pair in pairs_of(groups, is_of_instances(m))]
-        far[name] = distance_of(pairs)
-    far = {name: distance for name, distance in far.items() if distance > FAR}
+        if distance_of(pairs) > MAX_DISTANCE: far[name] = distance_of(pairs)
     instances = [name for name in far if is_of_instances(named[name])]
     whole = [name for name in far if name not in instances]
     if whole:
@@ -89,54 +88,53 @@ def statistics_fit(flight: Flight) -> Check:
                       f"training, and in eval mode averages over all samples, though these differ by {most} "
                       "deviations. Without track_running_stats it uses those of each sample in both.", instances)
     if not whole: yield from left_behind(flight, named, batches)
-    if len(flight.whole) < 2 and not instances and len(named) > sum(map(is_of_instances, named.values())):
+    if len(flight.whole) < 2 and not instances and not all(map(is_of_instances, named.values())):
         raise NotLookedAt("there is one batch only")
     return ""
 
 
 def pairs_of(groups: tuple[list[Moments], ...], by_sample: bool) -> list[tuple[Moments, Moments]]:
     "The groups of several batches to be compared: single samples of any batch, or one batch with the other."
-    if by_sample:
-        return [*combinations([one for batch in groups for one in batch[:SAMPLES]], 2)]
-    return [(a, b) for first, other in combinations(groups, 2) for a, b in zip(first, other)]
+    if by_sample: return [*combinations([one for batch in groups for one in batch[:SAMPLES]], 2)]
+    return [pair for first, other in combinations(groups, 2) for pair in zip(first, other)]
 
 # %% ../../../nbs/lib/stats/checking/modes.ipynb #8e7c7268
-SETTLED = 10  # batches times momentum: while weights move fast, their averages lag behind for some time
-WORSE = 1.5  # times the loss with the statistics of these batches
-AWAY = .2  # deviations: healthy norms that had their time were up to 0.1 away
+MIN_UPDATES = 10  # batches times momentum: while weights move fast, their averages lag behind for some time
+MIN_RATIO = 1.5  # times the loss with the statistics of these batches
+MIN_DISTANCE = .2  # deviations: healthy norms that had their time were up to 0.1 away
 
 
 def had_time(m: nn.Module) -> bool:
     "Has a batch norm seen so many batches that its running statistics should be theirs, or is its momentum too small?"
     n = int(m.num_batches_tracked)
     share = n*(.1 if m.momentum is None else m.momentum)
-    return share >= SETTLED or n >= LONG and share < TAKEN_UP
+    return share >= MIN_UPDATES or n >= LONG and share < TAKEN_UP
 
 
 def left_behind(flight: Flight, named: dict[str, nn.Module], batches: list[dict[str, list]]) -> Iterator[Finding]:
     "The finding on batch norms with which the loss in eval mode is much higher than with statistics of the batches."
     norms = {name: m for name, m in named.items() if not is_of_instances(m) and all(name in batch for batch in batches)}
-    raw, apart, moved = flight.whole[0].raw, [], {}
     if not any(map(had_time, norms.values())): return
     flight.afford(2)
+    raw, apart, moved = flight.whole[0].raw, [], {}
     for name, m in norms.items():
         moments = [one for batch in batches for groups in batch[name] for one in groups]
         mean, var = (torch.stack(parts).mean(0) for parts in zip(*moments))
         running = m.running_mean.double(), m.running_var.double()
-        if had_time(m): apart.append((distance_of([(running, (mean, var))]), name, int(m.num_batches_tracked)))
+        if had_time(m): apart.append((distance_of([(running, (mean, var))]), name))
         moved |= {m.running_mean: mean.to(m.running_mean), m.running_var: var.to(m.running_var)}
     with started_with(flight, {}): own = flight.out(raw, "eval").loss.item()
     with started_with(flight, moved): again = flight.out(raw, "eval").loss.item()
     few = sum(batch.n or 1 for batch in flight.whole)**-.5  # as far away means of as many samples are by chance
-    far = sorted((one for one in apart if one[0] > AWAY + few), reverse=True)
-    if not far or not own - again > (WORSE - 1)*abs(again): return
-    layers = [name for _, name, _ in far]
-    most, name, n = far[0]
+    far = sorted((one for one in apart if one[0] > MIN_DISTANCE + few), reverse=True)
+    if not far or not own - again > (MIN_RATIO - 1)*abs(again): return
+    (most, name), *_ = far
     yield Finding("batch norm", "possible", f"In eval mode the loss is {in_digits(own)}; with mean and variance of "
                   f"{'these batches' if len(batches) > 1 else 'this batch'} in place of the running ones it is "
-                  f"{in_digits(again)}. Those of {first_few(layers, 4)} are up to {in_digits(most)} deviations away, "
-                  f"after {n} batches with momentum={norms[name].momentum}. `update_bn` of torch.optim.swa_utils "
-                  "estimates them again.", layers)
+                  f"{in_digits(again)}. Those of {first_few([name for _, name in far], 4)} are up to {in_digits(most)} "
+                  f"deviations away, after {int(norms[name].num_batches_tracked)} batches with "
+                  f"momentum={norms[name].momentum}. `update_bn` of torch.optim.swa_utils estimates them again.",
+                  [name for _, name in far])
 
 
 @contextmanager

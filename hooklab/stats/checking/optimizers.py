@@ -6,9 +6,9 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/optimizers.ipynb #0021bc13
-from collections import deque
-from collections.abc import Mapping
-from functools import partial
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from functools import partial, reduce
 from inspect import getclosurevars
 from types import FunctionType, ModuleType
 from typing import Any
@@ -21,8 +21,8 @@ from hooklab.hooks.graph import leaves_before
 from hooklab.hooks.select import first_few, unwrap
 from hooklab.hooks.tree import tensors
 from hooklab.stats.checking.checks import Check
-from hooklab.stats.checking.training import in_optimizers, owners
 from hooklab.stats.checking.flight import Flight
+from hooklab.stats.checking.training import in_optimizers, owners
 
 # %% ../../../nbs/lib/stats/checking/optimizers.ipynb #8ed139d3
 def held_by(x: Any) -> dict[str, Any]:
@@ -30,10 +30,8 @@ def held_by(x: Any) -> dict[str, Any]:
     if isinstance(x, Mapping): return {str(key): part for key, part in x.items()}
     if isinstance(x, list | tuple | set | deque): return {str(i): part for i, part in enumerate(x)}
     if isinstance(x, partial): return {"func": x.func, "args": x.args, "keywords": x.keywords}
-    if isinstance(x, FunctionType):
-        return getclosurevars(x).nonlocals
-    if isinstance(x, type | ModuleType | Tensor) or not hasattr(x, "__dict__"): return {}
-    return vars(x)
+    if isinstance(x, FunctionType): return getclosurevars(x).nonlocals
+    return {} if isinstance(x, type | ModuleType | Tensor) else getattr(x, "__dict__", {})
 
 
 def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the id of a tensor
@@ -57,14 +55,13 @@ def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the i
     return found
 
 
-OF_TORCH = {*vars(nn.Module())}
-
-
 def is_computed(model: nn.Module, place: str) -> bool:
     "Is what is there a tensor with a graph?"
-    x = model
-    for name in place.split("."): x = getattr(x, name, None)
+    x = reduce(lambda x, name: getattr(x, name, None), place.split("."), model)
     return isinstance(x, Tensor) and x.grad_fn is not None
+
+
+OF_TORCH = {*vars(nn.Module())}
 
 # %% ../../../nbs/lib/stats/checking/optimizers.ipynb #8a0c9e95
 @rule(
@@ -77,44 +74,46 @@ def is_computed(model: nn.Module, place: str) -> bool:
     claim="What the loss depends on is registered.", needs="passes")
 def all_registered(flight: Flight) -> Check:
     "Does the loss depend on parameters that neither the model nor an optimizer has?"
-    if not flight.first.flown.loss.requires_grad:
-        raise NotLookedAt("the loss has no graph")
-    known = {*map(id, flight.parameters.values()), *in_optimizers(flight)}
-    known |= {id(t) for t in tensors(flight.batch.raw)}
+    flown = flight.first.flown
+    if not flown.loss.requires_grad: raise NotLookedAt("the loss has no graph")
+    known = {*map(id, (*flight.parameters.values(), *tensors(flight.batch.raw))), *in_optimizers(flight)}
     kept = kept_outside(unwrap(flight.model))
-    strange = [t for t in leaves_before(flight.first.flown.loss) if id(t) not in known]
+    strange = [t for t in leaves_before(flown.loss) if id(t) not in known]
     strange = [t for t in strange if id(t) in kept or isinstance(t, nn.Parameter)]  # others are inputs, or noise
     if not strange: return ""
     places = list(dict.fromkeys(kept[id(t)] for t in strange if id(t) in kept))
-    moved = [place for place in places if is_computed(unwrap(flight.model), place)]
-    places = [place for place in places if place not in moved]
-    if moved:
-        yield Finding("not registered", "likely", f"The loss depends on {first_few(moved, 4)}, which is no parameter "
-                      "but was computed from one, as `nn.Parameter(…).to(…)` or `.float()` does: the parameter "
-                      "itself is kept nowhere. Move the model instead.", moved)
+    computed = [place for place in places if is_computed(unwrap(flight.model), place)]
+    places = [place for place in places if place not in computed]
+    if computed:
+        yield Finding("not registered", "likely", f"The loss depends on {first_few(computed, 4)}, which is no "
+                      "parameter but was computed from one, as `nn.Parameter(…).to(…)` or `.float()` does: the parameter "
+                      "itself is kept nowhere. Move the model instead.", computed)
     if places:
         yield Finding("not registered", "likely", f"The loss depends on what is in {first_few(places, 4)}, which is no "
                       "part of the model: it is kept in a plain list, dict or object.", places)
-    own = dict(flight.loss_fn.named_parameters()) if isinstance(flight.loss_fn, nn.Module) else {}
-    of_loss = [name for name, t in own.items() if any(t is one for one in strange)]
+    own = {p: name for name, p in flight.loss_fn.named_parameters()} if isinstance(flight.loss_fn, nn.Module) else {}
+    of_loss = [name for p, name in own.items() if any(p is t for t in strange)]
     if of_loss and flight.optimizers:
         yield Finding("not registered", "likely", "The loss function has parameters of its own that no optimizer has: "
                       f"{first_few(of_loss, 4)}.")
-    others = [t for t in strange if id(t) not in kept and all(t is not one for one in own.values())]
-    of_outputs = {id(leaf) for _, t in flight.first.flown.floats for leaf in leaves_before(t)}
-    again = {*map(id, leaves_before(flight.run(flight.batch.raw).loss))} if others else set()
-    anew = [t for t in others if id(t) in of_outputs and id(t) not in again]
+    yield from of_nobody(flight, [t for t in strange if id(t) not in kept and t not in own])
+    return ""
+
+
+def of_nobody(flight: Flight, strange: list[Tensor]) -> Iterator[Finding]:
+    "The findings on parameters of the loss that nobody keeps: are they made anew in each pass?"
+    if not strange: return
+    of_outputs = {leaf for _, t in flight.first.flown.floats for leaf in leaves_before(t)}
+    again = {*leaves_before(flight.run(flight.batch.raw).loss)}
+    anew = [t for t in strange if t in of_outputs and t not in again]
     if anew:
         yield Finding("not registered", "likely", f"{len(anew)} parameters are made anew in each call of the model, "
                       f"one of shape {tuple(anew[0].shape)}: a layer that is made in forward never learns.")
-    elif others:
-        of_which = "of which one has" if len(others) > 1 else "which has"
-        yield Finding("not in the optimizer", "note", f"The loss depends on {len(others)} more parameter"
-                      f"{'s' if len(others) > 1 else ''}, {of_which} the shape {tuple(others[0].shape)}. Neither the "
-                      "model nor an optimizer has them. If they belong to the loss function, give them to an "
-                      "optimizer; if another model trains them, nothing is wrong.")
-    return ""
-
+        return
+    which = "s, of which one has" if len(strange) > 1 else ", which has"
+    yield Finding("not in the optimizer", "note", f"The loss depends on {len(strange)} more parameter{which} the shape "
+                  f"{tuple(strange[0].shape)}. Neither the model nor an optimizer has them. If they belong to the loss "
+                  "function, give them to an optimizer; if another model trains them, nothing is wrong.")
 
 # %% ../../../nbs/lib/stats/checking/optimizers.ipynb #0ba57857
 no_longer_looked_for("preflight",
@@ -140,34 +139,31 @@ no_longer_looked_for("preflight",
     claim="The optimizer has every trainable parameter, once, and no others.", needs="batch")
 def optimizer_has_all(flight: Flight) -> Check:
     "Does the optimizer have every trainable parameter, once, and no others?"
-    if not flight.optimizers:
-        raise NotLookedAt("no optimizer of torch's was given")
+    if not flight.optimizers: raise NotLookedAt("no optimizer of torch's was given")
     held = [p for o in flight.optimizers for group in o.param_groups for p in group["params"]]
-    ids = in_optimizers(flight)
-    own = {id(p): name for name, p in flight.parameters.items()}
-    if isinstance(flight.loss_fn, nn.Module):
-        own |= {id(p): name for name, p in flight.loss_fn.named_parameters()}
+    ids, of_loss = in_optimizers(flight), flight.loss_fn if isinstance(flight.loss_fn, nn.Module) else nn.Module()
+    own = {id(p): name for name, p in (*flight.parameters.items(), *of_loss.named_parameters())}
     lacking = [name for name, p in flight.trained.items() if id(p) not in ids]
     others = [p for p in held if id(p) not in own]
-    shapes = [tuple(p.shape) for p in others]
-    copies = sum(tuple(flight.trained[name].shape) in shapes for name in lacking)
     strangers = [p for p in others if p.numel() > 1]  # a single number may belong to the loss
-    stale = 2*len(strangers) >= len(lacking) > 0  # of another model, or of layers that are gone
-    if stale:
+    if 2*len(strangers) >= len(lacking) > 0:  # of another model, or of layers that are gone
+        copies = sum(flight.trained[name].shape in [p.shape for p in others] for name in lacking)
         yield Finding("other parameters in the optimizer", "certain",
                       f"The optimizer has {len(others)} parameters that are not the model's, and lacks {len(lacking)} "
                       f"that are; {copies} of these have the shape of one it has.", owners(flight, lacking))
+        others = []
     elif lacking:
-        reached = {*map(id, leaves_before(flight.first.flown.loss))}
-        apart = not any(id(flight.trained[name]) in reached for name in lacking)
+        used = {*leaves_before(flight.first.flown.loss)}
+        apart = not any(flight.trained[name] in used for name in lacking)
         more = " This loss leads to none of them." if apart else ""
         yield Finding("not in the optimizer", "note" if apart else "certain",
                       f"The optimizer lacks {len(lacking)} of {len(flight.trained)} trainable parameters: "
                       f"{first_few(lacking, 4)}.{more}", owners(flight, lacking))
-    if others and not stale:
+    if others:
         yield Finding("other parameters in the optimizer", "note",
                       f"The optimizer has {len(others)} parameters that are not in this model.")
-    twice = [own[i] for i in own if sum(id(p) == i for p in held) > 1]
+    times = Counter(map(id, held))
+    twice = [name for i, name in own.items() if times[i] > 1]
     if twice:
         kinds = {type(o) for o in flight.optimizers}
         one_by_one = len(kinds) > 1 and len(twice) == len(own)  # such as Adam first, and then LBFGS

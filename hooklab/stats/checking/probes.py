@@ -21,11 +21,12 @@ from ...hooks.select import first_few, outermost, runs, unwrap
 from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
     BatchPart, SampleBatch, given_by, is_plain, looks_like_mask, other_label, other_sample, swapped, with_sample)
-from .changed import by_sample, differs, of_pairs, others_changed
+from .changed import any_differs, by_sample, differs, of_pairs, others_changed
 from .checks import Check
 from .dependence import by_scale_only, goes_straight_through
-from .flight import (
-    Flight, Flown, base_of, calls_of, finer, first_layer_where, layer_outputs, roused, same, samples_of_a_label)
+from hooklab.stats.checking.flight import (
+    Flight, Flown, are_equal, base_of, calls_of, finer, first_layer_where, layer_outputs, roused, same,
+    samples_of_a_label)
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #77aa0004
 def callers_of_the_model(flight: Flight) -> Iterable[str]:
@@ -40,23 +41,15 @@ def given_in_calls(flight: Flight, raw: Any = None, mode: str | None = None, see
     return [v.numbers for call in calls for v in call.given if v.numbers is not None]
 
 
-def is_given(flight: Flight, raw: Any) -> bool:
-    "Is the model, or a model in it, given anything else with this batch?"
-    own, other = given_in_calls(flight), given_in_calls(flight, raw)
-    return len(own) != len(other) or any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(own, other))
+def all_equal(a: list[Tensor], b: list[Tensor]) -> bool:
+    return len(a) == len(b) and all(map(are_equal, a, b))
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6738
-def partner(flight: Flight, part: BatchPart) -> Tensor | None:
-    "The same tensor of the other batch."
-    if not flight.other: return None
-    return flight.other.parts[part.number].tensor
-
-
 def other_inputs(flight: Flight, moved: list[BatchPart], new: Mapping[int, Tensor]) -> Any:
     "A batch with these inputs: the other batch, where that has them all and outputs are compared alone."
     batch, other = flight.batch, flight.other
-    is_whole = other is not None and not flight.call and flight.loss_fn is not None and [*moved] == [*batch.inputs]
-    if is_whole and all(new[p.number] is partner(flight, p) for p in moved): return other.raw
+    is_alone = other is not None and not flight.call and flight.loss_fn is not None and moved == batch.inputs
+    if is_alone and all(new[p.number] is other.parts[p.number].tensor for p in moved): return other.raw
     return batch.put({p.number: new[p.number] for p in moved})
 
 
@@ -67,63 +60,57 @@ def other_inputs(flight: Flight, moved: list[BatchPart], new: Mapping[int, Tenso
 def input_used(flight: Flight) -> Check:
     "Does the output depend on the input, and on each of its parts?"
     batch, base = flight.batch, base_of(flight)
-    new = {p.number: swapped(p.tensor, partner(flight, p), p.dim) for p in batch.inputs}
+    others = flight.other.parts if flight.other else None
+    new = {p.number: swapped(p.tensor, others and others[p.number].tensor, p.dim) for p in batch.inputs}
     moved = [p for p in batch.inputs if not torch.equal(new[p.number], p.tensor)]
     if not moved: raise NotLookedAt(batch.why_unknown or "all samples are equal")
-    raw = other_inputs(flight, moved, new)
-    if not flight.other and not any(t.size(0) == batch.n for _, t in base.floats) and base.floats:
+    if not others and base.floats and not any(t.size(0) == batch.n for _, t in base.floats):
         raise NotLookedAt("there is one batch only, and its samples in another order may have the same output")
+    raw = other_inputs(flight, moved, new)
     if same(base, flight.out(raw)):
-        if not all(p in moved for p in batch.inputs if p.dim is None and p.tensor.is_floating_point()):
+        if any(p.dim is None and p.tensor.is_floating_point() and p not in moved for p in batch.inputs):
             raise NotLookedAt(f"another batch has other shapes: {batch.why_unknown}")
-        if _same_when_roused(flight, raw):
-            in_training = same(flight.out(batch.raw, "train"), flight.out(raw, "train"))
-            sure = "certain" if in_training else "likely"
-            if flight.call and not (base.floats and is_given(flight, raw)): sure = "note"  # a generator gets noise
-            evidence = _where_lost(flight, raw)
-            if goes_straight_through(flight):
-                sure, evidence = "note", f"{evidence} It has a gradient by the input, as behind a rounding."
-            yield Finding("input unused", sure, evidence)
+        if is_ignored(flight, raw): yield ignored_input(flight, raw)
         return "once the layers that begin at zero have moved"
     if len(batch.inputs) == 1: return ""
     for p in moved:
         raw = batch.put({p.number: new[p.number]})
-        if looks_like_mask(p, batch): continue
-        flown = flight.out(raw)
-        of_loss = flight.call and bool(differs(flown.loss, base.loss))  # a target, or what else only the loss uses
-        if of_loss or not same(base, flown): continue
-        if not _same_when_roused(flight, raw): continue
-        sure = "note" if flight.call else "likely"
-        yield Finding("input unused", sure, f"With another batch's {p.name} the output is the same.", [p.name])
+        if looks_like_mask(p, batch) or not same(base, flight.out(raw)): continue
+        of_loss = flight.call and bool(differs(flight.out(raw).loss, base.loss))  # a target, or what only the loss uses
+        if of_loss or not is_ignored(flight, raw): continue
+        yield Finding("input unused", "note" if flight.call else "likely",
+                      f"With another batch's {p.name} the output is the same.", [p.name])
     return ""
 
-# %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6739
-def _same_when_roused(flight: Flight, raw: Any) -> bool:
+
+def is_ignored(flight: Flight, raw: Any) -> bool:
     "Is the output the same also when layers that begin at zero have moved?"
-    with roused(flight):
-        base = flight.out(flight.batch.raw)
-        return same(base, flight.out(raw))
+    with roused(flight): return same(flight.out(flight.batch.raw), flight.out(raw))
 
 
-def _where_lost(flight: Flight, raw: Any) -> str:
+def ignored_input(flight: Flight, raw: Any) -> Finding:
+    "The finding on an output that is the same for the inputs of this batch."
+    evidence = f"With another batch's input the output is the same. {last_difference(flight, raw)}"
+    if goes_straight_through(flight):
+        return Finding("input unused", "note", f"{evidence} It has a gradient by the input, as behind a rounding.")
+    is_noise = flight.call and (not flight.out(flight.batch.raw).floats  # a generator gets noise
+                                or all_equal(given_in_calls(flight), given_in_calls(flight, raw)))
+    in_training = same(flight.out(flight.batch.raw, "train"), flight.out(raw, "train"))
+    return Finding("input unused", "note" if is_noise else "certain" if in_training else "likely", evidence)
+
+# %% ../../../nbs/lib/stats/checking/probes.ipynb #3fda6739
+def last_difference(flight: Flight, raw: Any) -> str:
     "Up to where the outputs of layers still differ."
-    evidence = "With another batch's input the output is the same."
-    with roused(flight):
-        own = layer_outputs(flight, flight.batch.raw)
-        theirs = layer_outputs(flight, raw)
-    names = [name for name, _ in own]
-    last = None
+    with roused(flight): own, theirs = (layer_outputs(flight, one) for one in (flight.batch.raw, raw))
+    last = -1
     for i, ((_, xs), (_, ys)) in enumerate(zip(own, theirs)):
-        for x, y in zip(xs, ys):
-            if x.shape != y.shape or differs(x, y).any():
-                last = i
-    if last is None:
-        return f"{evidence} No layer sees a difference."
-    after = f", and in {names[last + 1]} no more" if last + 1 < len(names) else ""
-    return f"{evidence} The output of {names[last]} still differs{after}."
+        if any_differs(xs, ys): last = i
+    if last < 0: return "No layer sees a difference."
+    after = f", and in {own[last + 1][0]} no more" if last + 1 < len(own) else ""
+    return f"The output of {own[last][0]} still differs{after}."
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #e0e62fd0
-def noisy(output: Any) -> Any:
+def add_noise(output: Any) -> Any:
     "An output with other numbers for each sample and unit, in the range of the old ones."
     def moved(t):
         if not t.is_floating_point() or not t.numel(): return t
@@ -136,23 +123,14 @@ def noisy(output: Any) -> Any:
 
 def losses_with(flight: Flight, output: Any, changes: list[Mapping[int, Tensor]]) -> list[float]:
     "The loss for each of these changes of the batch."
-    found = []
+    raws = [flight.batch.put(new) for new in changes]
     if flight.call or flight.loss_fn is None:
-        with roused(flight):
-            for new in changes:
-                raw = flight.batch.put(new)
-                found.append(flight.out(raw).loss.item())
-        return found
-    for new in changes:
-        given = given_by(flight.batch.put(new), flight.model.forward)
-        target = map_tensors(finer, given.target)
-        with torch.no_grad(), seeded():
-            try:
-                loss = flight.loss_fn(map_tensors(Tensor.clone, output), target)
-                found.append(loss.item())
-            except Exception as e:
-                raise NotLookedAt(f"the loss cannot take other labels ({type(e).__name__}: {e})") from e
-    return found
+        with roused(flight): return [flight.out(raw).loss.item() for raw in raws]
+    def loss_with(raw):
+        target = map_tensors(finer, given_by(raw, flight.model.forward).target)
+        with torch.no_grad(), seeded(): return flight.loss_fn(map_tensors(Tensor.clone, output), target).item()
+    try: return [*map(loss_with, raws)]
+    except Exception as e: raise NotLookedAt(f"the loss cannot take other labels ({type(e).__name__}: {e})") from e
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #0ec349d0
 @rule(
@@ -170,68 +148,49 @@ def losses_with(flight: Flight, output: Any, changes: list[Mapping[int, Tensor]]
     claim="The loss depends on every sample's own label.", needs="passes")
 def labels_used(flight: Flight) -> Check:
     "Does the loss depend on the label of every sample, and on which sample has it?"
-    batch = flight.batch
-    computed_inside = flight.call is not None or flight.loss_fn is None
-    targets = [p for p in batch.targets if p.dim is not None]
-    if computed_inside:
-        targets = [p for p in targets if not p.is_input]
-    if not targets:
-        raise NotLookedAt("no target was found that has a label for each sample")
+    batch, is_inside = flight.batch, flight.call is not None or flight.loss_fn is None
+    targets = [p for p in batch.targets if p.dim is not None and not (is_inside and p.is_input)]
+    if not targets: raise NotLookedAt("no target was found that has a label for each sample")
     base = base_of(flight)
-    n = min(batch.n, 8 if computed_inside else 64)
-    output = noisy(base.output)
+    n, output = min(batch.n, 8 if is_inside else 64), add_noise(base.output)
     n_classes = next((t.size(1) for _, t in base.floats if t.dim() > 1), 2)
     def changed(i):
-        new = {}
-        for p in targets:
-            label = other_label(p.tensor, p.dim, i, n_classes)
-            new[p.number] = with_sample(p.tensor, p.dim, i, label)
-        return new
+        labels = {p: other_label(p.tensor, p.dim, i, n_classes) for p in targets}
+        return {p.number: with_sample(p.tensor, p.dim, i, label) for p, label in labels.items()}
     first, *others = losses_with(flight, output, [{}, *map(changed, range(n))])
     idle = [i for i, loss in enumerate(others) if loss == first]
     if len(idle) == n:
-        sure = "note" if flight.call else "likely"
-        yield Finding("labels not used", sure, "No label changes the loss.")
+        yield Finding("labels not used", "note" if flight.call else "likely", "No label changes the loss.")
         return ""
-    coarse = computed_inside and finer(base.loss) is not base.loss
-    if idle and not coarse:
+    is_coarse = is_inside and finer(base.loss) is not base.loss
+    if idle and not is_coarse:
         samples = first_few(list(map(str, idle)), 8)
         sure = "likely" if 2*len(idle) >= n else "note"  # a few may be without effect by chance
         yield Finding("labels not used", sure,
                       f"{len(idle)} of {n} labels do not change the loss: those of samples {samples}.")
-    yield from _shuffled(flight, base, output, targets, first)
+    yield from shuffle_labels(flight, base, output, targets, first)
     return ""
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #77300201
-def _shuffled(flight: Flight, base: Flown, output: Any, targets: list[BatchPart],
-              first: float) -> Iterator[Finding]:
+def shuffle_labels(flight: Flight, base: Flown, output: Any, targets: list[BatchPart],
+                   first: float) -> Iterator[Finding]:
     "Does it matter which sample has which label?"
     n = flight.batch.n
     if n <= 3: return
-    rolls = []
-    for k in (1, n//2):
-        new = {p.number: p.tensor.roll(k, p.dim) for p in targets}
-        is_same = all(torch.equal(new[p.number], p.tensor) for p in targets)
-        if not is_same: rolls.append(new)
+    rolls = [{p.number: p.tensor.roll(k, p.dim) for p in targets} for k in (1, n//2)]
+    rolls = [new for new in rolls if not all(torch.equal(new[p.number], p.tensor) for p in targets)]
     if not rolls: return
     if flight.call or flight.loss_fn is None:  # without noise, equal outputs do not show which label moved
-        with roused(flight):
-            flown = flight.out(flight.batch.raw)
-        rows = [t for _, t in flown.floats if t.size(0) == n]
-        are_unlike = any(differs(t, t[:1]).any() for t in rows)
-        if not are_unlike: return
-    losses = losses_with(flight, output, rolls)
-    if any(abs(loss - first) > 1e-5*abs(first) for loss in losses):
-        return
-    reached = samples_of_a_label(flight, output, targets)
-    if reached is not None and reached <= 2: return  # rows that say themselves which sample they are of, such as boxes
+        with roused(flight): rows = [t for _, t in flight.out(flight.batch.raw).floats if t.size(0) == n]
+        if not any(differs(t, t[:1]).any() for t in rows): return
+    if any(abs(loss - first) > 1e-5*abs(first) for loss in losses_with(flight, output, rolls)): return
+    n_changed = samples_of_a_label(flight, output, targets)
+    if n_changed in (0, 1, 2): return  # rows that say themselves which sample they are of, such as boxes
     target = targets[0].tensor
-    first_output = tensors(base.output)[:1]
-    shapes = {tuple(t.shape) for t in (*first_output, target)}
+    shapes = {tuple(t.shape) for t in (*tensors(base.output)[:1], target)}
+    sure = "note" if flight.call else "possible"
     if shapes == {(n, 1), (n,)}: sure = "certain"
-    elif flight.call: sure = "note"
-    else: sure = "possible"
-    what = "." if reached is None else f": one of them changes the gradient of {reached} of {n} outputs."
+    what = "." if n_changed is None else f": one of them changes the gradient of {n_changed} of {n} outputs."
     yield Finding("labels broadcast", sure,
                   f"The loss is the same when labels are shuffled{what} The output is {shape_text(base.output)}, the "
                   f"target {shape_text(target)}.")
@@ -242,94 +201,74 @@ def changed_samples(flight: Flight, batch: SampleBatch, samples: set[int]) -> di
     new = {}
     for p in batch.inputs:
         if p.dim is None: continue
-        theirs = partner(flight, p)
-        fits = theirs is not None and theirs.shape == p.tensor.shape
+        own = p.tensor
+        theirs = flight.other.parts[p.number].tensor if flight.other else own
+        if theirs.shape != own.shape: theirs = own
         for i in samples:
-            own, other = p.tensor.select(p.dim, i), theirs.select(p.dim, i) if fits else None
-            if other is None or torch.equal(other, own): other = other_sample(p.tensor, p.dim, i)
-            if other is not None: new[p.number] = with_sample(new.get(p.number, p.tensor), p.dim, i, other)
+            other = theirs.select(p.dim, i)
+            if torch.equal(other, own.select(p.dim, i)): other = other_sample(own, p.dim, i)
+            if other is None: continue
+            new[p.number] = with_sample(new.get(p.number, own), p.dim, i, other)
     return new
 
 
 def leaks(flight: Flight, batch: SampleBatch, base: Flown) -> Iterator[tuple[int, list[int], dict]]:
     "A sample, the others whose output it changes, and the inputs with which it does."
-    if batch.n > 6 and not changes_others(flight, batch, base, {0, batch.n//2 - 1}): return
+    def others_with(new, samples):
+        pairs = zip(base.floats, flight.out(batch.put(new)).floats)
+        return [others_changed(a, b, batch.n, samples) for (_, a), (_, b) in pairs]
+    two = {0, batch.n//2 - 1}
+    if batch.n > 6 and not any(others_with(changed_samples(flight, batch, two), two)): return
     for i in sorted({0, batch.n//2, batch.n - 1}):
         new = changed_samples(flight, batch, {i})
-        if not new: continue
-        after = flight.out(batch.put(new))
-        for (_, a), (_, b) in zip(base.floats, after.floats):
-            others = others_changed(a, b, batch.n, {i})
+        for others in others_with(new, {i}) if new else ():
             if others: yield i, others, new
-
-
-def changes_others(flight: Flight, batch: SampleBatch, base: Flown, samples: set[int]) -> bool:
-    "Do these samples together change the output of any other one?"
-    after = flight.out(batch.put(changed_samples(flight, batch, samples)))
-    pairs = zip(base.floats, after.floats)
-    return any(a.shape != b.shape or others_changed(a, b, batch.n, samples) for (_, a), (_, b) in pairs)
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #6fab0ef3
 def is_graph(flight: Flight) -> bool:
     "Are samples the nodes of a graph, as an adjacency matrix or a list of edges shows?"
-    n = flight.batch.n
-    others = {p.tensor.size(0) for p in flight.batch.inputs if p.tensor.dim()} - {n}  # nodes of another kind
-
+    batch, n = flight.batch, flight.batch.n
+    sizes = {n, *(p.tensor.size(0) for p in batch.inputs if p.tensor.dim())}  # of nodes of any kind
     def joins(t):
-        if t.layout != torch.strided:
-            return True
+        if not isinstance(t, Tensor): return False
+        if t.layout != torch.strided: return True
         if not is_plain(t): return False
-        if t.shape == (n,) and not t.is_floating_point() and n > 1:  # of which graph each node is, in their order
-            graph = t.long()
-            if graph[0] == 0 and ((graph.diff() == 0) | (graph.diff() == 1)).all() and graph[-1] < n - 1: return True
-        if t.shape == (n, n):
-            return True
-        if t.dim() == 2 and t.size(0) == n and t.size(1) in others:
-            return True
-        are_pairs = t.dim() == 2 and t.size(0) == 2
-        return are_pairs and n != 2 and not t.is_floating_point()
-
-    beside = flight.batch.inputs if flight.batch.given.is_whole else flight.batch.inputs[1:]
-    if any(joins(p.tensor) for p in [*beside, *flight.batch.odd]):
-        return True
-    if flight.call and any(map(joins, given_in_calls(flight))):
-        return True
+        if t.dim() == 2 and t.size(0) == n and t.size(1) in sizes: return True
+        if t.is_floating_point(): return False
+        if t.shape == (n,) and n > 1:  # of which graph each node is, in their order
+            steps = t.long().diff()
+            counts_up = ((steps == 0) | (steps == 1)).all()
+            return bool(t[0] == 0 and counts_up and t[-1] < n - 1)
+        return t.dim() == 2 and t.size(0) == 2 != n
+    beside = batch.inputs if batch.given.is_whole else batch.inputs[1:]
+    if any(joins(p.tensor) for p in (*beside, *batch.odd)): return True
     for m in flight.model.modules():
-        held = [*m.buffers(recurse=False), *vars(m).values()]
-        if any(joins(t) for t in held if isinstance(t, Tensor)):
-            return True
-    return False
+        if any(map(joins, (*m.buffers(recurse=False), *vars(m).values()))): return True
+    return bool(flight.call) and any(map(joins, given_in_calls(flight)))
 
 
 def time_may_be_first(flight: Flight, base: Flown) -> bool:
     "Are the samples apart along the second dimension, which targets have as well?"
-    x = flight.batch.inputs[0].tensor
-    targets = flight.batch.targets
-    both = x.shape[:2]
-    if x.dim() < 2 or min(both) < 2: return False
-    if not targets or targets[0].tensor.shape[:2] != both:
-        return False
-    parts = []
-    for p in flight.batch.parts:
-        dim = 1 if p.tensor.shape[:2] == both else None
-        parts.append(replace(p, dim=dim))
-    turned = replace(flight.batch, parts=parts, n=x.size(1))
-    return not any(leaks(flight, turned, base))
+    batch, sizes = flight.batch, flight.batch.inputs[0].tensor.shape[:2]
+    if len(sizes) < 2 or min(sizes) < 2 or not batch.targets: return False
+    if batch.targets[0].tensor.shape[:2] != sizes: return False
+    parts = [replace(p, dim=1 if p.tensor.shape[:2] == sizes else None) for p in batch.parts]
+    return not any(leaks(flight, replace(batch, parts=parts, n=sizes[1]), base))
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #77aa0006
 def by_place_in_batch(flight: Flight, base: Flown) -> Iterator[Finding]:
     "Does the answer for a sample depend on its place in the batch, as with positions that are counted along it?"
     batch, n = flight.batch, flight.batch.n
-    parts = [p for p in batch.parts if p.dim is not None]  # `call` may put the target into the model as well
-    if n < 3 or len(parts) < len(batch.parts): return
+    if n < 3 or any(p.dim is None for p in batch.parts): return  # `call` may put the target into the model as well
     if not same(base, flight.out(batch.raw, seed=1)): return  # random numbers are drawn sample after sample
-    after = flight.out(batch.put({p.number: p.tensor.roll(1, p.dim) for p in parts}))
-    pairs = [(a, b) for (_, a), (_, b) in zip(base.floats, after.floats)
-             if a.shape == b.shape and not of_pairs(a, n)]
-    moved = [[differs(x.roll(1, 0), y).any() for x, y in zip(by_sample(a, n), by_sample(b, n))] for a, b in pairs]
-    moved = [bool(all(one)) for one in moved if one]
+    after = flight.out(batch.put({p.number: p.tensor.roll(1, p.dim) for p in batch.parts}))
+    moved = []
+    for (_, a), (_, b) in zip(base.floats, after.floats):
+        if a.shape != b.shape or of_pairs(a, n): continue
+        for x, y in zip(by_sample(a, n), by_sample(b, n)):
+            moved.append(bool(differs(x.roll(1, 0), y).any()))
     if not moved or not all(moved): return
-    if any(p.is_input and p.tensor.shape[:2] == (n, n) for p in parts): return  # the other may have the samples
+    if any(p.is_input and p.tensor.shape[:2] == (n, n) for p in batch.parts): return  # the other may have the samples
     yield Finding("samples leak", "likely", "With the same samples in another order each gets another answer: it "
                   "depends on the place of a sample in the batch. Are positions counted along the samples?")
 
@@ -346,40 +285,33 @@ def samples_apart(flight: Flight) -> Check:
     "Does a sample change the outputs of others?"
     batch = flight.batch
     if batch.n is None: raise NotLookedAt(batch.why_unknown)
-    if batch.n < 2:
-        raise NotLookedAt("the batch has one sample")
-    if is_graph(flight):
-        raise NotLookedAt("the samples seem to be nodes of a graph")
-    base = base_of(flight)
-    batch_norm = nn.modules.batchnorm._BatchNorm
-    has_batch_norm = any(isinstance(m, batch_norm) for m in flight.model.modules())
-    if flight.quiet == "train" and has_batch_norm:
+    if batch.n < 2: raise NotLookedAt("the batch has one sample")
+    if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
+    base, norm = base_of(flight), nn.modules.batchnorm._BatchNorm
+    if flight.quiet == "train" and any(isinstance(m, norm) for m in flight.model.modules()):
         raise NotLookedAt("the model does not run in eval mode, and in train mode batch norm mixes samples")
-    has_parts = any(by_sample(t, batch.n) for _, t in base.floats)
-    if not has_parts:
+    if not any(by_sample(t, batch.n) for _, t in base.floats):
         raise NotLookedAt("no output has a part for each sample")
     leak = next(leaks(flight, batch, base), None)
-    if leak is None:
-        yield from by_place_in_batch(flight, base)
-        return ""
-    i, others, new = leak
-    samples = first_few(list(map(str, others)), 6)
+    if leak is None: yield from by_place_in_batch(flight, base)
+    else: yield leaking(flight, base, *leak)
+    return ""
+
+
+def leaking(flight: Flight, base: Flown, i: int, others: list[int], new: dict[int, Tensor]) -> Finding:
+    "The finding on a sample that changes the outputs of others."
+    batch, samples = flight.batch, first_few(list(map(str, others)), 6)
     evidence = f"Another sample {i} changes the outputs of samples {samples} in {flight.quiet} mode"
     if time_may_be_first(flight, base):
-        yield Finding("samples leak", "note", f"{evidence}; along the second dimension they stay apart, so this is "
-                                              "right if time comes first.")
-        return ""
-    def leaking(a, b):
-        return bool(others_changed(a, b, batch.n, {i}))
-    layer = first_layer_where(flight, batch.raw, batch.put(new), leaking)
+        return Finding("samples leak", "note", f"{evidence}; along the second dimension they stay apart, so this is "
+                                               "right if time comes first.")
+    def leak(a, b): return bool(others_changed(a, b, batch.n, {i}))
+    layer = first_layer_where(flight, batch.raw, batch.put(new), leak)
+    names = [layer] if layer else []
     if by_scale_only(flight, i, others):
-        yield Finding("samples leak", "note", f"{evidence}, but no gradient leads from one to the other: something is "
-                      "measured over the whole batch, as the step of a quantisation.", [layer] if layer else [])
-        return ""
-    kind = dict(flight.model.named_modules()).get(layer)
-    by_design = isinstance(kind, nn.modules.batchnorm._BatchNorm) and not kind.track_running_stats
-    if layer:
-        evidence += f", and first in what {layer} ({type(kind).__name__}) returns"
-    sure = "note" if by_design else "likely"
-    yield Finding("samples leak", sure, f"{evidence}.", [layer] if layer else [])
-    return ""
+        return Finding("samples leak", "note", f"{evidence}, but no gradient leads from one to the other: something is "
+                       "measured over the whole batch, as the step of a quantisation.", names)
+    m = dict(flight.model.named_modules()).get(layer)
+    by_design = isinstance(m, nn.modules.batchnorm._BatchNorm) and not m.track_running_stats
+    where = f", and first in what {layer} ({type(m).__name__}) returns" if layer else ""
+    return Finding("samples leak", "note" if by_design else "likely", f"{evidence}{where}.", names)

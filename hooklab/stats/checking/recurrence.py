@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/recurrence.ipynb #2739cc29
 import re
-from typing import NamedTuple
+from itertools import count
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,9 @@ from hooklab.findings.found import Finding
 from hooklab.findings.rules import NotLookedAt, rule
 from hooklab.hooks.names import class_name
 from hooklab.hooks.select import layers, runs
-from hooklab.hooks.operations import Value, values_in
+from hooklab.hooks.operations import LayerCall, Value, values_in
 from hooklab.stats.checking.checks import Check
-from hooklab.stats.checking.flight import Flight, calls_of, numbers_in, running_leaves
+from hooklab.stats.checking.flight import Flight, calls_of, numbers_in, running_leaves, rms
 from hooklab.stats.diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/recurrence.ipynb #ed642806
@@ -27,19 +27,16 @@ IN_ITS_NAME = re.compile(r"cell|rnn|gru|lstm|recurren", re.IGNORECASE)
 SHARED = 3  # calls: a state that two of them share may be that of two directions
 
 
-class Step(NamedTuple):
-    "One call of a recurrent layer."
-    given: list[Tensor]
-    state: list[Tensor] # What it was given as its state
-    returned: list[Tensor]
-
-
-def is_step(m: nn.Module, given: list[Tensor]) -> bool:
+def is_step(call: LayerCall) -> bool:
     "Is a call of this layer a single step, and not a sequence?"
-    if isinstance(m, nn.RNNCellBase): return True
-    if not isinstance(m, nn.RNNBase): return True
-    x = given[0]
-    return x.dim() == 3 and x.size(1 if m.batch_first else 0) == 1
+    m, shape = call.layer, call.given[0].shape
+    return not isinstance(m, nn.RNNBase) or len(shape) == 3 and shape[1 if m.batch_first else 0] == 1
+
+
+def states_of(call: LayerCall) -> list[Tensor]:
+    "What a layer gets behind its first argument, if it has the shape of something that the layer returns."
+    shapes, rest = {v.shape for v in call.made}, [*call.args, *call.kwargs.values()][1:]
+    return [t for t in numbers_in(values_in(rest)) if t.shape in shapes]
 
 
 def cells(flight: Flight) -> dict[str, nn.Module]:
@@ -48,31 +45,25 @@ def cells(flight: Flight) -> dict[str, nn.Module]:
     return {name: m for name, m in own.items() if name}
 
 
-def steps_of(flight: Flight) -> dict[str, list[Step]]:
+def steps_of(flight: Flight) -> dict[str, list[LayerCall]]:
     "By layer: its calls in one pass in which it is given a state."
     named, found = cells(flight), {}
     for call in calls_of(flight, named) if named else ():
-        made = numbers_in(call.made)
-        first, *rest = [*call.args, *call.kwargs.values()] or [None]
-        given = [v.numbers for v in values_in(first) if v.numbers is not None]
-        state = [t for t in numbers_in(values_in(rest)) if t.shape in {t.shape for t in made}]
-        if given and state and is_step(call.layer, given):
-            found.setdefault(call.name, []).append(Step(given, state, made))
+        if call.given and call.given[0].numbers is not None and states_of(call) and is_step(call):
+            found.setdefault(call.name, []).append(call)
     return found
 
 
-def always_same(parts: list[Tensor]) -> bool:
-    first, *others = parts
-    return all(t.shape == first.shape and torch.equal(t, first) for t in others)
+def always_same(parts: list[Tensor]) -> bool: return all(torch.equal(t, parts[0]) for t in parts)
 
 
-def starts_over(steps: list[Step]) -> list[int]:
+def starts_over(calls: list[LayerCall]) -> list[int]:
     "Which parts of the state are the same in all steps, though what is given and what is returned are not."
-    several = len({len(step.state) for step in steps}) == 1 and len(steps) >= SHARED
-    if not several or always_same([step.given[0] for step in steps]): return []
-    if always_same([step.returned[0] for step in steps]): return []
-    parts = [[step.state[i] for step in steps] for i in range(len(steps[0].state))]
-    return [i for i, part in enumerate(parts) if part[0].any() and always_same(part)]
+    states = [states_of(call) for call in calls]
+    if len(calls) < SHARED or len({*map(len, states)}) > 1: return []
+    changing = [call.given[0].numbers for call in calls], [numbers_in(call.made)[0] for call in calls]
+    if any(map(always_same, changing)): return []
+    return [i for i, part in enumerate(zip(*states)) if part[0].any() and always_same(part)]
 
 # %% ../../../nbs/lib/stats/checking/recurrence.ipynb #f37c9b52
 @rule(
@@ -80,14 +71,13 @@ def starts_over(steps: list[Step]) -> list[int]:
 def state_goes_on(flight: Flight) -> Check:
     "Does a step get the same state each time?"
     if not flight.quiet: raise NotLookedAt("the model returns something else each time for the same batch")
-    for name, steps in steps_of(flight).items():
-        same = starts_over(steps)
+    for name, calls in steps_of(flight).items():
+        same = starts_over(calls)
         if not same: continue
-        m = flight.model.get_submodule(name)
-        all_of_it = len(same) == len(steps[0].state)
+        all_of_it = len(same) == len(states_of(calls[0]))
         what = "the very same state" if all_of_it else f"the very same numbers for part {same[0] + 1} of its state"
-        sure = "likely" if isinstance(m, nn.RNNBase | nn.RNNCellBase) else "note"
-        yield Finding("state is lost", sure, f"{name} is called {len(steps)} times with other inputs, and each time "
+        sure = "likely" if isinstance(calls[0].layer, nn.RNNBase | nn.RNNCellBase) else "note"
+        yield Finding("state is lost", sure, f"{name} is called {len(calls)} times with other inputs, and each time "
                       f"with {what}: what it returns as its new state does not come back to it.", [name])
     return ""
 
@@ -95,59 +85,35 @@ def state_goes_on(flight: Flight) -> Check:
 PLACES = 4  # a sequence has as many
 
 
-class Sequence(NamedTuple):
-    "The places of the first layer's output: along a dimension, or one for each call."
-    layer: str
-    dim: int | None # None if there is a call for each place
-    outputs: list[Value]
-
-    def at(self, tensors: list[Tensor]) -> list[Tensor]:
-        "What belongs to each place."
-        return list(tensors) if self.dim is None else list(tensors[0].unbind(self.dim))
-
-
-def first_sequence(flight: Flight) -> Sequence | None:
-    "What the first layer with a graph returns in one pass, if it has places."
-    calls: dict[str, list[Value]] = {}
-    for call in calls_of(flight, running_leaves(flight.model), mode="train"):
-        has_graph = isinstance(call.out, Value) and call.out.requires_grad
-        if has_graph and (not calls or call.name in calls): calls.setdefault(call.name, []).append(call.out)
-    n = flight.batch.n
-    for name, outputs in calls.items():
-        shape = outputs[0].shape
-        if len(outputs) >= PLACES and all(v.shape == shape for v in outputs):
-            return Sequence(name, None, outputs)
-        if len(outputs) > 1 or len(shape) != 3 or n not in shape[:2]: continue
-        dims = [d for d in (0, 1) if shape[d] != n and shape[d] >= PLACES]
-        if dims: return Sequence(name, dims[0], outputs)
-    return None
-
-# %% ../../../nbs/lib/stats/checking/recurrence.ipynb #96d813d1
-def loss_beside(flight: Flight, mode: str, of: Sequence, place: int, by: Tensor) -> float:
-    "The loss when the first layer's output is changed at one place."
-    count = -1
-
-    def change(m, inputs, output):
-        nonlocal count
-        count += 1
-        if of.dim is None: return output + by if count == place else output
-        moved = output.clone()
-        moved.select(of.dim, place).add_(by)
-        return moved
-
-    return flight.edited(flight.batch.raw, lambda: edit_output(flight.model, change, names=[of.layer]), mode).loss.item()
+def first_sequence(flight: Flight) -> tuple[list[LayerCall], int | None]:
+    """The calls of the first layer with a graph, and along which dimension of what it returns the places are: None if
+    there is a call for each place. No calls if it has no places."""
+    calls = [call for call in calls_of(flight, running_leaves(flight.model), mode="train")
+             if isinstance(call.out, Value) and call.out.requires_grad]
+    calls = [call for call in calls if call.name == calls[0].name]
+    shapes, n = [call.out.shape for call in calls], flight.batch.n
+    if len(calls) >= PLACES and len({*shapes}) == 1: return calls, None
+    if len(calls) != 1 or len(shapes[0]) != 3 or n not in shapes[0][:2]: return [], None
+    for dim in (0, 1):
+        if shapes[0][dim] != n and shapes[0][dim] >= PLACES: return calls, dim
+    return [], None
 
 
-def slope_at(flight: Flight, mode: str, of: Sequence, place: int) -> float | None:
+def slope_at(flight: Flight, calls: list[LayerCall], dim: int | None, place: int) -> float | None:
     "How the loss changes with the output at a place; None where that is not the same from near and from far."
-    numbers = of.at(numbers_in(of.outputs))[place]
-    way = torch.randn(numbers.shape, generator=torch.Generator().manual_seed(0)).to(numbers)
-    way = way*(numbers.double().square().mean().sqrt().item() or 1)
-    slopes = []
-    for far in (.05, .025):
-        ahead, back = (loss_beside(flight, mode, of, place, sign*far*way) for sign in (1, -1))
-        slopes.append((ahead - back)/(2*far))
-    wide, narrow = slopes
+    places = [call.out.numbers for call in calls] if dim is None else calls[0].out.numbers.unbind(dim)
+    step = torch.randn(places[place].shape, generator=torch.Generator().manual_seed(0)).to(places[place])
+    step = step*(rms(places[place]) or 1)
+    def loss_with(by):
+        number = count()
+        def change(m, inputs, output):
+            if dim is None: return output + by if next(number) == place else output
+            moved = output.clone()
+            moved.select(dim, place).add_(by)
+            return moved
+        def inside(): return edit_output(flight.model, change, names=[calls[0].name])
+        return flight.edited(flight.batch.raw, inside).loss.item()
+    wide, narrow = ((loss_with(far*step) - loss_with(-far*step))/(2*far) for far in (.05, .025))
     rounding = 1e-5*abs(flight.first.loss)
     return narrow if abs(wide) > 5*rounding and abs(wide - narrow) < .2*abs(wide) else None
 
@@ -158,20 +124,21 @@ def gradient_goes_back(flight: Flight) -> Check:
     "Does an early place of a sequence change the loss without a gradient?"
     if not flight.quiet or flight.batch.n is None:
         raise NotLookedAt(flight.batch.why_unknown or "passes cannot be compared")
-    of, loss = first_sequence(flight), flight.written().flown.loss
-    if of is None or not loss.requires_grad: return "the first layer returns no sequence"
-    grads = torch.autograd.grad(loss, [v.edge for v in of.outputs], retain_graph=True, allow_unused=True)
-    grads = [torch.zeros(v.shape) if g is None else g for g, v in zip(grads, of.outputs)]
-    reached = [bool(g.any()) for g in of.at(grads)]
-    ends = [i for i in range(len(reached) - 1) if reached[i] != reached[i + 1]]
+    (calls, dim), loss = first_sequence(flight), flight.written().flown.loss
+    if not calls or not loss.requires_grad: return "the first layer returns no sequence"
+    edges = [call.out.edge for call in calls]
+    grads = torch.autograd.grad(loss, edges, retain_graph=True, allow_unused=True)
+    if dim is not None: grads = () if grads[0] is None else grads[0].unbind(dim)
+    arrives = [g is not None and bool(g.any()) for g in grads]
+    ends = [i for i in range(len(arrives) - 1) if arrives[i] != arrives[i + 1]]
     if not ends: return ""
     flight.afford(6, 1.)
-    place = ends[0] + reached[ends[0]]  # the one without a gradient beside one that has it
-    slope = slope_at(flight, flight.quiet, of, place)
+    place = ends[0] + arrives[ends[0]]  # the one without a gradient beside one that has it
+    slope = slope_at(flight, calls, dim, place)
     if slope is None: return ""
-    n, without = len(reached), reached.count(False)
+    n, without, layer = len(arrives), arrives.count(False), calls[0].name
     sure = "likely" if without > n/2 else "note"
-    yield Finding("gradient is cut", sure, f"The loss changes with what {of.layer} returns for place {place} of {n} "
+    yield Finding("gradient is cut", sure, f"The loss changes with what {layer} returns for place {place} of {n} "
                   f"(by {in_digits(slope)} for a change of its size), but no gradient reaches it: {without} of {n} "
-                  "places have none. Between them a state goes on without its graph.", [of.layer])
+                  "places have none. Between them a state goes on without its graph.", [layer])
     return ""

@@ -7,10 +7,12 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #d8e1e11f
 from contextlib import suppress
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ...findings.found import Finding
 from ...findings.rules import Kind, NotLookedAt, rule
@@ -18,10 +20,10 @@ from ...hooks.tree import shape_text
 from .batch import BatchPart
 from .changed import differs
 from .checks import Check
+from .flight import Flight, Flown, base_of, first_layer_where
 from .loss_calls import DISTANCES, OF_CLASSES, class_dim, loss_calls
 from .masks import other_numbers
 from .probes import given_in_calls, leaks
-from .flight import Flight, Flown, base_of, first_layer_where
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #62d3f32a
 class Compared(NamedTuple):
@@ -31,59 +33,48 @@ class Compared(NamedTuple):
     ignored: int
 
 
-def by_place(t: Tensor, n: int, places: int) -> Tensor | None:
-    "Numbers by sample and place, if they are so many."
-    if not t.numel() or t.numel() % (n*places): return None
-    return t.reshape(n, places, -1)
+def at_places(out: Tensor, y: Tensor, n: int, places: int, ignored: int = -100) -> list[Compared]:
+    "What a loss compares at each of several places; nothing if one of both has not so many."
+    sizes = out.numel(), y.numel()
+    if places <= 3 or not all(sizes) or any(size % (n*places) for size in sizes): return []
+    return [Compared(out.reshape(n, places, -1), y.reshape(n, places, -1), ignored)]
 
 
-def by_class(y: Tensor, out: Tensor, n: int) -> tuple[Tensor, Tensor] | tuple[None, None]:
+def by_class(y: Tensor, out: Tensor, n: int) -> tuple[Tensor, Tensor] | None:
     "Targets in a row, and the prediction of each; what a loss lacks that has moved its rows is filled up."
     if y.dim() == 3 and y.size(1) == 1: y, out = y[:, 0], out[:, :, 0]  # torch takes a sequence for a flat picture
-    if y.dim() > 2: return None, None
+    lacking = -y.numel() % n
+    if y.dim() > 2 or lacking > 4: return None
     if out.dim() == 3: out = out.transpose(1, 2)  # classes come second
-    y, out = y.flatten(), out.reshape(y.numel(), -1)
-    lacking = -len(y) % n
-    if lacking > 4: return None, None
-    no_targets, no_outputs = y.new_full((lacking,), -100), out.new_zeros(lacking, out.size(1))
-    return torch.cat([y, no_targets]), torch.cat([out, no_outputs])
+    rows = out.reshape(y.numel(), -1)
+    return F.pad(y.flatten(), (0, lacking), value=-100), F.pad(rows, (0, 0, 0, lacking))
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #bc2ed217
-def compared(flight: Flight, raw: Any, mode: str) -> list[Compared]:
+def comparisons(flight: Flight, raw: Any, mode: str) -> list[Compared]:
     "The comparisons that the loss of one pass makes, for each place of a sequence."
     seen, n, found = loss_calls(flight, raw, mode, graph=mode == "train"), flight.batch.n, []
-    leading = seen.trace.leading_to(seen.flown.loss) | {*seen.trace.makers(seen.flown.loss)}
+    leading = seen.trace.leading_to(seen.flown.loss)
     for call in seen.calls:
         if call.op not in leading or call.name not in (*OF_CLASSES, *DISTANCES): continue
-        out, y, ignored = call.prediction, call.target, call.given.get("ignore_index", -100)
+        out, y = call.prediction, call.target
         if call.name in OF_CLASSES:
-            if y.is_floating_point(): continue
             if call.name == "cross_entropy": out = out.log_softmax(class_dim(out))
-            y, out = by_class(y, out, n)
-            if y is None: continue
-            places = y.numel()//n
-        elif y.dim() >= 2 and y.size(0) == n: places = y.size(1)
-        else: continue
-        both = by_place(out, n, places), by_place(y, n, places)
-        if None not in both and places > 3:
-            found.append(Compared(*both, ignored))
-    if found or flight.call or flight.loss_fn is None:
-        return found
-    return compared_outside(flight, seen.flown)
+            rows = None if y.is_floating_point() else by_class(y, out, n)
+            if rows is None: continue
+            (y, out), places = rows, rows[0].numel()//n
+        else: places = y.size(1) if y.dim() > 1 and y.size(0) == n else 0
+        found += at_places(out, y, n, places, call.given.get("ignore_index", -100))
+    return found or compared_outside(flight, seen.flown)
 
 
 def compared_outside(flight: Flight, flown: Flown) -> list[Compared]:
     "The one output and the one target of a pass whose loss shows no comparison, if they have the same places."
-    n = flight.batch.n
-    outputs, targets = [t for _, t in flown.floats], [p.tensor for p in flight.batch.targets]
+    if flight.call or flight.loss_fn is None: return []
+    n, outputs, targets = flight.batch.n, [t.detach() for _, t in flown.floats], flight.batch.targets
     if len(outputs) != 1 or len(targets) != 1: return []
-    output, target = outputs[0], targets[0]
-    if target.dim() < 2 or target.size(0) != n or target.numel() <= n:
-        return []
-    places = target.size(1)
-    both = by_place(output.detach(), n, places), by_place(target, n, places)
-    fits = None not in both and output.shape[:2] == (n, places)
-    return [Compared(*both, -100)] if fits and places > 3 else []
+    target = targets[0].tensor
+    if target.dim() < 2 or target.size(0) != n or outputs[0].shape[:2] != target.shape[:2]: return []
+    return at_places(outputs[0], target, n, target.size(1))
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #cb6fa9e7
 def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | None:
@@ -104,9 +95,8 @@ def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | No
 
 def sequence_parts(flight: Flight) -> list[BatchPart]:
     "The inputs that have a place for each token or number, with samples first; `call` may put in targets as well."
-    n = flight.batch.n
+    if flight.batch.n in (None, 0, 1): return []
     given = flight.batch.parts if flight.call else flight.batch.inputs
-    if not n or n < 2: return []
     return [p for p in given if p.dim == 0 and has_places(p.tensor)]
 
 
@@ -115,72 +105,47 @@ def has_places(t: Tensor) -> bool:
     return t.dim() in (2, 3) and t.size(1) > 3 and t.dtype != torch.bool
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #dc4b6ab4
-def changed_from(flight: Flight, x: BatchPart, place: int) -> Any:
-    "The batch with other numbers at this place and all later ones."
+def places_changed(flight: Flight, own: Compared, number: int, x: BatchPart, where: int | slice) -> list[int]:
+    "The places whose prediction is another one with other numbers in an input at these places."
     new = x.tensor.clone()
-    new[:, place:] = other_numbers(x.tensor)[:, place:]
-    return flight.batch.put({x.number: new})
-
-
-def places_changed(flight: Flight, own: Compared, raw: Any, number: int) -> list[int]:
-    "The places whose prediction is another one for this batch."
-    try: theirs = compared(flight, raw, flight.quiet)
+    new[:, where] = other_numbers(x.tensor)[:, where]
+    try: theirs = comparisons(flight, flight.batch.put({x.number: new}), flight.quiet)
     except Exception: return []  # such as targets that change with the input, and that the loss cannot take
-    if len(theirs) <= number or theirs[number].prediction.shape != own.prediction.shape:
-        return []
-    before, after = own.prediction.double(), theirs[number].prediction.double()
-    changed = differs(before, after).any(2).any(0)
-    return changed.nonzero().flatten().tolist()
-
-
-def copies(flight: Flight, own: Compared, x: BatchPart, number: int) -> bool:
-    "Does a prediction see its own place and those before, and no later one, as where the next place is meant?"
-    place = x.tensor.size(1)//2
-    new = x.tensor.clone()
-    new[:, place] = other_numbers(x.tensor)[:, place]
-    changed = places_changed(flight, own, flight.batch.put({x.number: new}), number)
-    return len(changed) > 1 and changed[0] == place
+    if len(theirs) <= number or theirs[number].prediction.shape != own.prediction.shape: return []
+    changed = differs(own.prediction.double(), theirs[number].prediction.double())
+    return changed.any(2).any(0).nonzero().flatten().tolist()
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #45d85ba0
-class Ahead(NamedTuple):
-    "A target that is an input moved, and the change of that input by which it was found."
-    by: int # how many places it is after the last one that is seen
-    x: BatchPart
-    place: int # the first place that was changed
-    raw: Any # the batch with that change
-
-
-def seen_targets(flight: Flight, parts: list[BatchPart]) -> tuple[list[Ahead], list[BatchPart]]:
-    "The targets that are one of these inputs moved, and the inputs that are a target as they are and can be copied."
-    ahead, same = [], []
-    if not compared(flight, flight.batch.raw, "train"): return ahead, same  # a pass that others have asked for already
-    for number, own in enumerate(compared(flight, flight.batch.raw, flight.quiet)):
-        for x in parts:
-            t = x.tensor if x.tensor.dim() == 3 else x.tensor[..., None]
-            shift = shift_between(t, own.target, own.ignored)
-            if shift == 0 and copies(flight, own, x, number):
-                same.append(x)
-            if not shift: continue
-            place = x.tensor.size(1)//2 + 1
-            raw = changed_from(flight, x, place)
-            changed = places_changed(flight, own, raw, number)
-            if not changed: continue
-            reach = place - changed[0]
-            ahead.append(Ahead(shift - reach, x, place, raw))
+def shifted_targets(flight: Flight, parts: list[BatchPart]) -> tuple[list[tuple[int, BatchPart]], list[BatchPart]]:
+    """The targets that are one of these inputs moved, each with how many places it is after the last one that is seen;
+    and the inputs that are a target as they are and can be copied."""
+    ahead, same, raw = [], [], flight.batch.raw
+    if not comparisons(flight, raw, "train"): return ahead, same  # a pass that others have asked for already
+    for (number, own), x in product(enumerate(comparisons(flight, raw, flight.quiet)), parts):
+        t, half = x.tensor if x.tensor.dim() == 3 else x.tensor[..., None], x.tensor.size(1)//2
+        shift = shift_between(t, own.target, own.ignored)
+        if shift is None: continue
+        changed = places_changed(flight, own, number, x, slice(half + 1, None) if shift else half)
+        if shift and changed: ahead.append((shift - (half + 1 - changed[0]), x))
+        # it sees its own place and those before, and no later one, as where the next place is meant
+        elif len(changed) > 1 and changed[0] == half: same.append(x)
     return ahead, same
 
 
-def layer_that_sees(flight: Flight, found: Ahead) -> str:
-    "The first layer of which the first places change, whichever dimension has the places."
-    places, place = found.x.tensor.size(1), found.place
-
+def layer_that_sees(flight: Flight, x: BatchPart) -> str:
+    "The first layer of which the first places change with the later ones, whichever dimension has the places."
+    places, place = x.tensor.size(1), x.tensor.size(1)//2 + 1
+    new = torch.cat([x.tensor[:, :place], other_numbers(x.tensor)[:, place:]], 1)
     def sees(a, b):
         dims = [d for d in range(a.dim()) if a.size(d) == places]
         dims = [d for d in dims if d] or dims
         early = [differs(a.narrow(d, 0, place), b.narrow(d, 0, place)).any() for d in dims]
         return bool(early) and all(early)
+    return first_layer_where(flight, flight.batch.raw, flight.batch.put({x.number: new}), sees)
 
-    return first_layer_where(flight, flight.batch.raw, found.raw, sees)
+
+def is_among(t: Tensor, others: list[Tensor]) -> bool:
+    return any(other.shape == t.shape and torch.equal(other, t) for other in others)
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #a01e8975
 @rule(
@@ -199,32 +164,28 @@ def sees_the_past_only(flight: Flight) -> Check:
     if not flight.quiet:
         raise NotLookedAt("the model returns something else each time for the same batch")
     parts = sequence_parts(flight)
-    if not parts:
-        return "no input is a sequence with samples first"
-    ahead, same = seen_targets(flight, parts)
-    if same and not ahead:
+    if not parts: return "no input is a sequence with samples first"
+    ahead, same = shifted_targets(flight, parts)
+    steps = {by for by, _ in ahead}
+    if 1 in steps: return "the target is the next place"
+    if not steps and not same: return "no target is the input, moved by some places"
+    if not steps:
         yield Finding("later places are seen", "likely", f"The target is {same[0].name}, at the same places, and a "
                       "prediction sees its own place and all before: it has to copy. Move the target by one place, so "
                       "that the next one is asked for.")
         return ""
-    if not ahead:
-        return "no target is the input, moved by some places"
-    if any(one.by == 1 for one in ahead):
-        return "the target is the next place"
-    nearest = min(ahead, key=lambda one: one.by)
-    x = nearest.x
-    if nearest.by > 1:
-        several = len({one.by for one in ahead}) > 1  # as where heads ask for the words after the next one
-        yield Finding("target too far ahead", "note" if several else "likely",
-                      f"The target is the place {nearest.by} after the last one that is seen: {x.name} goes in, and "
+    by, x = min(ahead, key=lambda one: one[0])
+    if by > 1:
+        sure = "note" if len(steps) > 1 else "likely"  # several, as where heads ask for the words after the next one
+        yield Finding("target too far ahead", sure,
+                      f"The target is the place {by} after the last one that is seen: {x.name} goes in, and "
                       "what comes next in it is never asked for.")
         return ""
-    layer = layer_that_sees(flight, nearest)
+    layer = layer_that_sees(flight, x)
     shared = any(leaks(flight, flight.batch, base_of(flight)))  # as experts with room for so many places do
     where = f", and first in what {layer} returns" if layer else ""
-    sure = "note" if shared else "likely"
-    yield Finding("later places are seen", sure, f"The target is {x.name}, moved, and the prediction for a place "
-                  f"changes with what it has to predict{where}.", [layer] if layer else [])
+    yield Finding("later places are seen", "note" if shared else "likely", f"The target is {x.name}, moved, and the "
+                  f"prediction for a place changes with what it has to predict{where}.", [layer] if layer else [])
     return ""
 
 # %% ../../../nbs/lib/stats/checking/sequences.ipynb #77aa0005
@@ -233,19 +194,13 @@ def sees_the_past_only(flight: Flight) -> Check:
 def target_is_no_input(flight: Flight) -> Check:
     "Is an output compared with an input that the loss itself has made, as the noisy in place of the clean one?"
     if not flight.call: return "the batch says what is wanted"
-    given = [t for t in given_in_calls(flight) if t.is_floating_point() and t.dim() > 1]
-    parts = [p.tensor for p in flight.batch.parts]
+    given, parts = given_in_calls(flight), [p.tensor for p in flight.batch.parts]
     calls = []
-    with suppress(Exception):
-        calls = loss_calls(flight, flight.batch.raw, flight.quiet or "train").calls
+    with suppress(Exception): calls = loss_calls(flight, flight.batch.raw, flight.quiet or "train").calls
     for call in calls:
+        if call.name not in DISTANCES or call.wanted.requires_grad or not call.made.requires_grad: continue
         t = call.target
-        if call.name not in DISTANCES or call.wanted.requires_grad or not call.made.requires_grad:
-            continue
-        def equals(x, t=t):
-            return x.shape == t.shape and torch.equal(x, t)
-        if not any(map(equals, given)) or any(map(equals, parts)):
-            continue
+        if t.dim() < 2 or not is_among(t, given) or is_among(t, parts): continue
         if not any(p.shape == t.shape for p in parts): continue
         yield Finding("target among the inputs", "possible", f"{call.name} compares the output with an input of the "
                       f"model, of shape {shape_text(t)}, that is no part of the batch but was made from one: the model "

@@ -16,8 +16,8 @@ from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.distributed import is_dtensor
 from ...hooks.select import first_few, leaves, unwrap
 from .checks import Check
-from .training import around, reached
-from .flight import Flight, calls_of, moved_to, numbers_in
+from .flight import Flight, calls_of, moved_to, numbers_in, rms
+from .training import arrivals, gradients_of, owner_of
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #518c4cd2
@@ -29,16 +29,10 @@ def as_memory_was(p: Tensor) -> str:
     "What shows that nothing has filled a parameter; empty if nothing does."
     t = p.detach().abs()
     if not t.numel(): return ""
-    if t.isnan().any():
-        return f"{t.isnan().double().mean():.0%} of its numbers are NaN"
-    if t.max() > HUGE:
-        return f"its largest number is {in_digits(t.max())}"
-    known = t[t > 0]
-    few = known < TINY
-    share = few.double().mean().item()
-    if share > .05:
-        return f"{share:.0%} of its numbers that are not zero are below {TINY:g}"
-    return ""
+    if t.isnan().any(): return f"{t.isnan().double().mean():.0%} of its numbers are NaN"
+    if t.max() > HUGE: return f"its largest number is {in_digits(t.max())}"
+    share = (t[t > 0] < TINY).double().mean()
+    return f"{share:.0%} of its numbers that are not zero are below {TINY:g}" if share > .05 else ""
 
 
 @rule(
@@ -54,30 +48,28 @@ def all_filled(flight: Flight) -> Check:
     "Has each parameter numbers of a usual size?"
     if any(map(is_dtensor, flight.parameters.values())):
         raise NotLookedAt("parameters are split between processes")
-    found = {name: as_memory_was(p) for name, p in flight.parameters.items() if p.is_floating_point()}
-    found = {name: said for name, said in found.items() if said}
+    said = {name: as_memory_was(p) for name, p in flight.parameters.items() if p.is_floating_point()}
+    found = [name for name in said if said[name]]
     if not found: return ""
-    name, said = next(iter(found.items()))
     others = f"; and {len(found) - 1} more do" if len(found) > 1 else ""
-    yield Finding("not initialised", "certain", f"Before the first step, {name} looks as if nothing had filled it: "
-                  f"{said}{others}.", [*found])
+    yield Finding("not initialised", "certain", f"Before the first step, {found[0]} looks as if nothing had filled it: "
+                  f"{said[found[0]]}{others}.", found)
     return ""
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #203d454e
 def is_finite_now(flight: Flight) -> bool:
     "Are the loss of a pass and its gradient finite?"
-    loss = flight.out(flight.batch.raw, "train").loss
-    if not loss.isfinite().all(): return False
-    numbers = [g.coalesce().values() if g.is_sparse else g for g in flight.gradients().values() if g is not None]
-    return all(bool(g.isfinite().all()) for g in numbers)
+    if not flight.out(flight.batch.raw, "train").loss.isfinite().all(): return False
+    return all(g.isfinite().all() for grads in gradients_of(flight, [flight.batch]).values() for g in grads)
 
 
 def is_finite_with(flight: Flight, names: list[str]) -> bool:
     "The same with small random numbers in these parameters."
-    chance = torch.Generator().manual_seed(0)
-    data = {name: flight.trained[name].data for name in names}
-    with moved_to(flight, {name: p + .1*torch.randn(p.shape, generator=chance).to(p) for name, p in data.items()}):
-        return is_finite_now(flight)
+    chance, new = torch.Generator().manual_seed(0), {}
+    for name in names:
+        p = flight.trained[name].data
+        new[name] = p + .1*torch.randn(p.shape, generator=chance).to(p)
+    with moved_to(flight, new): return is_finite_now(flight)
 
 
 @rule(
@@ -87,9 +79,8 @@ def zeros_are_fine(flight: Flight) -> Check:
     if any(map(is_dtensor, flight.parameters.values())):
         raise NotLookedAt("parameters are split between processes")
     names = [name for name, p in flight.trained.items() if p.numel() > 1 and p.is_floating_point() and not p.any()]
-    if not names or is_finite_now(flight) or not is_finite_with(flight, names):
-        return ""
-    guilty = [name for name in names if is_finite_with(flight, [name])][:4] if len(names) > 1 else names
+    if not names or is_finite_now(flight) or not is_finite_with(flight, names): return ""
+    guilty = [name for name in names if is_finite_with(flight, [name])][:4]
     if not guilty: return ""
     yield Finding("not initialised", "certain", f"All numbers of {first_few(guilty, 4)} are zero, and the loss or its "
                   "gradient is NaN or infinite; with small random numbers in their place both are finite. Something is "
@@ -116,12 +107,9 @@ def loaded(flight: Flight) -> Check:
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #99bb0011
 def are_alike(m: nn.Module) -> bool:
     "Has a layer several units with the same weights, which are not zero?"
-    if not isinstance(m, nn.Linear | nn.modules.conv._ConvNd) or getattr(m, "transposed", False):
-        return False
-    if is_lazy(m.weight) or len(m.weight) < 3: return False
+    if not isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d) or is_lazy(m.weight): return False
     rows = m.weight.detach().flatten(1)
-    if rows.size(1) < 2 or not rows.any() or not (rows == rows[:1]).all():
-        return False
+    if len(rows) < 3 or rows.size(1) < 2 or not rows.any() or (rows != rows[:1]).any(): return False
     return m.bias is None or bool((m.bias == m.bias[:1]).all())
 
 
@@ -133,8 +121,8 @@ def are_alike(m: nn.Module) -> bool:
 def units_differ(flight: Flight) -> Check:
     "Have all units of a layer the same weights?"
     named = {name: m for name, m in leaves(flight.model).items() if next(m.parameters(), None) is not None}
-    names = [name for name, m in named.items() if are_alike(m) and m.weight.requires_grad]
-    names = [name for name in names if name != [*named][-1]]  # the loss tells the last ones apart
+    but_last = [*named][:-1]  # the loss tells the last ones apart
+    names = [name for name in but_last if are_alike(named[name]) and named[name].weight.requires_grad]
     if not names: return ""
     yield Finding("units alike", "likely", f"All units of {first_few(names, 4)} begin with the same weights, such as "
                   f"{in_digits(named[names[0]].weight.flatten()[0])}: they get the same gradient and stay one unit.",
@@ -144,21 +132,9 @@ def units_differ(flight: Flight) -> Check:
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #3fab0db8
 def scales_of(model: nn.Module) -> dict[str, Tensor]:
     "The scales of norms, by their names, as far as these are called norms."
-    found = {}
-    for name, m in model.named_modules():
-        if "norm" not in type(m).__name__.lower(): continue
-        for own, p in m.named_parameters(recurse=False):
-            is_shift = own in ("bias", "beta", "b", "shift")
-            if p.dim() == 1 and len(p) >= 4 and not is_shift:
-                found[f"{name}.{own}".lstrip(".")] = p
-    return found
-
-
-def sizes_behind(flight: Flight, names: list[str]) -> dict[str, float]:
-    "How large what each of these layers returns is."
-    calls = calls_of(flight, names, mode="train")
-    return {call.name: max((t.double().square().mean().sqrt().item() for t in numbers_in(call.made)), default=0.)
-            for call in calls}
+    norms = {name: m for name, m in model.named_modules() if "norm" in type(m).__name__.lower()}
+    return {f"{name}.{own}".lstrip("."): p for name, m in norms.items() for own, p in m.named_parameters(recurse=False)
+            if p.dim() == 1 and len(p) >= 4 and own not in ("bias", "beta", "b", "shift")}
 
 # %% ../../../nbs/lib/stats/checking/starts.ipynb #88aa0005
 @rule(
@@ -175,25 +151,22 @@ def norms_begin_at_one(flight: Flight) -> Check:
     "Are scales of norms random numbers around zero, or all zero so that nothing comes through?"
     scales = scales_of(unwrap(flight.model))
     if not scales: return "there is none with a scale"
-    random, empty = [], []
-    for name, p in scales.items():
-        size, middle = p.detach().double().square().mean().sqrt().item(), p.detach().double().mean().abs().item()
-        if not size: empty.append(name)
-        elif size < .2 and middle < .7*size: random.append(name)  # trained scales are mostly above zero
+    empty = [name for name, p in scales.items() if not p.any()]
+    random = [name for name, p in scales.items() if name not in empty and rms(p) < .2
+              and p.detach().double().mean().abs() < .7*rms(p)]  # trained scales are mostly above zero
+    calls = calls_of(flight, map(owner_of, random), mode="train") if random else ()
+    behind = {call.name: max(map(rms, numbers_in(call.made)), default=0.) for call in calls}
+    random = [name for name in random if behind.get(owner_of(name), 1) < .3]
     if random:
-        behind = sizes_behind(flight, [*map(around, random)])
-        random = [name for name in random if behind.get(around(name), 1) < .3]
-    if random:
-        p = scales[random[0]].detach().double()
+        p, layers = scales[random[0]].detach().double(), [*map(owner_of, random)]
         norms = f"{len(random)} norms begins" if len(random) > 1 else "a norm begins"
         yield Finding("scale of a norm", "likely", f"The scale of {norms} with small numbers of either sign: that of "
                       f"{random[0]} with a standard deviation of {in_digits(p.std())} around {in_digits(p.mean())}, so "
-                      f"that {around(random[0])} returns numbers of size {in_digits(behind[around(random[0])])}.",
-                      [*map(around, random)])
+                      f"that {layers[0]} returns numbers of size {in_digits(behind[layers[0]])}.", layers)
     if empty and not flight.first.flown.loss.requires_grad: raise NotLookedAt("the loss has no graph")
-    arrived = reached(flight, [flight.batch]) if empty else {}
-    dead = [name for name in empty if arrived.get(name, True) is None]
+    found = arrivals(flight, [flight.batch]) if empty else {}
+    dead = [name for name in empty if found.get(name, True) is None]
     if dead:
         yield Finding("scale of a norm", "likely", f"All of {first_few(dead, 4)} is zero, and so is its gradient: "
-                      "nothing comes through.", [*map(around, dead)])
+                      "nothing comes through.", [*map(owner_of, dead)])
     return ""

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #489d064a
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from torch import Tensor, nn
 
@@ -16,40 +16,43 @@ from ...hooks.names import earlier_blocks_have
 from ...hooks.select import first_few, leaves, may_pass_hooks, unwrap
 from .batch import SampleBatch
 from .checks import Check
-from .dependence import behind_rounding, change_loss, moved, where_cut
-from .flight import Flight, calls_of, layer_outputs, roused
+from .dependence import behind_rounding, change_loss, where_cut
+from .flight import Flight, calls_of, layer_outputs, moved_to, roused
 from .loss_calls import numbers
 from ..diagnosing.layer_faults import DEAD, MANY
 from ..measure.run_facts import from_a_library
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0b761528
-def reached(flight: Flight, batches: list[SampleBatch], of_output: bool = False,
-            idle: dict[str, Tensor] | None = None) -> dict[str, bool | None]:
-    """For each trainable parameter: did it get a gradient of the loss, or of any output? None for one of zeros. `idle`
-    gets the units of each weight: True for those without a gradient."""
-    passes, found = [flight.backward(batch.raw, of_output).gradients for batch in batches], {}
-    for name in flight.trained:
-        grads = [grads[name] for grads in passes if grads[name] is not None]
-        numbers = [g.coalesce().values() if g.is_sparse else g for g in grads]
-        found[name] = (any(g.any() for g in numbers) or None) if grads else False
-        if idle is not None and numbers and numbers[0].dim() > 1 and not any(g.is_sparse for g in grads):
-            idle[name] = ~sum(g.flatten(1).any(1) for g in numbers).bool()
+def gradients_of(flight: Flight, batches: list[SampleBatch], of_output: bool = False) -> dict[str, list[Tensor]]:
+    "The gradients that arrive at each trainable parameter, of the loss or of all outputs; of sparse ones the values."
+    found = {name: [] for name in flight.trained}
+    for batch in batches:
+        for name, g in flight.backward(batch.raw, of_output).gradients.items():
+            if g is not None: found[name].append(g.coalesce().values() if g.is_sparse else g)
     return found
+
+
+def arrivals(flight: Flight, batches: list[SampleBatch], of_output: bool = False) -> dict[str, bool | None]:
+    "For each trainable parameter: did it get a gradient of the loss, or of any output? None for one of zeros."
+    found = gradients_of(flight, batches, of_output)
+    return {name: (any(g.any() for g in grads) or None) if grads else False for name, grads in found.items()}
 
 
 def in_optimizers(flight: Flight) -> set[int]:
     return {id(p) for o in flight.optimizers for group in o.param_groups for p in group["params"]}
 
 
-def around(name: str) -> str: return name.rpartition(".")[0]
+def owner_of(name: str) -> str:
+    "The name of the layer that holds a parameter, or another layer."
+    return name.rpartition(".")[0]
 
 
 def owners(flight: Flight, names: list[str]) -> list[str]:
     "The layers that hold these parameters; of many in one block, the block."
-    found = dict.fromkeys(around(name) or name for name in names)
+    found = dict.fromkeys(owner_of(name) or name for name in names)
     while len(found) > 6 and any("." in name for name in found):
         deepest = max(name.count(".") for name in found)
-        found = dict.fromkeys(around(name) if name.count(".") == deepest else name for name in found)
+        found = dict.fromkeys(owner_of(name) if name.count(".") == deepest else name for name in found)
     return list(found)
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #0b761529
@@ -61,7 +64,7 @@ def owners(flight: Flight, names: list[str]) -> list[str]:
                 "`Embedding.from_pretrained` and no_grad."),
     Kind("gradient is cut", rank=145, page="dependence", lesson="08-gradients",
          symptom="Some layers keep their first weights, though the loss changes with them.",
-         look_first="the layer that is named: what its forward does, and what is around it",
+         look_first="the layer that is named: what its forward does, and what is owner_of it",
          advice="Look there for no_grad, detach, `.data`, `.item()`, numpy, argmax, rounding, or a new tensor "
                 "made of numbers. What shall not be trained needs requires_grad_(False).", brings=("not trained",)),
     Kind("stuck at zero", rank=155, page="dependence", lesson="07-init",
@@ -91,68 +94,66 @@ def gradients_arrive(flight: Flight) -> Check:
         yield no_graph(flight)
         return ""
     if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
-    found = reached(flight, flight.small, idle=(idle := {}))
-    missing = [name for name, arrived in found.items() if arrived is False]
+    found = arrivals(flight, flight.small)
+    missing = [name for name, arrives in found.items() if arrives is False]
     if flight.optimizers:
         given = in_optimizers(flight)
-        missing = [n for n in missing if id(flight.trained[n]) in given]
-    if missing: yield from not_reached(flight, missing, found)
-    zero = [name for name, arrived in found.items() if arrived is None]
-    zero = [name for name in zero if not _has_trained_sibling(name, found)]
-    if zero:
-        with roused(flight): again = reached(flight, flight.small)
-        zero = [name for name in zero if again[name] is None]
-    memory = without_memory(flight, zero)
-    if memory: yield memory
-    stuck = stuck_at_zero(flight, [name for name, arrived in found.items() if arrived is None])
-    if stuck: yield stuck
-    zero = [name for name in zero if not (memory and around(name) in memory.layers)]
-    if zero: yield from only_zeros(flight, zero)
-    yield from mostly_silent(flight, {name: units for name, units in idle.items() if found[name]})
+        missing = [name for name in missing if id(flight.trained[name]) in given]
+    yield from not_reached(flight, missing, found)
+    zero = [name for name, arrives in found.items() if arrives is None]
+    if zero: yield from with_zeros(flight, zero, found)
+    yield from mostly_silent(flight, found)
     return ""
 
-# %% ../../../nbs/lib/stats/checking/training.ipynb #40b55855
-def _has_trained_sibling(name: str, found: dict[str, bool | None]) -> bool:
-    "Does another parameter of the same layer train? A bias before normalization has a gradient of zero, or of noise."
-    owner, _, own = name.rpartition(".")
-    if "bias" not in own: return False
-    arrived = [other for other, arrived in found.items() if arrived]
-    return any(other.rpartition(".")[0] == owner for other in arrived)
-
 # %% ../../../nbs/lib/stats/checking/training.ipynb #c84ed635
+def with_zeros(flight: Flight, zero: list[str], found: dict[str, bool | None]) -> Iterator[Finding]:
+    "The findings on parameters with a gradient of zeros, also once the layers that begin at zero have moved."
+    yield from stuck_at_zero(flight, zero)
+    trained = {owner_of(name) for name, arrives in found.items() if arrives}
+    # a bias before normalization has a gradient of zero, or of noise
+    rest = [name for name in zero if "bias" not in name.rpartition(".")[2] or owner_of(name) not in trained]
+    if not rest: return
+    with roused(flight): again = arrivals(flight, flight.small)
+    rest = [name for name in rest if again[name] is None]
+    lost = [*without_memory(flight, rest)]
+    yield from lost
+    rest = [name for name in rest if not any(owner_of(name) in one.layers for one in lost)]
+    if rest: yield from only_zeros(flight, rest)
+
+
 def given_states(flight: Flight, names: list[str]) -> bool:
     "Is one of these recurrent layers called with a state?"
     return any(x is not None for call in calls_of(flight, names) for x in (*call.args[1:], call.kwargs.get("hx")))
 
 
-def without_memory(flight: Flight, zero: list[str]) -> Finding | None:
+def without_memory(flight: Flight, zero: list[str]) -> Iterator[Finding]:
     "The finding on recurrent layers whose weights for the state get zeros: the state is always zero."
     modules = dict(unwrap(flight.model).named_modules())
-    recurrent = [n for n in zero if "weight_hh" in n and isinstance(modules[around(n)], nn.RNNBase | nn.RNNCellBase)]
-    if not recurrent: return None
-    layers = list(dict.fromkeys(map(around, recurrent)))
+    names = [owner_of(name) for name in zero if "weight_hh" in name]
+    layers = list(dict.fromkeys(n for n in names if isinstance(modules[n], nn.RNNBase | nn.RNNCellBase)))
+    if not layers: return
     sure = "note" if given_states(flight, layers) else "likely"  # which the caller hands on
-    return Finding("state is lost", sure, f"The weights of {first_few(layers, 4)} for its own state get a gradient "
-                   "of zero: in each call it begins with a state of zeros and has one place, so it remembers "
-                   "nothing.", layers)
+    yield Finding("state is lost", sure, f"The weights of {first_few(layers, 4)} for its own state get a gradient "
+                  "of zero: in each call it begins with a state of zeros and has one place, so it remembers "
+                  "nothing.", layers)
 
 
-def stuck_at_zero(flight: Flight, zero: list[str]) -> Finding | None:
+def stuck_at_zero(flight: Flight, zero: list[str]) -> Iterator[Finding]:
     "The finding on parameters that are zero, and whose gradient is zero until something else makes them move."
     empty = [name for name in zero if not flight.trained[name].any()]
-    if not empty: return None
-    steps = {}
-    for name, grad in flight.gradients().items():
-        if grad is None or not grad.any(): continue
-        size = flight.trained[name].detach().square().mean().sqrt() or .1
-        steps[name] = -grad.to_dense()/grad.to_dense().square().mean().sqrt()*size
-    with moved(flight, steps, .05):
-        after = reached(flight, flight.small)
-    with roused(flight): again = reached(flight, flight.small)
+    if not empty: return
+    moved = {}
+    for name, g in flight.gradients().items():
+        if g is None or not g.any(): continue
+        p, g = flight.trained[name].detach(), g.to_dense()
+        size = p.square().mean().sqrt() or .1
+        moved[name] = p - .05*size*g/g.square().mean().sqrt()
+    with moved_to(flight, moved): after = arrivals(flight, flight.small)
+    with roused(flight): again = arrivals(flight, flight.small)
     stuck = [name for name in empty if after[name] is None and again[name]]
-    if not stuck: return None
-    return Finding("stuck at zero", "likely", f"All numbers of {first_few(stuck, 4)} are zero, and so is their "
-                   "gradient, also when all others have made a step: each waits for another.", owners(flight, stuck))
+    if not stuck: return
+    yield Finding("stuck at zero", "likely", f"All numbers of {first_few(stuck, 4)} are zero, and so is their "
+                  "gradient, also when all others have made a step: each waits for another.", owners(flight, stuck))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #ab726e71
 def of_another_loss(flight: Flight, found: dict[str, bool | None]) -> set[str]:
@@ -166,50 +167,32 @@ def of_another_loss(flight: Flight, found: dict[str, bool | None]) -> set[str]:
 # %% ../../../nbs/lib/stats/checking/training.ipynb #ab726e70
 def not_reached(flight: Flight, missing: list[str], found: dict[str, bool | None]) -> Iterator[Finding]:
     "The findings on parameters without a gradient: did their layer run?"
-    others = of_another_loss(flight, found)
-    elsewhere = [name for name in missing if name in others]
+    elsewhere, missing = split(missing, of_another_loss(flight, found).__contains__)
     if elsewhere:
         yield Finding("not trained", "note", f"{first_few(elsewhere, 4)} got no gradient of this loss. They have an "
                       "optimizer of their own, so another loss may train them.", owners(flight, elsewhere))
-    missing = [name for name in missing if name not in others]
     if not missing: return
-    ran = {name for name, _ in layer_outputs(flight, flight.batch.raw)}
-    known = leaves(flight.model)
     modules = dict(unwrap(flight.model).named_modules())
-    unseen = [n for n in missing if around(n) in known and around(n) not in ran
-              and not may_pass_hooks(modules[around(n)])]
-    used = change_loss(flight, unseen, "train")  # `m.forward(x)` goes past hooks, and weights may be lent
-    idle = [n for n in unseen if n not in used]
-    theirs = [n for n in idle if is_called_by_a_library(n, modules)]
-    own = [n for n in idle if n not in theirs]
+    idle, cut = split(missing, idle_parameters(flight, missing, modules).__contains__)
+    theirs, own = split(idle, lambda name: is_called_by_a_library(name, modules))
     for names, sure in ((theirs, "note"), (own, "likely")):
         if not names: continue
         yield Finding("never ran", sure, f"{first_few(names, 4)} got no gradient: the layer was not called.",
                       owners(flight, names))
-    cut = [n for n in missing if n not in idle]
-    depends = change_loss(flight, cut, "train")
-    beside = reached(flight, [flight.batch], of_output=True)
-    unused = [n for n in cut if beside[n] is not False and n not in depends]
-    if unused:
-        yield Finding("not trained", "note", f"{first_few(unused, 4)} got no gradient: they lead to a part of the "
-                      "output that the loss does not use.", owners(flight, unused))
-    biases = [n for n in cut if "bias" in n.rpartition(".")[2]]
-    constants = []
-    if flight.has_forces:
-        constants = [n for n in biases if n not in unused]
-    if constants:
-        yield Finding("not trained", "note",
-                      f"{first_few(constants, 4)} got no gradient: the forward takes a gradient, which a constant that "
-                      "is added to an energy does not change.", owners(flight, constants))
-    cut = [n for n in cut if n not in unused + constants]
+    depends, of_output = change_loss(flight, cut), arrivals(flight, [flight.batch], of_output=True)
+    unused, cut = split(cut, lambda name: of_output[name] is not False and name not in depends)
+    constants, cut = split(cut, lambda name: flight.has_forces and "bias" in name.rpartition(".")[2])
+    depends, cut = split(cut, depends.__contains__)
+    for names, why in ((unused, "they lead to a part of the output that the loss does not use."),
+                       (constants, "the forward takes a gradient, which a constant that is added to an energy does not "
+                                   "change.")):
+        if not names: continue
+        yield Finding("not trained", "note", f"{first_few(names, 4)} got no gradient: {why}", owners(flight, names))
     sure = "certain" if flight.optimizers else "likely"
-    depends = [n for n in depends if n in cut]
     if depends:
-        layer, said = where_cut(flight, depends, "train")
-        after = f": {said}" if said else ""
+        layer, where = where_cut(flight, depends)
         yield Finding("gradient is cut", sure, f"The loss changes with {first_few(depends, 4)}, but no gradient "
-                      f"reaches them{after}.", [layer] if layer else owners(flight, depends))
-    cut = [n for n in cut if n not in depends]
+                      f"reaches them{where}.", [layer] if layer else owners(flight, depends))
     if not cut: return
     if 2*len(cut) < len(flight.trained): sure = "possible"
     others = {*flight.trained} - {*missing}
@@ -218,57 +201,68 @@ def not_reached(flight: Flight, missing: list[str], found: dict[str, bool | None
                   "leads to the loss is computed from it.", owners(flight, cut))
 
 
+def idle_parameters(flight: Flight, missing: list[str], modules: dict[str, nn.Module]) -> list[str]:
+    "Those of these parameters whose layers have not run, and with which the loss does not change."
+    ran, known = {name for name, _ in layer_outputs(flight, flight.batch.raw)}, leaves(flight.model)
+    unseen = [name for name in missing if owner_of(name) in known and owner_of(name) not in ran
+              and not may_pass_hooks(modules[owner_of(name)])]
+    used = change_loss(flight, unseen)  # `m.forward(x)` goes past hooks, and weights may be lent
+    return [name for name in unseen if name not in used]
+
+
+def split(names: list[str], holds: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    "Those for which something holds, and the others."
+    return [name for name in names if holds(name)], [name for name in names if not holds(name)]
+
+
 def is_called_by_a_library(name: str, modules: dict[str, nn.Module]) -> bool:
     "Is the code that should call the layer of a parameter in an installed package, and not the user's?"
-    caller = around(around(name))
-    while caller and isinstance(modules[caller], nn.Sequential | nn.ModuleList | nn.ModuleDict): caller = around(caller)
+    containers = nn.Sequential | nn.ModuleList | nn.ModuleDict
+    caller = owner_of(owner_of(name))
+    while caller and isinstance(modules[caller], containers): caller = owner_of(caller)
     return from_a_library(type(modules[caller]))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #37ca6f7b
 def no_graph(flight: Flight) -> Finding:
     "The finding on a loss without a graph: does it depend on parameters all the same?"
-    depends = change_loss(flight, [*flight.trained], "train")
+    depends = change_loss(flight, [*flight.trained])
     if not depends:
         return Finding("not trained", "certain", "The loss has no graph: no trainable parameter leads to it.")
-    layer, said = where_cut(flight, depends, "train")
-    after = f": {said}" if said else ""
+    layer, where = where_cut(flight, depends)
     return Finding("gradient is cut", "certain", f"The loss has no graph, though it changes with "
-                   f"{first_few(depends, 4)}{after}.", [layer] if layer else [])
+                   f"{first_few(depends, 4)}{where}.", [layer] if layer else [])
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #f20a362e
 def only_zeros(flight: Flight, zero: list[str]) -> Iterator[Finding]:
     "The findings on gradients of zeros: is a function behind them constant between its steps, or a layer silent?"
-    rounded = behind_rounding(flight, zero)
-    for name, names in rounded.items():
+    for name, names in behind_rounding(flight, zero).items():
         yield Finding("term without gradient", "likely", f"{first_few(names, 4)} lead to the loss through {name} only, "
                       "whose gradient is zero everywhere: this part of the loss trains nothing. Take the numbers "
                       f"before {name} for the loss.", owners(flight, names))
-    zero = [n for n in zero if not any(n in names for names in rounded.values())]
+        zero = [one for one in zero if one not in names]
     if not zero: return
     outputs = layer_outputs(flight, flight.batch.raw)
-    def is_silent(ts):
-        return ts[0].numel() > 1 and not any(t.any() for t in ts)
-    silent = [name for name, ts in outputs if ts and is_silent(ts)]
-    if silent and silent[0] == outputs[0][0]: return  # the first layer gets zeros, which is a finding about the input
-    if silent:
+    silent = [name for name, ts in outputs if ts and ts[0].numel() > 1 and not any(t.any() for t in ts)]
+    if not silent:
+        yield Finding("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
+                      owners(flight, zero))
+    elif silent[0] != outputs[0][0]:  # else the first layer gets zeros, which is a finding about the input
         yield Finding("dead units", "certain", f"The output of {first_few(silent, 3)} is zero for every sample, and "
                       f"so is the gradient of {first_few(zero, 4)}.", silent[:3])
-        return
-    yield Finding("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
-                  owners(flight, zero))
 
 # %% ../../../nbs/lib/stats/checking/training.ipynb #3575e233
 WITH_UNITS = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
 
 
-def mostly_silent(flight: Flight, idle: dict[str, Tensor]) -> Iterator[Finding]:
+def mostly_silent(flight: Flight, found: dict[str, bool | None]) -> Iterator[Finding]:
     "The finding on layers of which most units get no gradient and are never above zero, while some learn."
-    modules = dict(unwrap(flight.model).named_modules())
-    few = {around(name): units for name, units in idle.items() if len(units) >= MANY
-           and units.double().mean() >= DEAD and isinstance(modules.get(around(name)), WITH_UNITS)}
-    if not few: return
-    dead = dict(few)
-    for call in [call for batch in flight.small for call in calls_of(flight, few, batch.raw, "train")]:
+    modules, dead = dict(unwrap(flight.model).named_modules()), {}
+    for name, grads in gradients_of(flight, flight.small).items():
+        of_units = found[name] and grads[0].dim() > 1 and len(grads[0]) >= MANY
+        if not of_units or not isinstance(modules.get(owner_of(name)), WITH_UNITS): continue
+        units = ~sum(g.flatten(1).any(1) for g in grads).bool()
+        if units.double().mean() >= DEAD: dead[owner_of(name)] = units
+    for call in [call for batch in flight.small if dead for call in calls_of(flight, dead, batch.raw, "train")]:
         m, output = call.layer, numbers(call.out)
         of_units = output.movedim(-1 if isinstance(m, nn.Linear) else -1 - len(m.kernel_size), 0).flatten(1)
         dead[call.name] = dead[call.name].to(output.device) & ~(of_units > 0).any(1)

@@ -123,3 +123,21 @@ def every_place(m, x, state):
 
 @pytest.mark.parametrize("read", [goes_on, last_one_only, largest, every_place], ids=lambda read: read.__name__)
 def test_places_that_have_a_gradient_or_no_effect(read): assert not found_in(without_means(read), "gradient is cut")
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_a_first_layer_to_which_the_loss_does_not_lead(one_by_one):
+    class Idle(nn.Module):
+        "Its first layer makes places of which nothing is used."
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
+
+        def forward(self, x):
+            for t in x.unbind(1) if one_by_one else [x]: self.first(t)
+            return self.last(x.mean(1))
+
+    batch = torch.randn(8, 6, 4), torch.arange(8) % 3
+    found = hl.preflight(Idle(), nn.CrossEntropyLoss(), batch, overfit=False)
+    assert "Gradients go back along a sequence." not in found.not_looked_at
+    assert not [f for f in found if f.what == "gradient is cut"]
