@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -137,7 +138,8 @@ def output_and_target(flight: Flight, flown: Flown) -> tuple[Tensor, Tensor] | N
 
 def loss_of(flight: Flight, output: Tensor, target: Tensor) -> float:
     "The loss of another output; NaN if the loss function does not take it."
-    with suppress(Exception), torch.no_grad(): return float(flight.loss_fn(output.clone(), target.clone()))
+    with suppress(Exception), torch.no_grad():
+        return float(flight.loss_fn(output.clone(), target.clone()))
     return math.nan
 
 
@@ -169,11 +171,11 @@ def several_classes(flight: Flight) -> Check:
     "Does the loss, or a softmax at the end of the model, choose among more than one class?"
     trace, flown = flight.written()
     outputs = [t for _, t in flown.floats]
-    behind = trace.leading_to(flown.loss) - trace.leading_to(*outputs)
-    if any(map(is_over_one, behind)):
+    last = [maker_behind(trace.value(t)) for t in outputs]
+    if any(map(is_over_one, trace.leading_to(flown.loss) - trace.leading_to(*outputs))):
         yield Finding("one class", "certain", "The loss chooses among one class, so it is the same whatever the model "
                       "returns.")
-    elif any(map(is_over_one, filter(None, (maker_behind(trace.value(t)) for t in outputs)))):
+    elif any(op and is_over_one(op) for op in last):
         yield Finding("one class", "certain", "The model ends in a softmax over one number, which is always 1.")
 
 
@@ -248,7 +250,7 @@ def right_and_wrong(out: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     elif not y.is_floating_point() and out.dim() == y.dim() + 1 and out.size(1) > 1 and y.numel():
         n = out.size(1)
         if y.min() < 0 or y.max() >= n: return
-        one, other = (12*F.one_hot(t.long(), n).movedim(-1, 1).to(out) for t in (y, (y + 1) % n))
+        one, other = (12*F.one_hot(t.long(), n).to(out).movedim(-1, 1) for t in (y, (y + 1) % n))
         yield one, other
         yield one.log_softmax(1), other.log_softmax(1)
         yield one.softmax(1), other.softmax(1)
@@ -289,10 +291,12 @@ OF_KIND = {"nll": F.nll_loss, "cross-entropy": F.cross_entropy, "bce": F.binary_
 
 def classified(c: Criterion) -> tuple[float, float] | None:
     "The mean loss of a classification, and that of a guess."
-    if "bce" in c.kind: return OF_KIND[c.kind](c.prediction, c.target).item(), math.log(2)
-    if c.kind not in OF_KIND or not (c.target != c.ignored).any(): return None
-    loss = OF_KIND[c.kind](c.prediction, c.target, ignore_index=c.ignored)
-    return loss.item(), math.log(c.prediction.size(class_dim(c.prediction)))
+    if c.kind not in OF_KIND: return None
+    loss_fn, n = OF_KIND[c.kind], 2
+    if "bce" not in c.kind:
+        if (c.target == c.ignored).all(): return None
+        loss_fn, n = partial(loss_fn, ignore_index=c.ignored), c.prediction.size(class_dim(c.prediction))
+    return loss_fn(c.prediction, c.target).item(), math.log(n)
 
 
 @rule(

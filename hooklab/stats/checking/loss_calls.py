@@ -143,10 +143,11 @@ def terms_of(seen: LossCalls) -> list[Term]:
     loss = seen.trace.value(seen.flown.loss)
     if loss is None or not loss.requires_grad or loss.shape.numel() != 1: return []
     found = added_up(loss)
-    if len(found) == 1 and found[0].makers and found[0].makers[0].function in ("sum", "mean"):
-        inner = added_up(found[0].makers[0].x)
+    last = found[0].makers
+    if len(found) == len(last) == 1 and last[0].function in ("sum", "mean"):
+        inner = added_up(last[0].x)
         if len(inner) > 1: found = inner
-    makers = {value.makers[0] for value in found if value.makers}
+    makers = {op for value in found for op in value.makers[:1]}
     ops = [op for op in seen.trace.top if op in makers]
     if len(ops) < len(found): return []  # a number that no function returned, such as the one behind `backward`
     return [Term(op.function, factor.sum().item(), (factor*numbers(op.y)).sum().item())
@@ -158,10 +159,12 @@ OF_PAIRS = "matmul", "mm", "einsum", "bmm", "cosine_similarity", "inner"
 
 def pushed_apart(seen: LossCalls) -> int | None:
     "How many pairs, if a loss rises with the similarity of each pair and falls with that of all others."
-    squares = [op for op in seen.trace.of(*OF_PAIRS) if len(op.y.shape) == 2 and op.y.shape[0] == op.y.shape[1] > 3]
-    for op in squares[:MOST]:
+    for op in seen.trace.of(*OF_PAIRS)[:MOST]:
+        n = op.y.shape[0] if len(op.y.shape) == 2 else 0
+        if n < 4 or op.y.shape[1] != n: continue
         grad, = seen.slopes(op)
         if grad is None or not grad.isfinite().all(): continue
-        pairs, others = grad.diagonal(), grad[~torch.eye(len(grad), dtype=torch.bool, device=grad.device)]
-        if (pairs > 0).all() and (others <= 0).all() and (others < 0).double().mean() > .5: return len(grad)
+        pairs, others = grad.diagonal(), grad[~torch.eye(n, dtype=torch.bool, device=grad.device)]
+        are_apart = (pairs > 0).all() and (others <= 0).all()
+        if are_apart and (others < 0).double().mean() > .5: return n
     return None

@@ -22,7 +22,7 @@ from hooklab.hooks.select import first_few
 from hooklab.hooks.trace import Op, Trace, Value
 from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.flight import Flight
-from hooklab.stats.checking.loss import activation_of, dim_of, maker_behind
+from hooklab.stats.checking.loss import activation_of, dim_of, is_over_one, maker_behind
 from hooklab.stats.checking.loss_calls import (
     ADDING, DISTANCES, LOSSES, OF_ANSWERS, SCALING, loss_calls, numbers)
 from hooklab.stats.checking.probes import is_graph
@@ -112,17 +112,16 @@ def are_labels(t: Tensor) -> bool:
 
 def over_one_number(trace: Trace) -> Check:
     "Is a softmax always over one number?"
-    found = [op for op in trace.of("softmax", "log_softmax") if dim_of(op) is not None and op.x.requires_grad]
-    several = {op.line for op in found if op.x.shape[dim_of(op)] != 1}
-    for op in found:
-        if op.line in {"", *several} or op.x.shape.numel() < 3: continue
+    found = trace.of("softmax", "log_softmax")
+    elsewhere = {op.line for op in found if not is_over_one(op)}
+    for op in filter(is_over_one, found):
+        if op.line in {"", *elsewhere} or op.x.shape.numel() < 3: continue
         yield Finding("wrong axis", "likely", f"A softmax{op.line} goes over dimension {dim_of(op)} of "
                       f"{op.x.shape_text}, which has one number: it always returns 1, and what it gets has no "
                       "gradient.")
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #569c2a09
-@rule(
-    claim="Each operation of the loss gets what it is meant for.", needs="passes")
+@rule(claim="Each operation of the loss gets what it is meant for.", needs="passes")
 def operations_fit(flight: Flight) -> Check:
     "Does a column meet a row, an activation another one, or a label the place of a logit?"
     trace, flown = flight.written()
@@ -172,8 +171,7 @@ def size_of_similarities(t: Value) -> float | None:
     return (numbers(t).abs().max()/numbers(op.y).abs().max().clamp(min=1e-9)).item()
 
 
-@rule(
-    claim="Logits can become large enough.", needs="passes")
+@rule(claim="Logits can become large enough.", needs="passes")
 def logits_are_free(flight: Flight) -> Check:
     "Are logits cosine similarities without a temperature?"
     for call in loss_calls(flight).calls:
@@ -188,8 +186,7 @@ def logits_are_free(flight: Flight) -> Check:
         return
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #f05359a8
-@rule(
-    claim="No softmax of the loss goes over samples.", needs="passes")
+@rule(claim="No softmax of the loss goes over samples.", needs="passes")
 def softmax_of_the_loss(flight: Flight) -> Check:
     "Does a softmax that `call` asks for itself go over samples?"
     batch = flight.batch
@@ -215,17 +212,20 @@ def softmax_of_the_loss(flight: Flight) -> Check:
 
 def softmaxes_in(flight: Flight, raw: Any) -> list[Op]:
     "The softmaxes of a pass, and the sums in them, that are given a dimension."
-    return [op for op in flight.written(raw).trace.of("softmax", "log_softmax", "logsumexp") if dim_of(op) is not None]
+    trace = flight.written(raw).trace
+    return [op for op in trace.of("softmax", "log_softmax", "logsumexp") if dim_of(op) is not None]
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #77aa0002
-def has_nan(values: list[Value]) -> bool: return any(v.numbers is not None and v.numbers.isnan().any() for v in values)
+def has_nan(values: list[Value]) -> bool:
+    return any(v.numbers.isnan().any() for v in values if v.numbers is not None)
 
 
 def where_nan_arises(flight: Flight) -> str:
     "The operation that makes NaN of numbers, in words; empty if none is seen."
     for op in flight.written().trace.top:
         floats = [v for v in op.given if v.dtype.is_floating_point]
-        if not floats or not isinstance(op.out, Value) or has_nan(floats) or not has_nan([op.out]): continue
+        if not floats or not isinstance(op.out, Value) or has_nan(floats): continue
+        if not has_nan([op.out]): continue
         t = numbers(floats[0])
         odd = "" if t.isfinite().all() else ", some of them infinite"
         said = (f" NaN arises in {op.function.strip('_')}{op.line}, which gets numbers from {in_digits(t.min())} to "
@@ -235,8 +235,7 @@ def where_nan_arises(flight: Flight) -> str:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0051
-@rule(
-    claim="The first gradient is finite.", needs="passes")
+@rule(claim="The first gradient is finite.", needs="passes")
 def gradient_finite(flight: Flight) -> Check:
     "Are all numbers of the gradient of a batch finite?"
     flight.afford(4)

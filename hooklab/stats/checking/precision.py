@@ -55,23 +55,20 @@ def limit_in(value: Value) -> float | None:
     return next((x for x in (*maker.args, *maker.kwargs.values()) if isinstance(x, float) and .9 < x < 1), None)
 
 
-def lost_limits(ops: list[Op]) -> tuple[dict[str, None], dict[str, None]]:
-    "Guards that are lost in the dtype, in words: those that this batch needs, and upper limits that it doesn't reach."
-    lost, useless = {}, {}
+def lost_limits(ops: list[Op]) -> Iterator[tuple[str, bool]]:
+    "Guards that are lost in the dtype, in words: does this batch need them, or is it an upper limit that it may reach?"
     for x, limit, is_upper in (found for op in ops for found in limits_of(op)):
         kept = rounded(limit, x.dtype)
         if is_upper and kept == 1 > limit:
-            said = f"1 - {1 - limit:.2g} is 1 in {name_of(x.dtype)}"
-            if (numbers(x) >= 1).any(): lost[said] = None
-            elif x.dtype in SHORT: useless[said] = None
-        if not is_upper and kept == 0 < limit and (numbers(x) <= 0).any():
-            lost[f"{limit:g} is 0 in {name_of(x.dtype)}"] = None
+            is_needed = bool((numbers(x) >= 1).any())
+            if is_needed or x.dtype in SHORT: yield f"1 - {1 - limit:.2g} is 1 in {name_of(x.dtype)}", is_needed
+        elif not is_upper and kept == 0 < limit and (numbers(x) <= 0).any():
+            yield f"{limit:g} is 0 in {name_of(x.dtype)}", True
     for op in ops:
         if op.function not in GUARDED or not isinstance(op.out, Value) or op.out.dtype not in SHORT: continue
-        least = op.kwargs.get("eps", op.args[-1] if isinstance(op.args[-1], float) else GUARDED[op.function])
-        if rounded(least, op.out.dtype) == 0 and numbers(op.out).isnan().any():
-            lost[f"{least:g}, the eps of `{op.function}`, is 0 in {name_of(op.out.dtype)}"] = None
-    return lost, useless
+        eps = op.kwargs.get("eps", op.args[-1] if isinstance(op.args[-1], float) else GUARDED[op.function])
+        if rounded(eps, op.out.dtype) == 0 and numbers(op.out).isnan().any():
+            yield f"{eps:g}, the eps of `{op.function}`, is 0 in {name_of(op.out.dtype)}", True
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #571808ec
 def beyond_half(op: Op) -> bool:
@@ -139,15 +136,15 @@ def lost_by(optimizer: torch.optim.Optimizer) -> Iterator[str]:
 def guards_hold(flight: Flight) -> Check:
     "Is a number that protects a logarithm or a division zero in its dtype, or a limit below one, one?"
     ops = flight.written().trace.top
-    lost, useless = lost_limits(ops)
+    found = dict.fromkeys(lost_limits(ops))
+    lost = [said for said, is_needed in found if is_needed]
     if lost:
-        yield Finding("epsilon is lost", "likely",
-                      f"A small number is added, or used as a limit, where it makes no difference: "
-                      f"{', '.join([*lost][:3])}. Some numbers of this batch are exactly at that limit.")
-    elif useless:
+        yield Finding("epsilon is lost", "likely", "A small number is added, or used as a limit, where it makes no "
+                      f"difference: {', '.join(lost[:3])}. Some numbers of this batch are exactly at that limit.")
+    elif found:
         yield Finding("epsilon is lost", "likely", "A limit below one makes no difference: "
-                      f"{first_few([*useless], 3)}. Once a probability comes so near to one, a logarithm behind it is "
-                      "infinite.")
+                      f"{first_few([said for said, _ in found], 3)}. Once a probability comes so near to one, a "
+                      "logarithm behind it is infinite.")
     beyond = next(filter(beyond_half, ops), None)
     if beyond is not None:
         yield Finding("float16 limit", "certain", f"{beyond.function.strip('_')}{beyond.line} gives Inf in float16, "

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #f9e2e843
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 import torch
@@ -72,11 +72,15 @@ def in_a_row(calls: list[LayerCall], ends: set[Op]) -> list[Pair]:
     return found
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #9547eec9
-STRAIGHT = ONLY_TURN | {
-    "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-    "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-    "mean", "sum", "linear", "addmm", "mm", "matmul", "conv1d", "conv2d", "conv3d", "add", "sub", "add_", "sub_", "cat",
-    "stack", "batch_norm", "pad", "embedding", "dropout", "dropout1d", "dropout2d", "dropout3d"}
+OF_DIMENSIONS = "max_pool", "adaptive_max_pool", "avg_pool", "adaptive_avg_pool", "conv", "dropout"
+STRAIGHT = {f"{name}{n}d" for name in OF_DIMENSIONS for n in (1, 2, 3)} | ONLY_TURN | {
+    "mean", "sum", "linear", "addmm", "mm", "matmul", "add", "sub", "add_", "sub_", "cat", "stack", "batch_norm", "pad",
+    "embedding", "dropout"}
+
+
+def with_all_before(ops: Iterable[Op]) -> list[Op]:
+    "These operations, and those that they were computed from."
+    return [*ops, *ops_before([*ops])]
 
 
 def may_bend(op: Op) -> bool:
@@ -89,40 +93,41 @@ def longest_row(calls: list[LayerCall]) -> list[LayerCall]:
     "The longest row of trained layers, each of which leads to the next, whatever is between."
     rows = {}  # by an operation: the longest row of layers up to it
     for call in filter(is_trained, calls):  # in the order in which they ran
-        before = [rows[op] for op in (*call.given[0].makers, *ops_before([*call.given[0].makers])) if op in rows]
+        before = [rows[op] for op in with_all_before(call.given[0].makers) if op in rows]
         rows[call.out.makers[0]] = [*max(before, key=len, default=[]), call]
     return max(rows.values(), key=len, default=[])
 
 
 def only_pools_bend(calls: list[LayerCall], ends: set[Op]) -> list[LayerCall]:
     "The longest row of three layers and more, if nothing in the model is an activation; pools and norms may be there."
-    outputs = {call.out.makers[0] for call in calls} & {*ends, *ops_before([*ends])}
-    if any(may_bend(op) for op in (*outputs, *ops_before([*outputs])) if op.trains): return []
+    outputs = {call.out.makers[0] for call in calls}.intersection(with_all_before(ends))
+    if any(op.trains and may_bend(op) for op in with_all_before(outputs)): return []
     row = longest_row(calls)
     if len(outputs) < 3 or len(row) < 3: return []
-    narrow = min(sizes_of(call)[1] for call in row[:-1])
-    return row if narrow >= min(sizes_of(row[0])[0], sizes_of(row[-1])[1]) else []
+    first, last = sizes_of(row[0])[0], sizes_of(row[-1])[1]
+    between = [sizes_of(call)[1] for call in row[:-1]]
+    return row if min(between) >= min(first, last) else []
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #a33074ba
 def is_wide(a: LayerCall, b: LayerCall, than: Callable[[int, int], int]) -> bool:
     "Are there as many numbers between two layers as there are before or behind them, with `max` as the larger of both?"
     (before, between), (taken, after) = sizes_of(a), sizes_of(b)
-    if between != taken or isinstance(a.layer, nn.Linear) != isinstance(b.layer, nn.Linear): return False  # folded
-    if is_filter(b): return False  # a filter of two factors
-    return between >= than(before, after)
+    are_alike = isinstance(a.layer, nn.Linear) == isinstance(b.layer, nn.Linear)
+    if between != taken or not are_alike: return False  # what is between is folded
+    return not is_filter(b) and between >= than(before, after)  # else it may be a filter of two factors
 
 
 def is_filter(call: LayerCall) -> bool:
     return not isinstance(call.layer, nn.Linear) and {*call.layer.kernel_size} != {1}
 
 
-def long_rows(pairs: list[Pair]) -> list[list[LayerCall]]:
-    "Rows of three layers and more."
+def rows_of(pairs: list[Pair]) -> list[list[LayerCall]]:
+    "Rows of layers in which each pair is one of these."
     after = dict(pairs)
     rows = [[a] for a in after if a not in after.values()]
     for row in rows:
         while row[-1] in after: row.append(after[row[-1]])
-    return [row for row in rows if len(row) > 2]
+    return rows
 
 
 def is_affine(flight: Flight, last: str) -> bool:
@@ -136,26 +141,19 @@ def is_affine(flight: Flight, last: str) -> bool:
     return bool((mix - (.3*a + .7*b)).abs().max() <= 1e-4*(a - b).abs().max())
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #fcabb883
+def are_together(*calls: LayerCall) -> bool:
+    "Are these layers parts of the same one?"
+    return len({call.name.rpartition(".")[0] for call in calls}) == 1
+
+
 def one_could_do(rows: list[list[LayerCall]]) -> Check:
-    "Names the rows of three layers and more that one layer could replace."
-    for row in rows:
+    "Names the rows of layers that one layer could replace: pairs of the same part, or longer ones."
+    for names, row in {tuple(names_of(row)): row for row in rows}.items():
+        if len(row) == 2 and not (are_together(*row) and is_wide(*row, max)): continue
         inner = ", ".join(str(sizes_of(call)[1]) for call in row[:-1])
-        yield Finding("no non-linearity", "likely", f"{first_few([call.name for call in row], 4)} follow each other "
-                      f"with nothing between them. One layer from {sizes_of(row[0])[0]} to {sizes_of(row[-1])[1]} "
-                      f"could do the same, as {inner} between them are no bottleneck.", names_of(row))
-
-
-def one_for_two(pairs: list[Pair]) -> Check:
-    "Names the pairs that one layer could replace."
-    wide = {a.name: (a, b) for a, b in pairs if are_together(a, b) and is_wide(a, b, max)}
-    for a, b in wide.values():
-        taken, between = sizes_of(a)
-        yield Finding("no non-linearity", "likely", f"{b.name} gets what {a.name} returns, with nothing between them. "
-                      f"One layer from {taken} to {sizes_of(b)[1]} could do the same as these two, with {between} "
-                      "between.", [a.name, b.name])
-
-
-def are_together(a: LayerCall, b: LayerCall) -> bool: return a.name.rpartition(".")[0] == b.name.rpartition(".")[0]
+        yield Finding("no non-linearity", "likely", f"{first_few(names, 4)} follow each other directly. One layer from "
+                      f"{sizes_of(row[0])[0]} to {sizes_of(row[-1])[1]} could do the same, as {inner} between them are "
+                      "no bottleneck.", [*names])
 
 
 def two_filters(pairs: list[Pair]) -> Check:
@@ -183,8 +181,8 @@ def bends(flight: Flight) -> Check:
     calls, ends = linear_calls(flight)
     pairs = in_a_row(calls, ends)
     wide = [(a, b) for a, b in pairs if is_wide(a, b, min)]
-    rows, names = long_rows(wide), names_of([call for pair in wide for call in pair])
-    chain = [] if rows else only_pools_bend(calls, ends)
+    rows, names = rows_of(wide), names_of([call for pair in wide for call in pair])
+    chain = [] if any(len(row) > 2 for row in rows) else only_pools_bend(calls, ends)
     if chain:
         yield Finding("no non-linearity", "likely", f"{len(chain)} layers with weights follow each other "
                       f"({first_few(names_of(chain), 4)}), and no activation is between any of them or anywhere else "
@@ -194,8 +192,8 @@ def bends(flight: Flight) -> Check:
                       f"inputs is the mix of what it returns for each. {first_few(names, 4)} could be one.", names)
     else:
         yield from one_could_do(rows)
-        yield from one_for_two([pair for pair in wide if not any(pair[0] in row for row in rows)])
-        yield from islice(two_filters([(a, b) for a, b in pairs if not {a.name, b.name} & {*names}]), 1)
+        others = [pair for pair in pairs if not {*names_of(pair)} & {*names}]
+        yield from islice(two_filters(others), 1)
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #a2da38ee
 def places_in_lists(model: nn.Module) -> dict[nn.Module, dict[str, list[str]]]:
@@ -215,7 +213,8 @@ def inputs_apart(flight: Flight, m: nn.Module) -> float:
     given = {call.given[0]: None for call in calls if call.layer is m}
     if not given: return 0.
     flat = [numbers(value).double().transpose(0, 1).flatten(1) for value in given]
-    mean, variance = torch.stack([x.mean(1) for x in flat]), torch.stack([x.var(1) for x in flat]) + 1e-12
+    mean = torch.stack([x.mean(1) for x in flat])
+    variance = torch.stack([x.var(1) for x in flat]) + 1e-12
     squares = (mean[:, None] - mean).square()*2/(variance[:, None] + variance)
     widths = (variance[:, None]/variance).log().abs()/2
     return max(t.median(-1).values.max().item() for t in (squares.sqrt(), widths))
@@ -231,7 +230,8 @@ def inputs_apart(flight: Flight, m: nn.Module) -> float:
 def one_place_each(flight: Flight) -> Check:
     "Is one layer several times in a list?"
     places = places_in_lists(unwrap(flight.model))
-    for m, names in [(m, names) for m, lists in places.items() for names in lists.values() if len(names) > 1]:
+    for m, names in [(m, names) for m, lists in places.items() for names in lists.values()]:
+        if len(names) == 1: continue
         far, evidence = inputs_apart(flight, m), f"{first_few(names, 4)} are one and the same {class_name(m)}"
         if far > 1:
             yield Finding("one layer for several", "likely", f"{evidence}, and what it gets differs from place to "

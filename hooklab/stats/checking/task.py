@@ -241,7 +241,8 @@ def cut_apart(flight: Flight) -> Check:
         shape[units] = 1
         places = torch.arange(math.prod(shape)).view(shape).expand(made.shape).contiguous()
         for op in reversed(turns):
-            if op.function not in CASTS: places = op.call(*(places if x is op.x else x for x in op.args), **op.kwargs)
+            if op.function in CASTS: continue
+            places = op.call(*(places if x is op.x else x for x in op.args), **op.kwargs)
         rows = places.movedim(1, -1).flatten(0, -2)
         n = max(len(row.unique()) for row in (rows[0], rows[len(rows)//2], rows[-1]))
         if n == 1: continue
