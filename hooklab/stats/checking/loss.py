@@ -60,14 +60,14 @@ def activation_of(value: Value | None, also: tuple[str, ...] = ()) -> str:
     return ACTIVATIONS.get(op.function.removesuffix("_"), "") if op else ""
 
 
-def dim_of(op: Op) -> int | None:
+def softmax_dim(op: Op) -> int | None:
     "The dimension along which a softmax or a cross-entropy goes, if it is known."
     if op.x is None or not op.x.shape: return None
     dim = class_dim(op.x) if op.function == "cross_entropy" else op.arg(1, "dim")
     return dim % len(op.x.shape) if isinstance(dim, int) else None
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #9f3b20f5
-KINDS = {**dict.fromkeys(DISTANCES, "distance"), "cross_entropy": "cross-entropy", "nll_loss": "nll",
+KIND_OF = {**dict.fromkeys(DISTANCES, "distance"), "cross_entropy": "cross-entropy", "nll_loss": "nll",
          "binary_cross_entropy": "bce", "binary_cross_entropy_with_logits": "bce with logits",
          "log_softmax": "log softmax"}
 
@@ -86,14 +86,14 @@ class Criterion:
 def criteria_in(seen: LossCalls) -> Iterator[Criterion]:
     "The functions that compare outputs with targets, those next to the loss first; not what is behind one of them."
     calls, last = {call.op: call for call in seen.calls}, seen.trace.makers(seen.flown.loss)
-    for op in [*last, *ops_before(last, stop=KINDS.__contains__)]:
-        if op.function not in KINDS or not op.trains: continue
+    for op in [*last, *ops_before(last, stop=KIND_OF.__contains__)]:
+        if op.function not in KIND_OF or not op.trains: continue
         if op in calls: yield criterion_at(calls[op], seen)
         elif op.function == "log_softmax": yield Criterion("log softmax", activation_of(op.x))
 
 
 def criterion_at(call: LossCall, seen: LossCalls) -> Criterion:
-    kind, made, target, before = KINDS[call.name], call.prediction, call.target, maker_behind(call.made)
+    kind, made, target, before = KIND_OF[call.name], call.prediction, call.target, maker_behind(call.made)
     activation = activation_of(call.made)
     if kind == "nll" and before is not None and before.function == "log_softmax":
         kind, activation = "cross-entropy", activation_of(before.x)
@@ -136,7 +136,7 @@ def output_and_target(flight: Flight, flown: Flown) -> tuple[Tensor, Tensor] | N
     return outputs[0], targets[0].to(outputs[0].device)
 
 
-def loss_of(flight: Flight, output: Tensor, target: Tensor) -> float:
+def loss_with(flight: Flight, output: Tensor, target: Tensor) -> float:
     "The loss of another output; NaN if the loss function does not take it."
     with suppress(Exception), torch.no_grad():
         return float(flight.loss_fn(output.clone(), target.clone()))
@@ -146,7 +146,7 @@ def loss_of(flight: Flight, output: Tensor, target: Tensor) -> float:
 def is_distance(flight: Flight, output: Tensor, target: Tensor) -> bool:
     "Is the loss zero where both are equal, as of any distance?"
     if output.shape != target.shape or not target.is_floating_point(): return False
-    return abs(loss_of(flight, target, target)) <= 1e-6*abs(loss_of(flight, output, target))
+    return abs(loss_with(flight, target, target)) <= 1e-6*abs(loss_with(flight, output, target))
 
 
 def by_gradient(loss: Tensor, output: Tensor, activation: str) -> Iterator[Criterion]:
@@ -182,14 +182,14 @@ def several_classes(flight: Flight) -> Check:
 def is_over_one(op: Op) -> bool:
     "Is this a softmax over a single number, which is trained?"
     if op.function not in ("softmax", "log_softmax", "cross_entropy") or not op.trains: return False
-    return dim_of(op) is not None and op.x.shape[dim_of(op)] == 1
+    return softmax_dim(op) is not None and op.x.shape[softmax_dim(op)] == 1
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #bd7ba74d
 WANTED = {"cross-entropy": "cross-entropy wants logits, and applies softmax itself",
           "log softmax": "log_softmax wants logits",
           "bce with logits": "this loss wants logits, and applies sigmoid itself"}
-BOUNDED = {"ReLU": (0., math.inf), "sigmoid": (0., 1.), "tanh": (-1., 1.), "softmax": (0., 1.)}
-RANGES = BOUNDED | {"exp": (0., math.inf), "softplus": (0., math.inf), "log_softmax": (-math.inf, 0.)}
+RANGE = {"ReLU": (0., math.inf), "sigmoid": (0., 1.), "tanh": (-1., 1.), "softmax": (0., 1.)}
+RANGES = RANGE | {"exp": (0., math.inf), "softplus": (0., math.inf), "log_softmax": (-math.inf, 0.)}
 
 
 @rule(
@@ -211,7 +211,7 @@ def activation_fits(flight: Flight) -> Check:
 
 def logits_given(c: Criterion) -> Check:
     "Does a loss that applies softmax or sigmoid itself get logits?"
-    if c.activation in BOUNDED:
+    if c.activation in RANGE:
         applied = "sigmoid" if c.kind == "bce with logits" else "softmax"
         yield Finding("activation before the loss", "certain" if c.activation == applied else "likely",
                       f"The loss gets what {c.activation} returns; {WANTED[c.kind]}.")
@@ -260,7 +260,7 @@ def perfect_is_worse(flight: Flight) -> bool:
     "Does a loss of unknown kind rise when the output becomes the target?"
     pair = output_and_target(flight, flight.first.flown)
     if pair is None: return False
-    pairs = [[loss_of(flight, t, pair[1]) for t in both] for both in right_and_wrong(*pair)]
+    pairs = [[loss_with(flight, t, pair[1]) for t in both] for both in right_and_wrong(*pair)]
     return bool(pairs) and all(low > high + .05*(abs(low) + abs(high)) for low, high in pairs)
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #6b2f10c5

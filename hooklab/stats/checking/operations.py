@@ -22,7 +22,7 @@ from hooklab.hooks.select import first_few
 from hooklab.hooks.trace import Op, Trace, Value
 from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.flight import Flight
-from hooklab.stats.checking.loss import activation_of, dim_of, is_over_one, maker_behind
+from hooklab.stats.checking.loss import activation_of, softmax_dim, is_over_one, maker_behind
 from hooklab.stats.checking.loss_calls import (
     ADDING, DISTANCES, LOSSES, OF_ANSWERS, SCALING, loss_calls, numbers)
 from hooklab.stats.checking.probes import is_graph
@@ -116,7 +116,7 @@ def over_one_number(trace: Trace) -> Check:
     elsewhere = {op.line for op in found if not is_over_one(op)}
     for op in filter(is_over_one, found):
         if op.line in {"", *elsewhere} or op.x.shape.numel() < 3: continue
-        yield Finding("wrong axis", "likely", f"A softmax{op.line} goes over dimension {dim_of(op)} of "
+        yield Finding("wrong axis", "likely", f"A softmax{op.line} goes over dimension {softmax_dim(op)} of "
                       f"{op.x.shape_text}, which has one number: it always returns 1, and what it gets has no "
                       "gradient.")
 
@@ -202,7 +202,7 @@ def softmax_of_the_loss(flight: Flight) -> Check:
     if [op.line for op in own] != [op.line for op in theirs]:
         raise NotLookedAt("its softmaxes differ")
     for a, b in zip(own, theirs):
-        dim, shorter = dim_of(a), [i for i, (x, y) in enumerate(zip(a.x.shape, b.x.shape)) if x != y]
+        dim, shorter = softmax_dim(a), [i for i, (x, y) in enumerate(zip(a.x.shape, b.x.shape)) if x != y]
         many, few = a.x.shape[dim], b.x.shape[dim]
         if shorter != [dim] or len(a.x.shape) < 2 or many*fewer != few*batch.n: continue
         yield Finding("softmax over samples", "likely", f"A softmax{a.line} goes over dimension {dim} of "
@@ -213,7 +213,7 @@ def softmax_of_the_loss(flight: Flight) -> Check:
 def softmaxes_in(flight: Flight, raw: Any) -> list[Op]:
     "The softmaxes of a pass, and the sums in them, that are given a dimension."
     trace = flight.written(raw).trace
-    return [op for op in trace.of("softmax", "log_softmax", "logsumexp") if dim_of(op) is not None]
+    return [op for op in trace.of("softmax", "log_softmax", "logsumexp") if softmax_dim(op) is not None]
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #77aa0002
 def has_nan(values: list[Value]) -> bool:

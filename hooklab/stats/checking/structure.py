@@ -121,7 +121,7 @@ def is_filter(call: LayerCall) -> bool:
     return not isinstance(call.layer, nn.Linear) and {*call.layer.kernel_size} != {1}
 
 
-def rows_of(pairs: list[Pair]) -> list[list[LayerCall]]:
+def linked_rows(pairs: list[Pair]) -> list[list[LayerCall]]:
     "Rows of layers in which each pair is one of these."
     after = dict(pairs)
     rows = [[a] for a in after if a not in after.values()]
@@ -181,7 +181,7 @@ def bends(flight: Flight) -> Check:
     calls, ends = linear_calls(flight)
     pairs = in_a_row(calls, ends)
     wide = [(a, b) for a, b in pairs if is_wide(a, b, min)]
-    rows, names = rows_of(wide), names_of([call for pair in wide for call in pair])
+    rows, names = linked_rows(wide), names_of([call for pair in wide for call in pair])
     chain = [] if any(len(row) > 2 for row in rows) else only_pools_bend(calls, ends)
     if chain:
         yield Finding("no non-linearity", "likely", f"{len(chain)} layers with weights follow each other "

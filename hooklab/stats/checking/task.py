@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #c8426db9
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain, islice
 
 import torch
@@ -30,7 +30,7 @@ FITS, FORM = "loss does not fit the targets", "loss takes another form"
 
 def range_of(t: Tensor) -> str: return f"from {in_digits(t.min())} to {in_digits(t.max())}"
 def is_whole(t: Tensor) -> bool: return bool((t == t.round()).all())
-def fraction(where: Tensor) -> str: return f"{where.double().mean():.0%}"
+def percent(where: Tensor) -> str: return f"{where.double().mean():.0%}"
 
 
 def answers(call: LossCall) -> Check:
@@ -42,7 +42,7 @@ def answers(call: LossCall) -> Check:
     if kinds.tolist() == [-1, 1]: change = "(target + 1)/2 makes 0 and 1 of them"
     elif is_natural and len(kinds) <= 20: change = "If they are classes, one output for each class and cross_entropy"
     elif is_natural and t.max() <= 255: change = "Divide them by 255 if they are pixels"
-    yield Finding(FITS, "certain", f"{call.name} wants targets from 0 to 1, and {fraction(outside)} of these are "
+    yield Finding(FITS, "certain", f"{call.name} wants targets from 0 to 1, and {percent(outside)} of these are "
                   f"outside: they go {range_of(t)}. {change}.")
 
 
@@ -50,7 +50,7 @@ def signs(call: LossCall) -> Check:
     "A margin wants targets of -1 and 1."
     t = call.target
     if (t != 0).all() or (t < 0).any(): return
-    yield Finding(FITS, "certain", f"{call.name} wants targets of -1 and 1, and {fraction(t == 0)} of these are 0, for "
+    yield Finding(FITS, "certain", f"{call.name} wants targets of -1 and 1, and {percent(t == 0)} of these are 0, for "
                   "which it does not compute what is meant. 2*target - 1 makes -1 and 1 of 0 and 1.")
 
 
@@ -71,7 +71,7 @@ def shares_of_classes(call: LossCall) -> Check:
                       f"{range_of(t)}. For numbers, take a loss such as mse_loss.")
     elif odd.double().mean() <= .05: return
     elif ((t == 0) | (t == 1)).all():
-        yield Finding(FITS, "likely", f"{call.name} wants one class, and {fraction(odd)} of the targets have several: "
+        yield Finding(FITS, "likely", f"{call.name} wants one class, and {percent(odd)} of the targets have several: "
                       f"{range_of(sums)} of {t.size(dim)}. For several answers at once, take "
                       "binary_cross_entropy_with_logits.")
     else:
@@ -115,7 +115,7 @@ def counts(call: LossCall) -> Check:
     "The loss of counts takes the exponential itself, unless it is told otherwise."
     below = call.target < 0
     if below.any():
-        yield Finding(FITS, "certain", f"{call.name} wants counts, and {fraction(below)} of the targets are below "
+        yield Finding(FITS, "certain", f"{call.name} wants counts, and {percent(below)} of the targets are below "
                       "zero.")
     before = {op.function for op in call.made.makers} & {"exp", "softplus", "relu"}
     if not call.given["log_input"] or not before: return
@@ -131,7 +131,7 @@ def paths(call: LossCall) -> Check:
         t = t[torch.arange(t.size(1), device=t.device) < lengths[:, None]]
     if (t == blank).any():
         yield Finding(FITS, "certain", f"ctc_loss takes {blank} for the blank, which stands for no sound, and "
-                      f"{fraction(t == blank)} of the targets are {blank}. Give it blank=… with a number that no "
+                      f"{percent(t == blank)} of the targets are {blank}. Give it blank=… with a number that no "
                       "target has, or number the targets anew.")
     if are_logarithms(made): return
     given = "probabilities" if are_probabilities(made) else "numbers that are none"
