@@ -9,7 +9,8 @@ __all__ = []
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -21,19 +22,17 @@ from ...hooks.operations import Op, Value, ops_before
 from ...hooks.tree import tensors
 from .checks import Check
 from .flight import Flight, Flown
-from hooklab.stats.checking.loss_calls import (
-    DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, LossCalls, are_logarithms, are_probabilities, class_dim, loss_calls,
-    pushed_apart)
+from .loss_calls import (
+    DISTANCES, LossCall, LossCalls, are_logarithms, are_probabilities, class_dim, loss_calls, pushed_apart)
 from .time_limit import TimeIsUp
 from ..diagnosing.evidence import in_digits
 from ..measure.loss_kind import look_at_output, loss_kind
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #0b21f95c
-COMPARE = {*DISTANCES, *OF_CLASSES, *OF_ANSWERS, "log_softmax"}
 CASTS = {"to", "type", "type_as", "float", "double", "half", "bfloat16"}
-ONLY_TURN = CASTS | {"view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose",
-             "t", "T", "mT", "permute", "movedim", "getitem", "narrow", "select", "chunk", "split", "unbind", "clone",
-             "contiguous", "expand", "expand_as"}
+ONLY_TURN = CASTS | {"view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
+                     "transpose", "t", "T", "mT", "permute", "movedim", "getitem", "narrow", "select", "chunk",
+                     "split", "unbind", "clone", "contiguous", "expand", "expand_as"}
 ACTIVATIONS = {"softmax": "softmax", "sigmoid": "sigmoid", "relu": "ReLU", "tanh": "tanh",
                "log_softmax": "log_softmax", "exp": "exp", "softplus": "softplus"}
 
@@ -61,6 +60,18 @@ def activation_of(value: Value | None, also: tuple[str, ...] = ()) -> str:
     return ACTIVATIONS.get(op.function.removesuffix("_"), "") if op else ""
 
 
+def softmax_dim(op: Op) -> int | None:
+    "The dimension along which a softmax or a cross-entropy goes, if it is known."
+    if op.x is None or not op.x.shape: return None
+    dim = class_dim(op.x) if op.function == "cross_entropy" else op.arg(1, "dim")
+    return dim % len(op.x.shape) if isinstance(dim, int) else None
+
+# %% ../../../nbs/lib/stats/checking/loss.ipynb #9f3b20f5
+KIND_OF = {**dict.fromkeys(DISTANCES, "distance"), "cross_entropy": "cross-entropy", "nll_loss": "nll",
+         "binary_cross_entropy": "bce", "binary_cross_entropy_with_logits": "bce with logits",
+         "log_softmax": "log softmax"}
+
+
 @dataclass(eq=False)
 class Criterion:
     "A function that compares outputs with targets."
@@ -71,36 +82,26 @@ class Criterion:
     sign: float = 1. # Below zero if the loss falls when this function rises
     ignored: int = -100
 
-# %% ../../../nbs/lib/stats/checking/loss.ipynb #9f3b20f5
+
 def criteria_in(seen: LossCalls) -> Iterator[Criterion]:
     "The functions that compare outputs with targets, those next to the loss first; not what is behind one of them."
-    calls = {call.op: call for call in seen.calls}
-    last, found = seen.trace.makers(seen.flown.loss), {}
-    for op in [*last, *ops_before(last, stop=COMPARE.__contains__)]:
-        if op.function in COMPARE and op.trains: found[op] = None
-    for op in found:
+    calls, last = {call.op: call for call in seen.calls}, seen.trace.makers(seen.flown.loss)
+    for op in [*last, *ops_before(last, stop=KIND_OF.__contains__)]:
+        if op.function not in KIND_OF or not op.trains: continue
         if op in calls: yield criterion_at(calls[op], seen)
         elif op.function == "log_softmax": yield Criterion("log softmax", activation_of(op.x))
 
 
 def criterion_at(call: LossCall, seen: LossCalls) -> Criterion:
-    made, wanted = call.prediction, call.target
-    before, activation = maker_behind(call.made), activation_of(call.made)
-    if call.name in OF_CLASSES:
-        if wanted.is_floating_point(): return Criterion("log softmax", activation)
-        kind, normalized = "cross-entropy", call.name == "cross_entropy"
-        if not normalized and before is not None and before.function == "log_softmax":
-            activation = activation_of(before.x)
-        elif not normalized: kind = "nll"
-        if normalized: made = made.log_softmax(class_dim(made))
-        found = Criterion(kind, activation, made, wanted, ignored=call.given["ignore_index"])
-    elif call.name in OF_ANSWERS: 
-        found = Criterion("bce with logits" if "logits" in call.name else "bce", activation, made, wanted)
-    else: found = Criterion("distance", activation, *torch.broadcast_tensors(made, wanted))
-    if call.given.get("reduction", "mean") != "none":
-        slope, = seen.slopes(call.op)
-        if slope is not None: found.sign = slope.sum().item()
-    return found
+    kind, made, target, before = KIND_OF[call.name], call.prediction, call.target, maker_behind(call.made)
+    activation = activation_of(call.made)
+    if kind == "nll" and before is not None and before.function == "log_softmax":
+        kind, activation = "cross-entropy", activation_of(before.x)
+    if kind == "cross-entropy" and target.is_floating_point(): return Criterion("log softmax", activation, made)
+    if kind == "distance": made, target = torch.broadcast_tensors(made, target)
+    slope, = seen.slopes(call.op)
+    sign = 1. if slope is None or slope.dim() else slope.item()
+    return Criterion(kind, activation, made, target, sign, call.given.get("ignore_index", -100))
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #d8990c56
 @dataclass(eq=False)
@@ -109,64 +110,52 @@ class FirstStep:
     flown: Flown
     loss: float
     criteria: list[Criterion]
-    activation: str # What the output went through at last
 
 
 def first_step(flight: Flight, flown: Flown) -> FirstStep:
-    "Read what is wanted from a pass, and from the same pass written down."
-    step = FirstStep(flown, flown.loss.item(), [], "")
-    with suppress(Exception, TimeIsUp):  # a graph may be odd
-        seen = loss_calls(flight)
-        outputs = [t for _, t in seen.flown.floats]
-        if outputs: step.activation = activation_of(seen.trace.value_of(outputs[0]))
-        step.criteria = criteria_of(flight, step, seen)
+    step = FirstStep(flown, flown.loss.item(), [])
+    with suppress(Exception, TimeIsUp): step.criteria = criteria_of(flight, flown)  # a graph may be odd
     return step
 
 
-def criteria_of(flight: Flight, step: FirstStep, seen: LossCalls) -> list[Criterion]:
+def criteria_of(flight: Flight, flown: Flown) -> list[Criterion]:
     "What compares outputs with targets: by the functions that are called, or else by what the loss does."
-    found = list(criteria_in(seen)) if step.flown.loss.requires_grad else []
-    if found: return found
-    outputs = [t for _, t in step.flown.floats]
-    pair = _plain_distance(flight, outputs)
-    if pair: return [Criterion("distance", step.activation, *pair)]
-    return [*by_gradient(step, outputs[0])] if len(outputs) == 1 else []
+    seen, outputs = loss_calls(flight), [t for _, t in flown.floats]
+    found = [*criteria_in(seen)] if flown.loss.requires_grad else []
+    if found or len(outputs) != 1: return found
+    activation = activation_of(seen.trace.value_of(seen.flown.floats[0][1]))
+    pair = output_and_target(flight, flown)
+    if pair and is_distance(flight, *pair): return [Criterion("distance", activation, *pair)]
+    return [*by_gradient(flown.loss, outputs[0], activation)]
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #6b2f10c4
-def by_gradient(step: FirstStep, output: Tensor) -> Iterator[Criterion]:
+def output_and_target(flight: Flight, flown: Flown) -> tuple[Tensor, Tensor] | None:
+    "Those of a loss function that gets one of each."
+    outputs, targets = [t.detach() for _, t in flown.floats], tensors(flight.batch.given.target)
+    if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1: return None
+    return outputs[0], targets[0].to(outputs[0].device)
+
+
+def loss_with(flight: Flight, output: Tensor, target: Tensor) -> float:
+    "The loss of another output; NaN if the loss function does not take it."
+    with suppress(Exception), torch.no_grad():
+        return float(flight.loss_fn(output.clone(), target.clone()))
+    return math.nan
+
+
+def is_distance(flight: Flight, output: Tensor, target: Tensor) -> bool:
+    "Is the loss zero where both are equal, as of any distance?"
+    if output.shape != target.shape or not target.is_floating_point(): return False
+    return abs(loss_with(flight, target, target)) <= 1e-6*abs(loss_with(flight, output, target))
+
+
+def by_gradient(loss: Tensor, output: Tensor, activation: str) -> Iterator[Criterion]:
     "A loss over classes or answers that was written by hand, as its gradient shows it."
-    if not step.flown.loss.requires_grad or not output.requires_grad:
-        return
-    grad, = torch.autograd.grad(step.flown.loss, [output], retain_graph=True, allow_unused=True)
+    grad, = torch.autograd.grad(loss, [output], retain_graph=True, allow_unused=True)
     if grad is None: return
     for look in look_at_output(0, output, grad):
-        look.loss = step.loss
-        kind = loss_kind(look)
-        if kind and kind.labels:
-            yield Criterion(kind.kind, step.activation, output.detach())
-
-
-def only_pair(flight: Flight, outputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
-    "Output and target, where a loss function gets one of each."
-    targets = tensors(flight.batch.given.target)
-    if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1: return None
-    return outputs[0], targets[0]
-
-
-def _plain_distance(flight: Flight, outputs: list[Tensor]) -> tuple[Tensor, Tensor] | None:
-    "Output and target, if the loss is zero where they are equal, as of any distance."
-    pair = only_pair(flight, outputs)
-    if pair is None: return None
-    out, y = pair
-    if out.shape != y.shape or not y.is_floating_point():
-        return None
-    try:
-        with torch.no_grad():
-            least = flight.loss_fn(y.clone(), y.clone())
-            own = flight.loss_fn(out.detach().clone(), y.clone())
-    except Exception: return None
-    is_zero = least.abs() <= 1e-6*own.abs()
-    return (out.detach(), y) if is_zero else None
+        kind = loss_kind(replace(look, loss=loss.detach()))
+        if kind and kind.labels: yield Criterion(kind.kind, activation, output.detach())
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #0e54cc29
 @rule(
@@ -182,28 +171,25 @@ def several_classes(flight: Flight) -> Check:
     "Does the loss, or a softmax at the end of the model, choose among more than one class?"
     trace, flown = flight.written()
     outputs = [t for _, t in flown.floats]
-    behind = trace.leading_to(flown.loss) - trace.leading_to(*outputs)
-    if any(map(is_over_one, behind)):
+    last = [maker_behind(trace.value_of(t)) for t in outputs]
+    if any(map(is_over_one, trace.leading_to(flown.loss) - trace.leading_to(*outputs))):
         yield Finding("one class", "certain", "The loss chooses among one class, so it is the same whatever the model "
                       "returns.")
-    elif any(map(is_over_one, filter(None, (maker_behind(trace.value_of(t)) for t in outputs)))):
+    elif any(op and is_over_one(op) for op in last):
         yield Finding("one class", "certain", "The model ends in a softmax over one number, which is always 1.")
-    return ""
 
 
 def is_over_one(op: Op) -> bool:
     "Is this a softmax over a single number, which is trained?"
-    if op.function == "cross_entropy": return op.trains and op.x.shape[min(1, len(op.x.shape) - 1)] == 1
-    if op.function not in ("softmax", "log_softmax") or not op.trains: return False
-    dim = op.arg(1, "dim")
-    return isinstance(dim, int) and len(op.x.shape) > 0 and op.x.shape[dim] == 1
+    if op.function not in ("softmax", "log_softmax", "cross_entropy") or not op.trains: return False
+    return softmax_dim(op) is not None and op.x.shape[softmax_dim(op)] == 1
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #bd7ba74d
 WANTED = {"cross-entropy": "cross-entropy wants logits, and applies softmax itself",
           "log softmax": "log_softmax wants logits",
           "bce with logits": "this loss wants logits, and applies sigmoid itself"}
 RANGE = {"ReLU": (0., math.inf), "sigmoid": (0., 1.), "tanh": (-1., 1.), "softmax": (0., 1.)}
-POSITIVE = {"exp": (0., math.inf), "softplus": (0., math.inf), "log_softmax": (-math.inf, 0.)}
+RANGES = RANGE | {"exp": (0., math.inf), "softplus": (0., math.inf), "log_softmax": (-math.inf, 0.)}
 
 
 @rule(
@@ -215,44 +201,43 @@ def activation_fits(flight: Flight) -> Check:
     "Does the loss get logits, probabilities or numbers, whichever it wants?"
     if not flight.first.criteria and not loss_calls(flight).calls:
         raise NotLookedAt("the loss is of a kind that preflight does not know")
-    known = {c.kind for c in flight.first.criteria}
+    kinds = {c.kind for c in flight.first.criteria}
     for c in flight.first.criteria:
-        if c.kind == "log softmax" and "cross-entropy" in known: continue  # label smoothing uses it twice
-        if c.kind in WANTED and c.activation in RANGE:
-            applied = "sigmoid" if c.kind == "bce with logits" else "softmax"
-            certain = c.activation == applied
-            yield Finding("activation before the loss", "certain" if certain else "likely",
-                          f"The loss gets what {c.activation} returns; {WANTED[c.kind]}.")
-        elif c.kind == "nll" and not are_logarithms(c.prediction, class_dim(c.prediction)):
-            given = "probabilities" if c.activation == "softmax" else "numbers that are none"
-            yield Finding("activation before the loss", "certain",
-                          f"NLLLoss wants logarithms of probabilities, as log_softmax returns them, and gets {given}.")
-        elif c.kind == "distance" and c.activation in RANGE | POSITIVE:
-            low, high = (RANGE | POSITIVE)[c.activation]
-            is_outside = (c.target < low - .01) | (c.target > high + .01)
-            out = is_outside.float().mean().item()
-            if out <= .01: continue
-            yield Finding("activation before the loss", "likely",
-                          f"{out:.0%} of the targets, which go from {in_digits(c.target.min())} to "
-                          f"{in_digits(c.target.max())}, are outside of what {c.activation} can return.")
-    yield from probabilities_given(flight)
-    return ""
+        if c.kind == "log softmax" and "cross-entropy" in kinds: continue  # label smoothing uses it twice
+        if c.kind in WANTED: yield from logits_given(c)
+        elif c.kind == "nll": yield from logarithms_given(c)
+        elif c.kind == "distance" and c.activation in RANGES: yield from range_fits(c)
 
 
-def probabilities_given(flight: Flight) -> Check:
-    "Does cross-entropy get probabilities that no softmax of torch has made?"
-    if any(c.kind == "cross-entropy" and c.activation in RANGE for c in flight.first.criteria):
-        return
-    for call in loss_calls(flight).calls:
-        if call.name != "cross_entropy": continue
-        made = call.prediction
-        dim = class_dim(made)
-        n = made.size(dim)
-        if n < 2 or made.numel() < 8*n or made.numel() > 1e7 or not are_probabilities(made, dim):
-            continue
+def logits_given(c: Criterion) -> Check:
+    "Does a loss that applies softmax or sigmoid itself get logits?"
+    if c.activation in RANGE:
+        applied = "sigmoid" if c.kind == "bce with logits" else "softmax"
+        yield Finding("activation before the loss", "certain" if c.activation == applied else "likely",
+                      f"The loss gets what {c.activation} returns; {WANTED[c.kind]}.")
+    elif c.kind != "bce with logits" and c.prediction is not None and c.prediction.numel() <= 1e7:
+        dim = class_dim(c.prediction)
+        n = c.prediction.size(dim)
+        if n < 2 or c.prediction.numel() < 8*n or not are_probabilities(c.prediction, dim): return
         yield Finding("activation before the loss", "certain", f"The loss gets {n} numbers for each label that are not "
                       f"negative and add up to 1, as probabilities do; {WANTED['cross-entropy']}.")
-        return
+
+
+def logarithms_given(c: Criterion) -> Check:
+    if are_logarithms(c.prediction, class_dim(c.prediction)): return
+    given = "probabilities" if c.activation == "softmax" else "numbers that are none"
+    yield Finding("activation before the loss", "certain",
+                  f"NLLLoss wants logarithms of probabilities, as log_softmax returns them, and gets {given}.")
+
+
+def range_fits(c: Criterion) -> Check:
+    "Can the activation return the targets?"
+    low, high = RANGES[c.activation]
+    outside = ((c.target < low - .01) | (c.target > high + .01)).double().mean().item()
+    if outside <= .01: return
+    yield Finding("activation before the loss", "likely",
+                  f"{outside:.0%} of the targets, which go from {in_digits(c.target.min())} to "
+                  f"{in_digits(c.target.max())}, are outside of what {c.activation} can return.")
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #77aa0008
 def right_and_wrong(out: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -265,22 +250,18 @@ def right_and_wrong(out: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     elif not y.is_floating_point() and out.dim() == y.dim() + 1 and out.size(1) > 1 and y.numel():
         n = out.size(1)
         if y.min() < 0 or y.max() >= n: return
-        one, other = (F.one_hot(t.long(), n).movedim(-1, 1).to(out) for t in (y, (y + 1) % n))
-        for form in (lambda t: 12*t, lambda t: (12*t).log_softmax(1), lambda t: (12*t).softmax(1)):
-            yield form(one), form(other)
+        one, other = (12*F.one_hot(t.long(), n).to(out).movedim(-1, 1) for t in (y, (y + 1) % n))
+        yield one, other
+        yield one.log_softmax(1), other.log_softmax(1)
+        yield one.softmax(1), other.softmax(1)
 
 
 def perfect_is_worse(flight: Flight) -> bool:
     "Does a loss of unknown kind rise when the output becomes the target?"
-    pair = only_pair(flight, [t for _, t in flight.first.flown.floats])
+    pair = output_and_target(flight, flight.first.flown)
     if pair is None: return False
-    (out, y), found = pair, []
-    for right, wrong in right_and_wrong(out.detach(), y.to(out.device)):
-        with torch.no_grad():
-            try: low, high = (float(flight.loss_fn(t.clone(), y)) for t in (right, wrong))
-            except Exception: return False
-        found.append(low > high + .05*(abs(low) + abs(high)))
-    return bool(found) and all(found)
+    pairs = [[loss_with(flight, t, pair[1]) for t in both] for both in right_and_wrong(*pair)]
+    return bool(pairs) and all(low > high + .05*(abs(low) + abs(high)) for low, high in pairs)
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #6b2f10c5
 @rule(
@@ -294,31 +275,28 @@ def sign_right(flight: Flight) -> Check:
     if apart:
         yield Finding("wrong sign", "likely", f"The loss falls when each of {apart} samples becomes less similar to "
                       "its own partner, on the diagonal of the similarities, and more similar to all others.")
-        return ""
-    if not known and perfect_is_worse(flight):
+    elif not known and perfect_is_worse(flight):
         yield Finding("wrong sign", "likely", "The loss is higher for an output that is the target than for one that "
                       "is its opposite: it falls when answers get worse.")
-        return ""
-    if not known:
+    elif not known:
         raise NotLookedAt("the loss is of a kind that preflight does not know")
-    if any(c.sign < 0 for c in known):
+    elif any(c.sign < 0 for c in known):
         yield Finding("wrong sign", "likely" if len(known) == 1 else "possible",
                       "The loss falls when outputs and targets grow apart.")
-    return ""
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #fab76b5d
+OF_KIND = {"nll": F.nll_loss, "cross-entropy": F.cross_entropy, "bce": F.binary_cross_entropy,
+           "bce with logits": F.binary_cross_entropy_with_logits}
+
+
 def classified(c: Criterion) -> tuple[float, float] | None:
     "The mean loss of a classification, and that of a guess."
-    if c.kind in ("nll", "cross-entropy"):
-        if not (c.target != c.ignored).any(): return None
-        loss = F.nll_loss(c.prediction, c.target, ignore_index=c.ignored)
-        return loss.item(), math.log(c.prediction.size(min(1, c.prediction.dim() - 1)))
-    if c.kind == "bce with logits":
-        loss = F.binary_cross_entropy_with_logits(c.prediction, c.target)
-    elif c.kind == "bce":
-        loss = F.binary_cross_entropy(c.prediction, c.target)
-    else: return None
-    return loss.item(), math.log(2)
+    if c.kind not in OF_KIND: return None
+    loss_fn, n = OF_KIND[c.kind], 2
+    if "bce" not in c.kind:
+        if (c.target == c.ignored).all(): return None
+        loss_fn, n = partial(loss_fn, ignore_index=c.ignored), c.prediction.size(class_dim(c.prediction))
+    return loss_fn(c.prediction, c.target).item(), math.log(n)
 
 
 @rule(
@@ -339,40 +317,36 @@ def loss_of_a_guess(flight: Flight) -> Check:
     known = [c for c in flight.first.criteria if c.target is not None]
     if not known:
         raise NotLookedAt("what a guess loses is known for cross-entropy and distances only")
-    if isinstance(flight.loss_fn, nn.Module) and any(True for _ in flight.loss_fn.parameters()):
+    if isinstance(flight.loss_fn, nn.Module) and next(flight.loss_fn.parameters(), None) is not None:
         raise NotLookedAt("what a guess loses is unknown where the loss has parameters of its own")
     compared = []
     for c in known:
+        if c.kind == "distance": yield from sizes_fit(c)
         pair = classified(c)
-        if pair:
-            loss, guess = pair
-            compared.append(f"{in_digits(loss)}, and a guess loses {in_digits(guess)}")
-            if loss > 3*guess + 1:
-                yield Finding("first loss too high", "likely", f"The loss is {compared[-1]}.")
-        elif c.kind == "distance": yield from sizes_fit(c)
+        if pair is None: continue
+        loss, guess = pair
+        compared.append(f"{in_digits(loss)}, and a guess loses {in_digits(guess)}")
+        if loss > 3*guess + 1: yield Finding("first loss too high", "likely", f"The loss is {compared[-1]}.")
     return "; ".join(compared)
-
 
 # %% ../../../nbs/lib/stats/checking/loss.ipynb #6e62f5bb
 ROUNDING = 1e-5  # of the size of the outputs
 
 
-def sizes_fit(c: Criterion) -> Iterator[Finding]:
+def sizes_fit(c: Criterion) -> Check:
     "Are outputs and targets of about the same size?"
-    def size(t): return t.double().square().mean().sqrt().item()
-    out, y = size(c.prediction), size(c.target)
+    out, y = (t.double().square().mean().sqrt().item() for t in (c.prediction, c.target))
     if not y: return
     evidence = f"Targets are of size {in_digits(y)}, outputs of size {in_digits(out)}."
     if out > max(6*y, 10):
         yield Finding("first loss too high", "likely", evidence)
     elif y > 20 and out < .1*y:
-        sure = "likely" if y > 100 else "possible"
-        yield Finding("targets not scaled", sure, evidence)
+        yield Finding("targets not scaled", "likely" if y > 100 else "possible", evidence)
     elif y > 10 and out < .1*y and c.target.numel() > 7:
-        std, mean = c.target.double().std().item(), c.target.double().mean().item()
+        std, mean = (x.item() for x in torch.std_mean(c.target.double()))
         if not 0 < std < abs(mean)/3: return
         yield Finding("targets not scaled", "possible", f"{evidence} They are {in_digits(mean)} on average with a "
                       f"standard deviation of {in_digits(std)}: a squared error begins at {in_digits((y/std)**2)} "
-                      "times that of who always says the mean, and outputs have to come all that way first.")
+                      "times that of predicting the mean, and outputs have to come all that way first.")
     elif y < .01 and out > 10*y and y > ROUNDING*out:  # smaller ones are zeros, as of the rest of an equation
         yield Finding("targets not scaled", "possible", evidence)

@@ -17,7 +17,6 @@ from torch.nn import functional as F
 
 from ...debug.comparing.losses import seeded
 from ...findings.rules import NotLookedAt
-from ...hooks.graph import nodes_before, op_of, parents_of
 from ...hooks.operations import Op, Value
 from ...hooks.trace import traced
 from ...hooks.tree import map_tensors, tensors
@@ -32,7 +31,7 @@ OF_ANSWERS = "binary_cross_entropy", "binary_cross_entropy_with_logits"
 LOSSES = {*DISTANCES, *OF_CLASSES, *OF_ANSWERS, "kl_div", "poisson_nll_loss", "ctc_loss", "soft_margin_loss",
           "hinge_embedding_loss", "cosine_embedding_loss", "margin_ranking_loss", "multilabel_soft_margin_loss"}
 SIGNATURES = {name: signature(getattr(F, name)) for name in LOSSES}
-MOST = 1000  # numbers and calls that are looked at
+MOST = 1000  # calls of losses, and numbers that a loss adds up
 
 
 def numbers(x: Any) -> Any:
@@ -65,13 +64,11 @@ class LossCall:
 
 
 class LossCalls:
-    "What a pass shows of its loss: the calls of torch's loss functions, and the numbers that were computed."
+    "What a pass shows of its loss: the calls of torch's loss functions, and the gradients of what was computed."
     def __init__(self, written: Written):
         self.trace, self.flown = written
-        of_torch = [op for op in self.trace.of(*LOSSES) if op.call.__module__ == F.__name__]
-        self.calls = [LossCall(op, arguments_of(op)) for op in of_torch[:MOST]]
-        computed = [op for op in self.trace.top if isinstance(op.out, Value) and op.out.edge is not None]
-        self.computed = [op for op in computed if op.out.shape.numel() < 1e6][:MOST]  # numbers with a graph
+        ops = [op for op in self.trace.of(*LOSSES) if op.call.__module__ == F.__name__]
+        self.calls = [LossCall(op, arguments_of(op)) for op in ops[:MOST]]
 
     def slopes(self, *ops: Op) -> list[Tensor | None]:
         "The gradients of the loss by what these operations returned."
@@ -106,15 +103,8 @@ def loss_of_samples(flight: Flight, samples: Sequence[int], mode: str) -> LossCa
         return Written(trace, Flown(made, loss))
     return LossCalls(flight.fact("loss alone", raw, mode, 0, measure))
 
-
-def some_left(flight: Flight, ignored: int) -> bool:
-    "Have the other samples of the batch labels that count?"
-    if flight.small == flight.whole: return False
-    calls = loss_calls(flight, flight.whole[0].raw, graph=False).calls
-    return any(call.name in OF_CLASSES and (call.target != ignored).any() for call in calls)
-
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #b40ebdf9
-def class_dim(t: Tensor) -> int: return min(1, t.dim() - 1)
+def class_dim(t: Tensor | Value) -> int: return min(1, len(t.shape) - 1)
 
 
 def are_logarithms(t: Tensor, dim: int = -1) -> bool:
@@ -125,7 +115,8 @@ def are_probabilities(t: Tensor, dim: int = -1) -> bool:
     return bool((t >= 0).all()) and bool(((t.double().sum(dim) - 1).abs() < .02).all())
 
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #4c27c7ad
-ADDED = {"Add", "Sub", "Rsub", "Neg", "Mul", "Div"}
+ADDING = {"add", "sub", "rsub", "neg", "add_", "sub_"}
+SCALING = {"mul", "div", "mul_", "div_"}
 
 
 @dataclass
@@ -136,43 +127,32 @@ class Term:
     value: float # With that factor
 
 
-def with_graph(node: Any) -> list[Any]: return [parent for parent in parents_of(node) if parent is not None]
-
-
-def is_of_terms(node: Any) -> bool:
-    "Are these numbers a sum of several, maybe weighted by what is not trained?"
-    while node is not None:
-        parents = with_graph(node)
-        if op_of(node) in ("Add", "Sub") and len(parents) > 1:
-            return True
-        if op_of(node) not in ADDED or len(parents) != 1:
-            return False
-        node, = parents
-    return False
-
-
-def ends_below(start: Any, split: bool = False) -> set:
-    "The operations whose results a loss adds up; if `split`, those that its one sum or mean adds up."
-    def ends(node):
-        is_product = op_of(node) in ("Mul", "Div") and len(with_graph(node)) > 1
-        is_sum = split and node is start and op_of(node) in ("Sum", "Mean") and is_of_terms(with_graph(node)[0])
-        return not (op_of(node) in ADDED and not is_product or is_sum)
-    return {node for node in nodes_before(start, stop=ends, most=MOST) if ends(node)}
+def added_up(total: Value) -> list[Value]:
+    "The numbers that a sum is made of, which may have factors that are not trained."
+    todo, found = [total], []
+    for value in todo:  # it grows while the loop goes on
+        op = value.makers[0] if len(value.makers) == 1 else None
+        trained = [v for v in op.given if v.requires_grad] if op else []
+        is_sum = trained and (op.function in ADDING or op.function in SCALING and len(trained) == 1)
+        if is_sum and len(todo) < MOST: todo += [v for v in trained if v not in todo]
+        else: found.append(value)
+    return found
 
 
 def terms_of(seen: LossCalls) -> list[Term]:
-    "The numbers that a loss adds up, in the order in which they were computed."
-    loss = seen.flown.loss
-    if loss.grad_fn is None or loss.numel() != 1: return []
-    ends = ends_below(loss.grad_fn)
-    if len(ends) == 1: ends = ends_below(*ends, split=True)
-    found = {}
-    for op in seen.computed:
-        if op.y.edge.node in ends: found.setdefault(op.y.edge.node, op)
-    if len(found) < len(ends): return []  # a number that no function returned, such as the one behind `backward`
-    pairs = [*zip(found.values(), seen.slopes(*found.values()))]
+    "The numbers that a loss adds up, or that its one sum or mean does, in the order in which they were computed."
+    loss = seen.trace.value_of(seen.flown.loss)
+    if loss is None or not loss.requires_grad or loss.shape.numel() != 1: return []
+    found = added_up(loss)
+    last = found[0].makers
+    if len(found) == len(last) == 1 and last[0].function in ("sum", "mean"):
+        inner = added_up(last[0].x)
+        if len(inner) > 1: found = inner
+    makers = {op for value in found for op in value.makers[:1]}
+    ops = [op for op in seen.trace.top if op in makers]
+    if len(ops) < len(found): return []  # a number that no function returned, such as the one behind `backward`
     return [Term(op.function, factor.sum().item(), (factor*numbers(op.y)).sum().item())
-            for op, factor in pairs if factor is not None]
+            for op, factor in zip(ops, seen.slopes(*ops)) if factor is not None]
 
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #2347cba2
 OF_PAIRS = "matmul", "mm", "einsum", "bmm", "cosine_similarity", "inner"
@@ -180,12 +160,12 @@ OF_PAIRS = "matmul", "mm", "einsum", "bmm", "cosine_similarity", "inner"
 
 def pushed_apart(seen: LossCalls) -> int | None:
     "How many pairs, if a loss rises with the similarity of each pair and falls with that of all others."
-    for op in seen.computed:
+    for op in seen.trace.of(*OF_PAIRS)[:MOST]:
         n = op.y.shape[0] if len(op.y.shape) == 2 else 0
-        if op.function not in OF_PAIRS or n < 4 or op.y.shape[1] != n: continue
+        if n < 4 or op.y.shape[1] != n: continue
         grad, = seen.slopes(op)
         if grad is None or not grad.isfinite().all(): continue
         pairs, others = grad.diagonal(), grad[~torch.eye(n, dtype=torch.bool, device=grad.device)]
-        if (pairs > 0).all() and (others <= 0).all() and (others < 0).double().mean() > .5:
-            return n
+        are_apart = (pairs > 0).all() and (others <= 0).all()
+        if are_apart and (others < 0).double().mean() > .5: return n
     return None

@@ -9,51 +9,42 @@ __all__ = []
 import math
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...findings.found import Finding
-from ...findings.rules import Kind, NotLookedAt, rule
-from ...hooks.graph import leaves_before, nodes_before, op_of
-from ...hooks.select import first_few
-from ...hooks.operations import Op, Value
-from ...hooks.trace import Trace
-from .checks import Check
-from .flight import Flight
-from .loss import activation_of, maker_behind
-from .loss_calls import DISTANCES, LOSSES, loss_calls, numbers
-from .probes import is_graph
-from .training import owners
-from ..diagnosing.evidence import in_digits
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import Kind, NotLookedAt, rule
+from hooklab.hooks.graph import leaves_before, nodes_before, op_of
+from hooklab.hooks.select import first_few
+from hooklab.hooks.operations import Op, Value
+from hooklab.hooks.trace import Trace
+from hooklab.stats.checking.checks import Check
+from hooklab.stats.checking.flight import Flight
+from hooklab.stats.checking.loss import activation_of, softmax_dim, is_over_one, maker_behind
+from hooklab.stats.checking.loss_calls import (
+    ADDING, DISTANCES, LOSSES, OF_ANSWERS, SCALING, loss_calls, numbers)
+from hooklab.stats.checking.probes import is_graph
+from hooklab.stats.checking.training import owners
+from hooklab.stats.diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #306ed661
-SUMS = {"add", "sub", "rsub", "neg", "mean", "sum", "stack", "cat", "squeeze", "view", "reshape", "to", "float",
-        "double", "clone", "add_", "sub_"}
-SCALING = {"mul", "div", "mul_", "div_"}
+SUMS = ADDING | {"mean", "sum", "stack", "cat", "squeeze", "view", "reshape", "to", "float", "double", "clone"}
 PAIRS = SUMS | SCALING | {"rdiv", "rtruediv", "minimum", "maximum", "min", "max", *DISTANCES}
 MAKES_A_COLUMN = {"unsqueeze", "getitem", "view", "reshape", "expand", "unflatten", "T", "mT", "t", "transpose",
                   "permute", "view_as", "reshape_as", "expand_as", "repeat", "stack", "tile"}
 
 
-def is_square(a: Value, b: Value) -> bool:
-    "Are these a column and a row of as many numbers?"
-    a, b = sorted((a.shape, b.shape), key=len, reverse=True)
-    return len(a) == 2 and len(b) == 1 and a[1] == 1 and a[0] == b[0] > 2
+def is_column(value: Value) -> bool: return len(value.shape) == 2 and value.shape[1] == 1
 
 
-def is_wider(column: Value, wide: Value) -> bool:
-    "Is one a column, and the other as many numbers times as many?"
-    a, b = column.shape, wide.shape
-    return len(a) == len(b) == 2 and a[1] == 1 and b[0] == b[1] == a[0] > 2
-
-
-def on_purpose(trace: Trace) -> set[Value]:
+def columns_on_purpose(trace: Trace) -> set[Value]:
     "The columns that an operation has made of something else, and what was computed from these."
     found = set()
     for op in trace.top:
-        if not isinstance(op.out, Value) or len(op.out.shape) != 2 or op.out.shape[1] != 1: continue
+        if not isinstance(op.out, Value) or not is_column(op.out): continue
         from_one = any(v in found and v.dtype.is_floating_point for v in op.given)  # an index makes none
         if op.function in MAKES_A_COLUMN or op.kwargs.get("keepdim") or from_one: found.add(op.out)
     return found
@@ -61,17 +52,18 @@ def on_purpose(trace: Trace) -> set[Value]:
 
 def squares_in(trace: Trace) -> Iterator[Op]:
     "The operations in which a column meets a row, and neither was made for that."
-    columns, wide = on_purpose(trace), {}  # what came of a column and a row, by the result
+    columns, wide = columns_on_purpose(trace), {}  # what came of a column and a row, by the result
     for op in trace.top:
         if op.function not in PAIRS or len(op.given) < 2 or not isinstance(op.out, Value): continue
-        a, b = op.given[:2]
-        if is_square(a, b):
-            wide[op.out] = op
-            if (a.requires_grad or b.requires_grad) and not {a, b} & columns: yield op
-        for column, other in ((a, b), (b, a)):  # such as a value, and a target that has become too large before
-            known = column in columns and op.function not in DISTANCES
-            is_wide = is_wider(column, other) and column.requires_grad and not other.requires_grad
-            if is_wide and other in wide and not known: yield wide[other]
+        for column, other in (op.given[:2], op.given[1::-1]):
+            n = column.shape[0] if is_column(column) else 0
+            if n < 3: continue
+            if other.shape == (n,):
+                wide[op.out] = op
+                if (column.requires_grad or other.requires_grad) and not {column, other} & columns: yield op
+            elif other in wide and other.shape == (n, n):  # such as a value, and a target that was too large before
+                known = column in columns and op.function not in DISTANCES
+                if column.requires_grad and not other.requires_grad and not known: yield wide[other]
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #e7fa7723
 BEFORE = {"ReLU": "which is never below zero and has no gradient there", "softmax": "which is between 0 and 1",
@@ -79,7 +71,7 @@ BEFORE = {"ReLU": "which is never below zero and has no gradient there", "softma
 NAMES = {"logsumexp": "softmax", "log_softmax": "softmax", "softmax": "softmax", "sigmoid": "sigmoid"}
 
 
-def two_activations(trace: Trace) -> Iterator[Finding]:
+def two_activations(trace: Trace) -> Check:
     "Does an activation get what another one returns, maybe scaled, or hidden in part?"
     for op in trace.of(*NAMES):
         first = activation_of(op.x, ("mul", "div", "masked_fill")) if op.x and op.x.shape else ""
@@ -87,7 +79,30 @@ def two_activations(trace: Trace) -> Iterator[Finding]:
         sure = "possible" if first == "sigmoid" and op.function != "sigmoid" else "likely"
         yield Finding("activation before the loss", sure, f"A {NAMES[op.function]}{op.line} gets what {first} "
                       f"returns, {BEFORE[first]}.")
-        return
+
+
+def constant_term(trace: Trace, loss: Tensor) -> Check:
+    "Does the loss add up what a loss function of torch has made of numbers that nothing trained changes?"
+    todo = trace.makers(loss) if loss.requires_grad else []
+    for op in todo:  # it grows while the loop goes on
+        if op.function in LOSSES and len(op.given) > 1 and not op.trains and op.with_grad:
+            yield Finding("term without gradient", "likely", f"{op.function}{op.line} adds to the loss what no "
+                          "parameter changes: neither of its arguments depends on what is trained.")
+        if op.function in SUMS or op.function in SCALING and not op.trains:
+            todo += [parent for parent in op.parents if parent not in todo]
+
+
+def swapped_labels(flight: Flight) -> Check:
+    "Are labels where logits should be?"
+    for op in flight.written().trace.of("log_softmax"):
+        if op.x.requires_grad or not are_labels(numbers(op.x)): continue
+        yield Finding("loss takes another form", "likely", f"A log_softmax{op.line} is taken of rows that have one 1 "
+                      "and else zeros, as labels do: logits and labels seem to be swapped.")
+    for call in loss_calls(flight).calls:
+        if call.name not in ("cross_entropy", *OF_ANSWERS) or call.made.requires_grad: continue
+        if not call.wanted.requires_grad: continue
+        yield Finding("loss takes another form", "likely", f"The first argument of {call.name} does not depend on what "
+                      "is trained, and its target does: they seem to be swapped.")
 
 
 def are_labels(t: Tensor) -> bool:
@@ -96,73 +111,29 @@ def are_labels(t: Tensor) -> bool:
     return bool(((t == 0) | (t == 1)).all()) and bool((t.sum(-1) == 1).all())
 
 
-def constant_term(trace: Trace, loss: Tensor) -> Iterator[Finding]:
-    "Does the loss add up what a loss function of torch has made of numbers that nothing trained changes?"
-    if not loss.requires_grad: return
-    todo, seen = trace.makers(loss), set()
-    while todo:
-        op = todo.pop(0)
-        if op in seen: continue
-        seen.add(op)
-        if op.function in LOSSES and len(op.given) > 1 and not op.trains and op.with_grad:
-            yield Finding("term without gradient", "likely", f"{op.function}{op.line} adds to the loss what no parameter "
-                          "changes: neither of its arguments depends on what is trained.")
-            return
-        if op.function in SUMS or op.function in SCALING and not op.trains: todo += op.parents
+def over_one_number(trace: Trace) -> Check:
+    "Is a softmax always over one number?"
+    found = trace.of("softmax", "log_softmax")
+    elsewhere = {op.line for op in found if not is_over_one(op)}
+    for op in filter(is_over_one, found):
+        if op.line in {"", *elsewhere} or op.x.shape.numel() < 3: continue
+        yield Finding("wrong axis", "likely", f"A softmax{op.line} goes over dimension {softmax_dim(op)} of "
+                      f"{op.x.shape_text}, which has one number: it always returns 1, and what it gets has no "
+                      "gradient.")
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #569c2a09
-@rule(
-    claim="Each operation of the loss gets what it is meant for.", needs="passes")
+@rule(claim="Each operation of the loss gets what it is meant for.", needs="passes")
 def operations_fit(flight: Flight) -> Check:
     "Does a column meet a row, an activation another one, or a label the place of a logit?"
     trace, flown = flight.written()
-    square = next(squares_in(trace), None)
-    if square is not None:
+    for square in islice(squares_in(trace), 1):
         a, b = (tuple(v.shape) for v in square.given[:2])
         n = max(a[0], b[0])
         yield Finding("labels broadcast", "likely", f"{square.function}{square.line} combines numbers of the shapes "
                       f"{a} and {b}, so each of one meets each of the other: {n} times {n} in place of {n}.")
-    yield from swapped_labels(flight, trace)
-    yield from two_activations(trace)
-    yield from constant_term(trace, flown.loss)
-    yield from over_one_number(trace)
-    return ""
-
-
-def swapped_labels(flight: Flight, trace: Trace) -> Iterator[Finding]:
-    "Are labels where logits should be?"
-    for op in trace.of("log_softmax"):
-        if op.x.requires_grad or not are_labels(numbers(op.x)): continue
-        yield Finding("loss takes another form", "likely", f"A log_softmax{op.line} is taken of rows that have one 1 "
-                      "and else zeros, as labels do: logits and labels seem to be swapped.")
-        return
-    for call in loss_calls(flight).calls:
-        if call.name not in ("cross_entropy", "binary_cross_entropy", "binary_cross_entropy_with_logits"):
-            continue
-        if call.made.requires_grad or not call.wanted.requires_grad:
-            continue
-        yield Finding("loss takes another form", "likely", f"The first argument of {call.name} does not depend on what "
-                      "is trained, and its target does: they seem to be swapped.")
-        return
-
-
-def dim_of(op: Op) -> int | None:
-    "The dimension along which a softmax goes, if it is given one."
-    dim = op.arg(1, "dim")
-    return dim % len(op.x.shape) if isinstance(dim, int) and op.x and op.x.shape else None
-
-
-def over_one_number(trace: Trace) -> Iterator[Finding]:
-    "Is a softmax always over one number?"
-    found = [op for op in trace.of("softmax", "log_softmax") if dim_of(op) is not None and op.x.requires_grad]
-    most = {}
-    for op in found: most[op.line] = max(most.get(op.line, 0), op.x.shape[dim_of(op)])
-    for op in found:
-        if op.line and most[op.line] == 1 and op.x.shape.numel() > 2:
-            yield Finding("wrong axis", "likely", f"A softmax{op.line} goes over dimension {dim_of(op)} of "
-                          f"{op.x.shape_text}, which has one number: it always returns 1, and what it gets has no "
-                          "gradient.")
-            return
+    for found in (swapped_labels(flight), two_activations(trace), constant_term(trace, flown.loss),
+                  over_one_number(trace)):
+        yield from islice(found, 1)
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0001
 @rule(
@@ -177,53 +148,46 @@ def targets_stay(flight: Flight) -> Check:
     "Does the target of a loss function have a gradient, and come from what is trained?"
     trained = {*map(id, flight.trained.values())}
     for call in loss_calls(flight).calls:
-        wanted = call.wanted
-        if call.name not in (*DISTANCES, "kl_div", "cross_entropy") or not call.made.requires_grad:
-            continue
-        if not wanted.requires_grad or not any(id(leaf) in trained for leaf in leaves_before(wanted.edge.node)):
-            continue
-        made = [{op_of(node) for node in nodes_before(v.edge.node, most=60)} for v in (call.made, wanted)]
-        is_value = "Gather" in made[0] and made[1] & {"Max", "Amax", "Maximum"} and "Gather" not in made[1]
+        made, wanted = call.made, call.wanted
+        if call.name not in (*DISTANCES, "kl_div", "cross_entropy"): continue
+        if not made.requires_grad or not wanted.requires_grad: continue
+        if trained.isdisjoint(map(id, leaves_before(wanted.edge.node))): continue
+        ours, theirs = ({op_of(node) for node in nodes_before(v.edge.node, most=60)} for v in (made, wanted))
+        is_value = "Gather" in ours - theirs and not theirs.isdisjoint({"Max", "Amax", "Maximum"})
         what = ("the prediction is gathered and the target has a maximum, as where the value of the next state is "
                 "wanted" if is_value else "both sides come to meet each other")
         yield Finding("gradient into the target", "likely" if is_value else "note", f"The target of {call.name} has a "
                       f"gradient for parameters that are trained: {what}.")
-        return ""
-    return ""
+        return
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0003
 def size_of_similarities(t: Value) -> float | None:
-    "The factor in front of cosine similarities; None if these numbers are none, or if the factor is trained."
+    "How large cosine similarities become, with their factor; None if these numbers are none, or it is trained."
     op = maker_behind(t, ("mul", "div"))
     if op is None or op.function not in ("matmul", "mm", "linear") or len(op.given) != 2: return None
     a, b = map(numbers, op.given)
     if op.function == "linear": b = b.mT
     if a.dim() != 2 or b.dim() != 2 or a.size(0)*b.size(1) != t.shape.numel(): return None
-    if ((a.norm(dim=1) - 1).abs() > 1e-3).any() or ((b.norm(dim=0) - 1).abs() > 1e-3).any():
-        return None
+    if any(((norms - 1).abs() > 1e-3).any() for norms in (a.norm(dim=1), b.norm(dim=0))): return None
     return (numbers(t).abs().max()/numbers(op.y).abs().max().clamp(min=1e-9)).item()
 
 
-@rule(
-    claim="Logits can become large enough.", needs="passes")
+@rule(claim="Logits can become large enough.", needs="passes")
 def logits_are_free(flight: Flight) -> Check:
     "Are logits cosine similarities without a temperature?"
     for call in loss_calls(flight).calls:
-        if call.name != "cross_entropy" or len(call.made.shape) != 2 or call.made.shape[1] < 4: continue
-        n = call.made.shape[1]
-        most, guess = size_of_similarities(call.made), math.log(n)
+        n = call.made.shape[1] if len(call.made.shape) == 2 else 0
+        most = size_of_similarities(call.made) if n > 3 and call.name == "cross_entropy" else None
         if most is None: continue
-        least = math.log1p((n - 1)*math.exp(-2*most))
+        least, guess = math.log1p((n - 1)*math.exp(-2*most)), math.log(n)
         if least < .3*guess: continue
         yield Finding("loss takes another form", "likely", f"The logits of cross_entropy are cosine similarities, from "
                       f"{in_digits(-most)} to {in_digits(most)}: with {n} of them even a perfect answer loses "
                       f"{in_digits(least)}, and a guess {in_digits(guess)}. Divide them by a temperature such as 0.07.")
-        return ""
-    return ""
+        return
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #f05359a8
-@rule(
-    claim="No softmax of the loss goes over samples.", needs="passes")
+@rule(claim="No softmax of the loss goes over samples.", needs="passes")
 def softmax_of_the_loss(flight: Flight) -> Check:
     "Does a softmax that `call` asks for itself go over samples?"
     batch = flight.batch
@@ -239,27 +203,30 @@ def softmax_of_the_loss(flight: Flight) -> Check:
     if [op.line for op in own] != [op.line for op in theirs]:
         raise NotLookedAt("its softmaxes differ")
     for a, b in zip(own, theirs):
-        dim, shorter = dim_of(a), [i for i, (x, y) in enumerate(zip(a.x.shape, b.x.shape)) if x != y]
-        if shorter != [dim] or len(a.x.shape) < 2: continue
+        dim, shorter = softmax_dim(a), [i for i, (x, y) in enumerate(zip(a.x.shape, b.x.shape)) if x != y]
         many, few = a.x.shape[dim], b.x.shape[dim]
-        if many*fewer != few*batch.n: continue
+        if shorter != [dim] or len(a.x.shape) < 2 or many*fewer != few*batch.n: continue
         yield Finding("softmax over samples", "likely", f"A softmax{a.line} goes over dimension {dim} of "
                       f"{a.x.shape_text}, which has {many} numbers with {batch.n} samples and {few} with {fewer}.")
-        return ""
-    return ""
+        return
 
 
 def softmaxes_in(flight: Flight, raw: Any) -> list[Op]:
     "The softmaxes of a pass, and the sums in them, that are given a dimension."
-    return [op for op in flight.written(raw).trace.of("softmax", "log_softmax", "logsumexp") if dim_of(op) is not None]
+    trace = flight.written(raw).trace
+    return [op for op in trace.of("softmax", "log_softmax", "logsumexp") if softmax_dim(op) is not None]
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #77aa0002
+def has_nan(values: list[Value]) -> bool:
+    return any(v.numbers.isnan().any() for v in values if v.numbers is not None)
+
+
 def where_nan_arises(flight: Flight) -> str:
     "The operation that makes NaN of numbers, in words; empty if none is seen."
-    def bad(values): return any(v.numbers is not None and v.dtype.is_floating_point and v.numbers.isnan().any() for v in values)
     for op in flight.written().trace.top:
         floats = [v for v in op.given if v.dtype.is_floating_point]
-        if not floats or not isinstance(op.out, Value) or not bad(op.made) or bad(floats): continue
+        if not floats or not isinstance(op.out, Value) or has_nan(floats): continue
+        if not has_nan([op.out]): continue
         t = numbers(floats[0])
         odd = "" if t.isfinite().all() else ", some of them infinite"
         said = (f" NaN arises in {op.function.strip('_')}{op.line}, which gets numbers from {in_digits(t.min())} to "
@@ -269,8 +236,7 @@ def where_nan_arises(flight: Flight) -> str:
     return ""
 
 # %% ../../../nbs/lib/stats/checking/operations.ipynb #99bb0051
-@rule(
-    claim="The first gradient is finite.", needs="passes")
+@rule(claim="The first gradient is finite.", needs="passes")
 def gradient_finite(flight: Flight) -> Check:
     "Are all numbers of the gradient of a batch finite?"
     flight.afford(4)
@@ -280,26 +246,21 @@ def gradient_finite(flight: Flight) -> Check:
         if not odd or not flight.out(batch.raw, "train").loss.isfinite(): continue
         yield Finding("NaN or Inf", "certain", f"The loss of a batch is finite, and the gradient of "
                       f"{first_few(odd, 4)} is not.{where_gradient_breaks(flight, batch.raw)}", owners(flight, odd)[:4])
-        return ""
-    return ""
+        return
 
 
 def is_finite(grad: Tensor) -> bool:
-    numbers = grad.coalesce().values() if grad.is_sparse else grad
-    return bool(numbers.isfinite().all())
+    return bool((grad.coalesce().values() if grad.is_sparse else grad).isfinite().all())
 
 
 def where_gradient_breaks(flight: Flight, raw: Any) -> str:
     "The operation that makes finite gradients infinite or NaN, in words; empty if none is seen."
     loss, found = flight.run(raw).loss, []
-    def finite(grads):
-        return all(is_finite(grad) for grad in grads if isinstance(grad, Tensor))
+    def finite(grads): return all(is_finite(grad) for grad in grads if isinstance(grad, Tensor))
     def note(name, given, made):
-        if not found and finite(made) and not finite(given):
-            found.append(name)
+        if finite(made) and not finite(given): found.append(name)
     for node in [*nodes_before(loss)]:
-        if not hasattr(node, "variable"):
-            node.register_hook(partial(note, op_of(node)))
+        if not hasattr(node, "variable"): node.register_hook(partial(note, op_of(node)))
     torch.autograd.grad(loss, [*flight.trained.values()], allow_unused=True)
     if not found: return ""
     return f" It arises at {found[0]}, on the way back: look at what it gets, such as a 0 under a root."

@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #9807e61d
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -23,64 +24,51 @@ from hooklab.stats.diagnosing.evidence import in_digits
 from hooklab.stats.diagnosing.schedule_faults import HALF_OF_LEAST, lost_in_optimizer
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #54024697
-SUMS = "add", "add_"
-LOWER = {"clamp": 1, "clamp_": 1, "clamp_min": 1, "clamp_min_": 1}  # where the limit is among the arguments
-UPPER = {"clamp": 2, "clamp_": 2, "clamp_max": 1, "clamp_max_": 1}
+LOWER = {"add": (1, "other"), "clamp": (1, "min"), "clamp_min": (1, "min")}  # place and name of a guard below
+UPPER = {"clamp": (2, "max"), "clamp_max": (1, "max")}
 MADE_OF_NUMBERS = "tensor", "new_tensor", "as_tensor", "scalar_tensor", "full", "new_full", "full_like"
-LIMITS = "minimum", "min", "where", *UPPER
 GUARDED = {"normalize": 1e-12, "cosine_similarity": 1e-8}  # functions with a guard of their own
-CASTS = "to", "type", "type_as", "half", "bfloat16"
+CASTS_TO_16_BITS = "to", "type", "type_as", "half", "bfloat16"
 SHORT = torch.bfloat16, torch.float16  # the coarser one first
 
 
-def rounded(number: float, dtype: torch.dtype) -> float:
-    return torch.tensor(number, dtype=dtype).item()
-
-
+def rounded(number: float, dtype: torch.dtype) -> float: return torch.tensor(number, dtype=dtype).item()
 def name_of(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
-
-
-def is_lost(number: object, to: float, dtype: torch.dtype) -> bool:
-    return isinstance(number, float) and number != to and rounded(number, dtype) == to
 
 
 def limits_of(op: Op) -> Iterator[tuple[Value, float, bool]]:
     "The numbers that an operation adds as a guard, or takes for limits: what they guard, and is it an upper limit?"
-    if op.x is None or not op.args or op.args[0] is not op.x or not op.x.dtype.is_floating_point: return
-    least = op.arg(1, "other") if op.function in SUMS else op.arg(LOWER[op.function], "min") if op.function in LOWER else None
-    most = op.arg(UPPER[op.function], "max") if op.function in UPPER else None
-    for limit, is_upper in ((least, False), (most, True)):
-        if isinstance(limit, float): yield op.x, limit, is_upper
+    name, first = op.function.removesuffix("_"), op.args[0] if op.args else None
+    if not isinstance(first, Value): return
+    for places, is_upper in (LOWER, False), (UPPER, True):
+        limit = op.arg(*places[name]) if name in places and first.dtype.is_floating_point else None
+        if isinstance(limit, float): yield first, limit, is_upper
+    if name not in ("minimum", "min", "where", *UPPER): return
+    guarded = [v for v in op.given if v.dtype.is_floating_point and limit_in(v) is None]
+    for limit in filter(None, map(limit_in, op.given)): yield from ((v, limit, True) for v in guarded)
 
 
-def limits_in_tensors(ops: list[Op]) -> Iterator[tuple[Value, float, bool]]:
-    "The same of upper limits that were made tensors in 16 bits before."
-    made = {}
-    for op in ops:
-        if op.function in MADE_OF_NUMBERS and isinstance(op.out, Value) and op.out.dtype in SHORT:
-            given = [x for x in (*op.args, *op.kwargs.values()) if isinstance(x, float) and .9 < x < 1]
-            if given: made[op.out] = given[0]
-        if op.function not in LIMITS or not op.args or not isinstance(op.args[0], Value): continue
-        for limit in [made[v] for v in op.given if v in made]:
-            yield from ((v, limit, True) for v in op.given if v not in made and v.dtype.is_floating_point)
+def limit_in(value: Value) -> float | None:
+    "The number just below one of which a tensor in 16 bits was made."
+    if value.dtype not in SHORT or not value.makers or value.makers[0].function not in MADE_OF_NUMBERS: return None
+    maker = value.makers[0]
+    return next((x for x in (*maker.args, *maker.kwargs.values()) if isinstance(x, float) and .9 < x < 1), None)
 
 
-def lost_limits(ops: list[Op]) -> tuple[dict[str, None], dict[str, None]]:
-    "Guards that are lost in the dtype, in words: those that this batch needs, and upper limits that it doesn't reach."
-    lost, useless = {}, {}
-    for x, limit, is_upper in (*(found for op in ops for found in limits_of(op)), *limits_in_tensors(ops)):
-        if is_upper and limit < 1 and is_lost(limit, 1., x.dtype):
-            said = f"1 - {1 - limit:.2g} is 1 in {name_of(x.dtype)}"
-            if (numbers(x) >= 1).any(): lost[said] = None
-            elif x.dtype in SHORT: useless[said] = None
-        if not is_upper and limit > 0 and is_lost(limit, 0., x.dtype) and (numbers(x) <= 0).any():
-            lost[f"{limit:g} is 0 in {name_of(x.dtype)}"] = None
+def lost_limits(ops: list[Op]) -> Iterator[tuple[str, bool]]:
+    "Guards that are lost in the dtype, in words: does this batch need them, or is it an upper limit that it may reach?"
+    for x, limit, is_upper in (found for op in ops for found in limits_of(op)):
+        kept = rounded(limit, x.dtype)
+        if is_upper and kept == 1 > limit:
+            is_needed = bool((numbers(x) >= 1).any())
+            if is_needed or x.dtype in SHORT: yield f"1 - {1 - limit:.2g} is 1 in {name_of(x.dtype)}", is_needed
+        elif not is_upper and kept == 0 < limit and (numbers(x) <= 0).any():
+            yield f"{limit:g} is 0 in {name_of(x.dtype)}", True
     for op in ops:
         if op.function not in GUARDED or not isinstance(op.out, Value) or op.out.dtype not in SHORT: continue
-        least = op.kwargs.get("eps", op.args[-1] if isinstance(op.args[-1], float) else GUARDED[op.function])
-        if rounded(least, op.out.dtype) == 0 and numbers(op.out).isnan().any():
-            lost[f"{least:g}, the eps of `{op.function}`, is 0 in {name_of(op.out.dtype)}"] = None
-    return lost, useless
+        eps = op.kwargs.get("eps", op.args[-1] if isinstance(op.args[-1], float) else GUARDED[op.function])
+        if rounded(eps, op.out.dtype) == 0 and numbers(op.out).isnan().any():
+            yield f"{eps:g}, the eps of `{op.function}`, is 0 in {name_of(op.out.dtype)}", True
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #571808ec
 def beyond_half(op: Op) -> bool:
@@ -88,7 +76,7 @@ def beyond_half(op: Op) -> bool:
     made = op.out
     if not isinstance(made, Value) or made.dtype != torch.float16 or not made.requires_grad: return False
     if not numbers(made).isinf().any() or not all(numbers(v).isfinite().all() for v in op.given): return False
-    if op.function in CASTS: return True
+    if op.function in CASTS_TO_16_BITS: return True
     def wide(x):
         if isinstance(x, Value): return numbers(x).float() if x.dtype == torch.float16 else numbers(x)
         return type(x)(map(wide, x)) if type(x) in (list, tuple) else x
@@ -97,25 +85,17 @@ def beyond_half(op: Op) -> bool:
     return False  # not every function has a form for float32
 
 
-def computed_in(x: Tensor) -> torch.dtype:
-    "The dtype in 16 bits that holds all of these numbers, where not all are whole ones: they were cast behind it."
-    if x.dtype in SHORT or (x == x.round()).all(): return x.dtype
-    return next((dtype for dtype in SHORT if torch.equal(x.to(dtype).to(x.dtype), x)), x.dtype)
-
-
-def is_of_whole_numbers(v: Value) -> bool:
-    return not v.dtype.is_floating_point and not v.dtype.is_complex and v.dtype != torch.bool
-
-
 def made_equal(op: Op) -> str:
     "What were different whole numbers, or angles, and is now equal, or nearly so, in words."
     own = op.args[0] if op.args and isinstance(op.args[0], Value) else None
     if op.function in ("sin", "cos", "sin_", "cos_") and own is not None: return coarse_angles(numbers(own))
     if not isinstance(op.out, Value) or op.out.dtype not in SHORT or not 1 < op.out.shape.numel() <= 1e6: return ""
-    is_cast = op.function in CASTS and own is not None and is_of_whole_numbers(own) and own.shape == op.out.shape
-    if not (is_cast or op.function == "arange"): return ""
+    before = op.out.shape.numel()
+    if op.function != "arange":
+        if op.function not in CASTS_TO_16_BITS or own is None or own.shape != op.out.shape: return ""
+        if own.dtype.is_floating_point or own.dtype.is_complex or own.dtype == torch.bool: return ""
+        before = len(numbers(own).unique())
     made = numbers(op.out)
-    before = len(numbers(own).unique()) if is_cast else made.numel()
     after = len(made.unique())
     if after >= before: return ""
     return f"{before} different whole numbers up to {in_digits(made.max())} are {after} in {name_of(made.dtype)}"
@@ -123,7 +103,9 @@ def made_equal(op: Op) -> str:
 
 def coarse_angles(x: Tensor) -> str:
     "Angles whose distance to the next number of the dtype is more than half a radian, in words."
-    dtype = computed_in(x) if x.is_floating_point() else x.dtype
+    dtype = x.dtype
+    if x.is_floating_point() and dtype not in SHORT and (x != x.round()).any():  # maybe cast from 16 bits before
+        dtype = next((short for short in SHORT if torch.equal(x.to(short).to(dtype), x)), dtype)
     if dtype not in SHORT: return ""
     eps, angles = torch.finfo(dtype).eps, x.abs()
     if (angles.float()*eps >= .5).double().mean().item() < .01: return ""
@@ -131,16 +113,12 @@ def coarse_angles(x: Tensor) -> str:
             f"{in_digits(angles.max().float()*eps)} away")
 
 # %% ../../../nbs/lib/stats/checking/precision.ipynb #c8d1eabc
-def lost_by(optimizer: torch.optim.Optimizer) -> str:
-    "What is lost where an eps is zero in float16, for the first such group; empty if there is none."
+def lost_by(optimizer: torch.optim.Optimizer) -> Iterator[str]:
+    "What is lost where an eps is zero in float16, for each such group."
     for group in optimizer.param_groups:
-        eps = group.get("eps")
-        if not isinstance(eps, float) or not 0 < eps < HALF_OF_LEAST:
-            continue
-        n = sum(p.dtype == torch.float16 for p in group["params"])
-        if n:
-            return lost_in_optimizer(type(optimizer).__name__, eps, n)
-    return ""
+        eps, n = group.get("eps"), sum(p.dtype == torch.float16 for p in group["params"])
+        if n and isinstance(eps, float) and 0 < eps < HALF_OF_LEAST:
+            yield lost_in_optimizer(type(optimizer).__name__, eps, n)
 
 
 @rule(
@@ -158,15 +136,15 @@ def lost_by(optimizer: torch.optim.Optimizer) -> str:
 def guards_hold(flight: Flight) -> Check:
     "Is a number that protects a logarithm or a division zero in its dtype, or a limit below one, one?"
     ops = flight.written().trace.top
-    lost, useless = lost_limits(ops)
+    found = dict.fromkeys(lost_limits(ops))
+    lost = [said for said, is_needed in found if is_needed]
     if lost:
-        yield Finding("epsilon is lost", "likely",
-                      f"A small number is added, or used as a limit, where it makes no difference: "
-                      f"{', '.join([*lost][:3])}. Some numbers of this batch are exactly at that limit.")
-    elif useless:
+        yield Finding("epsilon is lost", "likely", "A small number is added, or used as a limit, where it makes no "
+                      f"difference: {', '.join(lost[:3])}. Some numbers of this batch are exactly at that limit.")
+    elif found:
         yield Finding("epsilon is lost", "likely", "A limit below one makes no difference: "
-                      f"{first_few([*useless], 3)}. Once a probability comes so near to one, a logarithm behind it is "
-                      "infinite.")
+                      f"{first_few([said for said, _ in found], 3)}. Once a probability comes so near to one, a "
+                      "logarithm behind it is infinite.")
     beyond = next(filter(beyond_half, ops), None)
     if beyond is not None:
         yield Finding("float16 limit", "certain", f"{beyond.function.strip('_')}{beyond.line} gives Inf in float16, "
@@ -176,6 +154,4 @@ def guards_hold(flight: Flight) -> Check:
         yield Finding("lost in rounding", "likely", "Numbers that differ become equal, or nearly so: "
                       f"{first_few([*equal], 3)}.")
     for optimizer in flight.optimizers:
-        said = lost_by(optimizer)
-        if said: yield Finding("epsilon is lost", "likely", said)
-    return ""
+        for said in islice(lost_by(optimizer), 1): yield Finding("epsilon is lost", "likely", said)

@@ -40,41 +40,37 @@ def reduced_alike(flight: Flight) -> Check:
     batch = flight.batch
     if batch.n is None or batch.n < 4:
         raise NotLookedAt(batch.why_unknown or f"the batch has {batch.n} samples")
-    half, mode = batch.n//2, flight.quiet or "train"
-    found = []
-    for samples in (range(half), range(half, 2*half), range(2*half)):
-        found.append(terms_of(loss_of_samples(flight, samples, mode)))
+    half, mode, by_kind = batch.n//2, flight.quiet or "train", {"sum": [], "mean": []}
+    parts = range(half), range(half, 2*half), range(2*half)
+    found = [terms_of(loss_of_samples(flight, samples, mode)) for samples in parts]
     if len({tuple(t.function for t in terms) for terms in found}) > 1: raise NotLookedAt("its terms differ")
-    sums, means = [], []
     for a, b, whole in zip(*found):
-        kind = kind_of_term(a.value, b.value, whole.value)
-        if kind == "sum": sums.append(whole)
-        if kind == "mean": means.append(whole)
-    if not sums: return ""
-    n = flight.whole[0].n or 2*half
-    first = sums[0]
+        by_kind.setdefault(kind_of_term(a.value, b.value, whole.value), []).append(whole)
+    sums, means = by_kind["sum"], by_kind["mean"]
+    if not sums: return
+    first, n = sums[0], flight.whole[0].n or 2*half
     if not means:
         yield Finding("sum over the batch", "note", f"The loss is a sum over samples: {in_digits(first.value)} for "
                       f"{2*half} of them. Its gradient grows with the batch.")
-        return ""
-    most = max(abs(t.factor) for t in sums)*n/max(abs(t.factor) for t in means)
-    if most <= 4: return ""
-    other = means[0]
+        return
+    times = n*max(abs(t.factor) for t in sums)/max(abs(t.factor) for t in means)
+    if times <= 4: return
     yield Finding("sum over the batch", "likely", f"One term of the loss is a sum over samples ({first.function}, "
-                  f"{in_digits(first.value)} for {2*half} of them), another is a mean ({other.function}, "
-                  f"{in_digits(other.value)}). With {n} samples, one sample counts {in_digits(most)} times as much in "
-                  "the sum as in the mean.")
-    return ""
+                  f"{in_digits(first.value)} for {2*half} of them), another is a mean ({means[0].function}, "
+                  f"{in_digits(means[0].value)}). With {n} samples, one sample counts {in_digits(times)} times as much "
+                  "in the sum as in the mean.")
 
 # %% ../../../nbs/lib/stats/checking/reduction.ipynb #ee5bb7d9
-def repeated(flight: Flight, times: int) -> tuple[float, list[Term]]:
+def repeated(flight: Flight, times: int) -> list[Term]:
     "The loss of a batch that has each sample so many times, and its terms."
-    samples = [*range(min(flight.batch.n, 16))]*times
-    seen = loss_of_samples(flight, samples, flight.quiet)
-    return seen.flown.loss.item(), terms_of(seen)
+    seen = loss_of_samples(flight, [*range(min(flight.batch.n, 16))]*times, flight.quiet)
+    return [Term("", 1., seen.flown.loss.item()), *terms_of(seen)]
 
 
-def is_share(whole: float, part: float, times: int) -> bool: return whole and abs(part*times/whole - 1) < EXACT
+def shrinks(*terms: Term) -> bool:
+    "Is it half as large if each sample is there twice, and a third if it is there three times?"
+    if len({t.function for t in terms}) > 1 or not terms[0].value: return False
+    return all(abs(t.value*times/terms[0].value - 1) < EXACT for times, t in enumerate(terms, 1))
 
 
 @rule(
@@ -88,18 +84,17 @@ def divided_once(flight: Flight) -> Check:
     "Is a loss, or a term of it, half as large if each sample is there twice?"
     if flight.batch.n is None or not flight.quiet: raise NotLookedAt(flight.batch.why_unknown or "passes differ")
     flight.afford(4)
-    (one, terms), (two, of_two), (three, of_three) = (repeated(flight, times) for times in (1, 2, 3))
-    n = flight.whole[0].n
-    if is_share(one, two, 2) and is_share(one, three, 3):
-        yield Finding("divided by the batch again", "likely", f"The loss of a batch is {in_digits(one)}, and "
-                      f"{in_digits(two)} if it has each sample twice: a mean is divided by the number of samples. With "
-                      f"batches of {n}, it is {n} times too small.")
-        return ""
-    if len({*map(len, (terms, of_two, of_three))}) > 1: return ""  # there is a term for each sample
-    for a, b, c in zip(terms, of_two, of_three):
-        if a.function == b.function == c.function and is_share(a.value, b.value, 2) and is_share(a.value, c.value, 3):
-            yield Finding("divided by the batch again", "note", f"One term of the loss ({a.function}, "
-                          f"{in_digits(a.value)}) is {in_digits(b.value)} if each sample is there twice: a mean is "
-                          f"divided by the number of samples, {n} in a batch.")
-            return ""
-    return ""
+    found, n = [repeated(flight, times) for times in (1, 2, 3)], flight.whole[0].n
+    (one, two, three), *terms = zip(*found)
+    if shrinks(one, two, three):
+        yield Finding("divided by the batch again", "likely", f"The loss of a batch is {in_digits(one.value)}, and "
+                      f"{in_digits(two.value)} if it has each sample twice: a mean is divided by the number of "
+                      f"samples. With batches of {n}, it is {n} times too small.")
+        return
+    if len({*map(len, found)}) > 1: return  # there is a term for each sample
+    for one, two, three in terms:
+        if not shrinks(one, two, three): continue
+        yield Finding("divided by the batch again", "note", f"One term of the loss ({one.function}, "
+                      f"{in_digits(one.value)}) is {in_digits(two.value)} if each sample is there twice: a mean is "
+                      f"divided by the number of samples, {n} in a batch.")
+        return

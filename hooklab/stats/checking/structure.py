@@ -6,86 +6,81 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #f9e2e843
-from collections.abc import Iterator
-from itertools import product
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from itertools import islice
 
+import torch
 from torch import nn
 
-from ...findings.found import Finding
-from ...findings.rules import Kind, NotLookedAt, rule
-from ...hooks.names import class_name
-from ...hooks.select import first_few, leaves, named_layers, unwrap
-from ...hooks.operations import Op, Value, ops_before
-from ...hooks.tree import tensors
-from .checks import Check
-from .flight import Flight, calls_of
-from .loss import ONLY_TURN, only_turns
-from ..diagnosing.evidence import in_digits
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import Kind, NotLookedAt, rule
+from hooklab.hooks.names import class_name
+from hooklab.hooks.select import first_few, leaves, named_layers, unwrap
+from hooklab.hooks.operations import LayerCall, Op, Value, ops_before
+from hooklab.hooks.tree import tensors
+from hooklab.stats.checking.checks import Check
+from hooklab.stats.checking.flight import Flight, calls_of
+from hooklab.stats.checking.loss import ONLY_TURN, only_turns
+from hooklab.stats.checking.loss_calls import numbers
+from hooklab.stats.diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #55a0e718
-class Linear(NamedTuple):
-    "One call of a layer that multiplies with weights."
-    name: str
-    m: nn.Module
-    x: Value # Its input
-    out: Value
-
-    @property
-    def made(self) -> Op: return self.out.makers[0]
-
-
 def is_linear(m: nn.Module) -> bool:
     "Is this a linear layer or a convolution with a single group?"
     return isinstance(m, nn.Linear) or isinstance(m, nn.modules.conv._ConvNd) and m.groups == 1 and not m.transposed
 
 
-def sizes_of(m: nn.Module) -> tuple[int, int]:
+def sizes_of(call: LayerCall) -> tuple[int, int]:
     "How many numbers go into one place, and how many come out."
+    m = call.layer
     return (m.in_features, m.out_features) if isinstance(m, nn.Linear) else (m.in_channels, m.out_channels)
 
 
-def linear_calls(flight: Flight) -> tuple[list[Linear], set[Op]]:
+def is_trained(call: LayerCall) -> bool: return any(p.requires_grad for p in call.layer.parameters())
+def names_of(calls: list[LayerCall]) -> list[str]: return list(dict.fromkeys(call.name for call in calls))
+
+
+def linear_calls(flight: Flight) -> tuple[list[LayerCall], set[Op]]:
     "The calls of linear layers in one pass, and the operations that have made loss and outputs."
     trace, flown = flight.written()
     linear = {name for name, m in leaves(flight.model).items() if is_linear(m)}
-    found = [Linear(call.name, call.layer, call.args[0], call.out) for call in trace.calls
-             if call.name in linear and call.args and isinstance(call.out, Value) and call.out.makers]
-    return found, {*trace.makers(flown.loss, *tensors(flown.output))}
+    calls = [call for call in trace.calls if call.name in linear and call.given]
+    ends = {*trace.makers(flown.loss, *tensors(flown.output))}
+    return [call for call in calls if isinstance(call.out, Value) and call.out.makers], ends
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #bd032eaa
+Pair = tuple[LayerCall, LayerCall]
+
+
 def has_one_user(op: Op, ends: set[Op]) -> bool:
     "Does just one operation with a gradient use what this one returns? An end is used by the caller."
     return sum(user.trains and user.around is None for user in op.users) + (op in ends) == 1
 
 
-def in_a_row(calls: list[Linear], ends: set[Op]) -> list[tuple[Linear, Linear]]:
-    "Pairs of which the second gets just what the first returns, which nothing else uses. Dropout changes no mean."
-    made, found = {call.out: call for call in calls}, []
+def in_a_row(calls: list[LayerCall], ends: set[Op]) -> list[Pair]:
+    """Pairs of which the second gets just what the first returns, which nothing else uses, and at least one of them is
+    trained. Dropout between them changes no mean."""
+    maker, found = {call.out: call for call in calls}, []
     for call in calls:
-        x = call.x
-        while x not in made and len(x.makers) == 1 and has_one_user(x.makers[0], ends):
-            if not (only_turns(x.makers[0]) or "dropout" in x.makers[0].function): break
+        x = call.given[0]
+        while len(x.makers) == 1 and has_one_user(x.makers[0], ends):
+            if x in maker:
+                if is_trained(maker[x]) or is_trained(call): found.append((maker[x], call))
+                break
+            if not only_turns(x.makers[0]) and "dropout" not in x.makers[0].function: break
             x = x.makers[0].x
-        if x in made and has_one_user(made[x].made, ends): found.append((made[x], call))
     return found
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #9547eec9
-STRAIGHT = ONLY_TURN | {
-    "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-    "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-    "mean", "sum", "linear", "addmm", "mm", "matmul", "conv1d", "conv2d", "conv3d", "add", "sub", "add_", "sub_", "cat",
-    "stack", "batch_norm", "pad", "embedding", "dropout", "dropout1d", "dropout2d", "dropout3d"}
+OF_DIMENSIONS = "max_pool", "adaptive_max_pool", "avg_pool", "adaptive_avg_pool", "conv", "dropout"
+STRAIGHT = {f"{name}{n}d" for name in OF_DIMENSIONS for n in (1, 2, 3)} | ONLY_TURN | {
+    "mean", "sum", "linear", "addmm", "mm", "matmul", "add", "sub", "add_", "sub_", "cat", "stack", "batch_norm", "pad",
+    "embedding", "dropout"}
 
 
-def longest_row(calls: list[Linear]) -> list[Linear]:
-    "The longest row of trained layers, each of which leads to the next, whatever is between."
-    before = {}  # by an operation: the longest row of layers up to it
-    for call in calls:  # in the order in which they ran
-        if not any(p.requires_grad for p in call.m.parameters()): continue
-        rows = [before[op] for op in (*call.x.makers, *ops_before([*call.x.makers])) if op in before]
-        before[call.made] = [*max(rows, key=len, default=[]), call]
-    return max(before.values(), key=len, default=[])
+def with_all_before(ops: Iterable[Op]) -> list[Op]:
+    "These operations, and those that they were computed from."
+    return [*ops, *ops_before([*ops])]
 
 
 def may_bend(op: Op) -> bool:
@@ -94,108 +89,82 @@ def may_bend(op: Op) -> bool:
     return op.function not in STRAIGHT or adds and any(not v.requires_grad for v in op.given)
 
 
-def only_pools_bend(calls: list[Linear], ends: set[Op]) -> list[Linear]:
+def longest_row(calls: list[LayerCall]) -> list[LayerCall]:
+    "The longest row of trained layers, each of which leads to the next, whatever is between."
+    rows = {}  # by an operation: the longest row of layers up to it
+    for call in filter(is_trained, calls):  # in the order in which they ran
+        before = [rows[op] for op in with_all_before(call.given[0].makers) if op in rows]
+        rows[call.out.makers[0]] = [*max(before, key=len, default=[]), call]
+    return max(rows.values(), key=len, default=[])
+
+
+def only_pools_bend(calls: list[LayerCall], ends: set[Op]) -> list[LayerCall]:
     "The longest row of three layers and more, if nothing in the model is an activation; pools and norms may be there."
-    leading = {*ends, *ops_before([*ends])}
-    outputs = {call.made for call in calls} & leading
-    if len(outputs) < 3: return []
-    if any(may_bend(op) for op in (*outputs, *ops_before([*outputs])) if op.trains): return []
+    outputs = {call.out.makers[0] for call in calls}.intersection(with_all_before(ends))
+    if any(op.trains and may_bend(op) for op in with_all_before(outputs)): return []
     row = longest_row(calls)
-    if len(row) < 3: return []
-    narrow = min(sizes_of(call.m)[1] for call in row[:-1])
-    taken, returned = sizes_of(row[0].m)[0], sizes_of(row[-1].m)[1]
-    return row if narrow >= min(taken, returned) else []
+    if len(outputs) < 3 or len(row) < 3: return []
+    first, last = sizes_of(row[0])[0], sizes_of(row[-1])[1]
+    between = [sizes_of(call)[1] for call in row[:-1]]
+    return row if min(between) >= min(first, last) else []
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #a33074ba
-def is_wide(a: nn.Module, b: nn.Module, most: bool) -> bool:
-    "Are there as many numbers between two layers as there are before or behind them, or as the larger of both?"
-    before, between = sizes_of(a)
-    taken, after = sizes_of(b)
-    if between != taken: return False  # what is between is folded
-    if isinstance(a, nn.Linear) != isinstance(b, nn.Linear):
-        return False
-    if not isinstance(b, nn.Linear) and {*b.kernel_size} != {1}: return False  # a filter of two factors
-    enough = max(before, after) if most else min(before, after)
-    return between >= enough
+def is_wide(a: LayerCall, b: LayerCall, than: Callable[[int, int], int]) -> bool:
+    "Are there as many numbers between two layers as there are before or behind them, with `max` as the larger of both?"
+    (before, between), (taken, after) = sizes_of(a), sizes_of(b)
+    are_alike = isinstance(a.layer, nn.Linear) == isinstance(b.layer, nn.Linear)
+    if between != taken or not are_alike: return False  # what is between is folded
+    return not is_filter(b) and between >= than(before, after)  # else it may be a filter of two factors
 
 
-def long_rows(pairs: list[tuple[Linear, Linear]]) -> list[list[Linear]]:
-    "Rows of three layers and more."
-    following = {a.made: (a, b) for a, b in pairs}
-    inner = {b.made for _, b in pairs}
-    found = []
-    for a, b in pairs:
-        if a.made in inner: continue
-        row = [a, b]
-        while row[-1].made in following:
-            row.append(following[row[-1].made][1])
-        if len(row) > 2: found.append(row)
-    return found
+def is_filter(call: LayerCall) -> bool:
+    return not isinstance(call.layer, nn.Linear) and {*call.layer.kernel_size} != {1}
+
+
+def linked_rows(pairs: list[Pair]) -> list[list[LayerCall]]:
+    "Rows of layers in which each pair is one of these."
+    after = dict(pairs)
+    rows = [[a] for a in after if a not in after.values()]
+    for row in rows:
+        while row[-1] in after: row.append(after[row[-1]])
+    return rows
 
 
 def is_affine(flight: Flight, last: str) -> bool:
     "Is what this layer returns for a mix of two inputs the mix of what it returns for each?"
     own = [p for p in flight.batch.inputs if p.tensor.is_floating_point() and p.dim is not None]
-    if len(own) != len(flight.batch.inputs) or flight.batch.n < 2:
-        return False
+    if len(own) != len(flight.batch.inputs) or flight.batch.n < 2: return False
+    rolled = {p.number: p.tensor.roll(1, p.dim) for p in own}
+    mixed = {p.number: .3*p.tensor + .7*rolled[p.number] for p in own}
     def returned(new): return calls_of(flight, [last], flight.batch.put(new))[-1].out.numbers.double()
-    turned = {p.number: p.tensor.roll(1, p.dim) for p in own}
-    mixed = {p.number: .3*p.tensor + .7*turned[p.number] for p in own}
-    a, b, mix = returned({}), returned(turned), returned(mixed)
-    off = (mix - (.3*a + .7*b)).abs().max()
-    apart = (a - b).abs().max()
-    return bool(off <= 1e-4*apart)
+    a, b, mix = map(returned, ({}, rolled, mixed))
+    return bool((mix - (.3*a + .7*b)).abs().max() <= 1e-4*(a - b).abs().max())
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #fcabb883
-def trained_pairs(calls: list[Linear], ends: set[Op]) -> list[tuple[Linear, Linear]]:
-    "Pairs of layers in a row of which at least one is trained."
-    found = []
-    for a, b in in_a_row(calls, ends):
-        params = [*a.m.parameters(), *b.m.parameters()]
-        if any(p.requires_grad for p in params):
-            found.append((a, b))
-    return found
+def are_together(*calls: LayerCall) -> bool:
+    "Are these layers parts of the same one?"
+    return len({call.name.rpartition(".")[0] for call in calls}) == 1
 
 
-def one_could_do(rows: list[list[Linear]]) -> Iterator[Finding]:
-    "Names the rows of three layers and more that one layer could replace."
-    for row in rows:
-        names = [call.name for call in row]
-        taken, returned = sizes_of(row[0].m)[0], sizes_of(row[-1].m)[1]
-        inner = ", ".join(str(sizes_of(call.m)[1]) for call in row[:-1])
-        yield Finding("no non-linearity", "likely", f"{first_few(names, 4)} follow each other with nothing between "
-                      f"them. One layer from {taken} to {returned} could do the same, as {inner} between them are no "
-                      "bottleneck.", list(dict.fromkeys(names)))
+def one_could_do(rows: list[list[LayerCall]]) -> Check:
+    "Names the rows of layers that one layer could replace: pairs of the same part, or longer ones."
+    for names, row in {tuple(names_of(row)): row for row in rows}.items():
+        if len(row) == 2 and not (are_together(*row) and is_wide(*row, max)): continue
+        inner = ", ".join(str(sizes_of(call)[1]) for call in row[:-1])
+        yield Finding("no non-linearity", "likely", f"{first_few(names, 4)} follow each other directly. One layer from "
+                      f"{sizes_of(row[0])[0]} to {sizes_of(row[-1])[1]} could do the same, as {inner} between them are "
+                      "no bottleneck.", [*names])
 
 
-def one_for_two(wide: list[tuple[Linear, Linear]], rows: list[list[Linear]]) -> Iterator[Finding]:
-    "Names the pairs that one layer could replace, without those that a row has named."
-    known = {call.made for row in rows for call in row}
-    named = {}
-    for a, b in wide:
-        are_together = a.name.rpartition(".")[0] == b.name.rpartition(".")[0]
-        if a.made in known or not are_together: continue
-        if is_wide(a.m, b.m, most=True): named[a.name] = a, b
-    for name, (a, b) in named.items():
-        taken, between = sizes_of(a.m)
-        returned = sizes_of(b.m)[1]
-        yield Finding("no non-linearity", "likely", f"{b.name} gets what {name} returns, with nothing between them. "
-                      f"One layer from {taken} to {returned} could do the same as these two, with {between} between.",
-                      [name, b.name])
-
-
-def two_filters(pairs: list[tuple[Linear, Linear]], known: set[str]) -> Iterator[Finding]:
+def two_filters(pairs: list[Pair]) -> Check:
     "Names pairs of convolutions that one could not replace, with as many numbers between them as on one side."
     for a, b in pairs:
-        (before, between), (taken, after) = sizes_of(a.m), sizes_of(b.m)
-        around = a.name.rpartition(".")[0], b.name.rpartition(".")[0]
-        both = all(isinstance(m, nn.modules.conv._ConvNd) and {*m.kernel_size} != {1} for m in (a.m, b.m))
-        if not both or around[0] != around[1] or {a.name, b.name} & known or between != taken: continue
+        (before, between), (taken, after) = sizes_of(a), sizes_of(b)
+        if not (is_filter(a) and is_filter(b)) or not are_together(a, b) or between != taken: continue
         if between < min(before, after): continue  # a bottleneck
         yield Finding("no non-linearity", "note", f"{b.name} gets what {a.name} returns, with nothing between them. "
                       f"With {between} numbers from {before} to {after} they are no bottleneck: is an activation "
                       "missing? If both shall make one filter together, this is right.", [a.name, b.name])
-        return
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #d2c4fd9d
 @rule(
@@ -210,72 +179,45 @@ def bends(flight: Flight) -> Check:
     if not flight.quiet:
         raise NotLookedAt("the model returns something else each time for the same batch")
     calls, ends = linear_calls(flight)
-    pairs = trained_pairs(calls, ends)
-    wide = [(a, b) for a, b in pairs if is_wide(a.m, b.m, most=False)]
-    rows = long_rows(wide)
-    chain = [] if rows else only_pools_bend(calls, ends)
+    pairs = in_a_row(calls, ends)
+    wide = [(a, b) for a, b in pairs if is_wide(a, b, min)]
+    rows, names = linked_rows(wide), names_of([call for pair in wide for call in pair])
+    chain = [] if any(len(row) > 2 for row in rows) else only_pools_bend(calls, ends)
     if chain:
-        names = list(dict.fromkeys(call.name for call in chain))
         yield Finding("no non-linearity", "likely", f"{len(chain)} layers with weights follow each other "
-                      f"({first_few(names, 4)}), and no activation is between any of them or anywhere else in the "
-                      "model: only pooling and norms.", names)
-        return ""
-    if not wide:
-        yield from two_filters(pairs, set())
-        return ""
-    if is_affine(flight, calls[-1].name):
-        names = list(dict.fromkeys(call.name for pair in wide for call in pair))
+                      f"({first_few(names_of(chain), 4)}), and no activation is between any of them or anywhere else "
+                      "in the model: only pooling and norms.", names_of(chain))
+    elif wide and is_affine(flight, calls[-1].name):
         yield Finding("no non-linearity", "likely", "The whole model is affine: what it returns for a mix of two "
                       f"inputs is the mix of what it returns for each. {first_few(names, 4)} could be one.", names)
-        return ""
-    yield from one_could_do(rows)
-    yield from one_for_two(wide, rows)
-    yield from two_filters(pairs, {call.name for pair in wide for call in pair})
-    return ""
+    else:
+        yield from one_could_do(rows)
+        others = [pair for pair in pairs if not {*names_of(pair)} & {*names}]
+        yield from islice(two_filters(others), 1)
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #a2da38ee
-def in_several_places(model: nn.Module) -> dict[int, list[str]]:
-    "By the id of a layer with parameters: its names, if it is in a list more than once."
+def places_in_lists(model: nn.Module) -> dict[nn.Module, dict[str, list[str]]]:
+    "By a layer with parameters: its names in lists, by list."
     found = {}
     for name, m in named_layers(model):
         around, _, own = name.rpartition(".")
-        if not own.isdigit() or next(m.parameters(), None) is None:
-            continue
-        names = found.setdefault((id(m), around), [])
-        names.append(name)
-    return {key: names for (key, _), names in found.items() if len(names) > 1}
-
-
-def has_statistics(m: nn.Module) -> bool:
-    return isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats
-
-
-def in_several_lists(model: nn.Module) -> dict[int, list[str]]:
-    "By the id of a layer with parameters of its own: its names, if it is in more than one list, as in a copy of one."
-    found = {}
-    for name, m in named_layers(model):
-        around, _, own = name.rpartition(".")
-        if not own.isdigit() or next(m.parameters(recurse=False), None) is None:
-            continue
-        by_list = found.setdefault(id(m), {})
-        by_list.setdefault(around, name)
-    return {key: [*by_list.values()] for key, by_list in found.items() if len(by_list) > 1}
+        if not own.isdigit() or next(m.parameters(), None) is None: continue
+        found.setdefault(m, {}).setdefault(around, []).append(name)
+    return found
 
 
 def inputs_apart(flight: Flight, m: nn.Module) -> float:
     "How far apart the inputs of the calls of a batch norm are: the largest distance of means, in standard deviations."
+    if not isinstance(m, nn.modules.batchnorm._BatchNorm) or not m.track_running_stats: return 0.
     calls = flight.written(flight.whole[0].raw, graph=False).trace.calls
-    given = {id(call.args[0]): call.args[0].numbers for call in calls if call.layer is m}
-    flat = [x.double().transpose(0, 1).flatten(1) for x in given.values()]
-    found = [(x.mean(1), x.var(1)) for x in flat]
-    distances, widths = [], []
-    for (mean, variance), (other_mean, other_variance) in product(found, repeat=2):
-        squares = (mean - other_mean).square()/((variance + other_variance)/2 + 1e-12)
-        distances.append(squares.median().sqrt().item())
-        ratios = (variance + 1e-12).log() - (other_variance + 1e-12).log()
-        widths.append(ratios.abs().median().item()/2)
-    return max(*distances, *widths, 0.)
-
+    given = {call.given[0]: None for call in calls if call.layer is m}
+    if not given: return 0.
+    flat = [numbers(value).double().transpose(0, 1).flatten(1) for value in given]
+    mean = torch.stack([x.mean(1) for x in flat])
+    variance = torch.stack([x.var(1) for x in flat]) + 1e-12
+    squares = (mean[:, None] - mean).square()*2/(variance[:, None] + variance)
+    widths = (variance[:, None]/variance).log().abs()/2
+    return max(t.median(-1).values.max().item() for t in (squares.sqrt(), widths))
 
 # %% ../../../nbs/lib/stats/checking/structure.ipynb #cc36c3e3
 @rule(
@@ -287,39 +229,30 @@ def inputs_apart(flight: Flight, m: nn.Module) -> float:
     claim="No layer is in several places of a list.", needs="passes")
 def one_place_each(flight: Flight) -> Check:
     "Is one layer several times in a list?"
-    model = unwrap(flight.model)
-    modules = {id(m): m for m in model.modules()}
-    for key, names in in_several_places(model).items():
-        m = modules[key]
-        evidence = f"{first_few(names, 4)} are one and the same {class_name(m)}"
-        far = inputs_apart(flight, m) if has_statistics(m) else 0.
+    places = places_in_lists(unwrap(flight.model))
+    for m, names in [(m, names) for m, lists in places.items() for names in lists.values()]:
+        if len(names) == 1: continue
+        far, evidence = inputs_apart(flight, m), f"{first_few(names, 4)} are one and the same {class_name(m)}"
         if far > 1:
             yield Finding("one layer for several", "likely", f"{evidence}, and what it gets differs from place to "
                           f"place by up to {in_digits(far)} standard deviations: its statistics fit none.", names)
         else:
             yield Finding("one layer for several", "note",
                           f"{evidence}. If weights are shared on purpose, this is right.", names)
-    yield from shared_by_lists(flight, modules)
-    return ""
+    several = {m: [names[0] for names in lists.values()] for m, lists in places.items() if len(lists) > 1}
+    yield from shared_by_lists(flight, {m: names for m, names in several.items() if [*m.parameters(recurse=False)]})
 
 
-def shared_by_lists(flight: Flight, modules: dict[int, nn.Module]) -> Check:
+def shared_by_lists(flight: Flight, shared: dict[nn.Module, list[str]]) -> Check:
     "Are layers in two lists of the model, such as those of an encoder and of its decoder?"
-    several = in_several_lists(unwrap(flight.model))
-    if not several: return
-    norms = [key for key in several if has_statistics(modules[key])]
-    far = max((inputs_apart(flight, modules[key]) for key in norms), default=0.)
-    shown = norms[0] if norms else next(iter(several))
-    others = len(several) - 1
-    evidence = f"{first_few(several[shown], 4)} are one and the same {class_name(modules[shown])}"
-    if others:
-        evidence += f", and so are {others} more layers that are in two lists"
-    kind = "note"
+    if not shared: return
+    norms = [m for m in shared if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    shown, far = [*norms, *shared][0], max((inputs_apart(flight, m) for m in norms), default=0.)
+    evidence = f"{first_few(shared[shown], 4)} are one and the same {class_name(shown)}"
+    if len(shared) > 1: evidence += f", and so are {len(shared) - 1} more layers that are in two lists"
     if far > 1:
-        kind = "likely"
         evidence += (f". What a norm gets differs from place to place by up to {in_digits(far)} standard deviations: "
                      "its statistics fit none")
-    all_names = [name for names in several.values() for name in names]
-    yield Finding("one layer for several", kind, f"{evidence}. A list that is copied or reversed still has the same "
-                  "layers; if weights are shared on purpose, this is right.", all_names)
-
+    yield Finding("one layer for several", "likely" if far > 1 else "note", f"{evidence}. A list that is copied or "
+                  "reversed still has the same layers; if weights are shared on purpose, this is right.",
+                  [name for names in shared.values() for name in names])

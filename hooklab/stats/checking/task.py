@@ -6,136 +6,124 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #c8426db9
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
+from itertools import chain, islice
 
 import torch
 from torch import Tensor, nn
 
-from ...findings.found import Finding
-from ...findings.rules import Kind, rule
-from ...hooks.operations import Value
-from .batch import in_labels, padded_inputs
-from .checks import Check
-from .flight import Flight
-from .loss import CASTS, only_turns
+from hooklab.findings.found import Finding
+from hooklab.findings.rules import Kind, rule
+from hooklab.hooks.operations import Value
+from hooklab.stats.checking.batch import in_labels, padded_inputs
+from hooklab.stats.checking.checks import Check
+from hooklab.stats.checking.flight import Flight
+from hooklab.stats.checking.loss import CASTS, only_turns
 from hooklab.stats.checking.loss_calls import (
-    DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, LossCalls, are_logarithms, are_probabilities, class_dim, loss_calls,
-    numbers, some_left)
-from ..diagnosing.evidence import in_digits
+    DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, are_logarithms, are_probabilities, class_dim, loss_calls, numbers)
+from hooklab.stats.diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #30bb8eb2
 FITS, FORM = "loss does not fit the targets", "loss takes another form"
 
 
-def range_of(t: Tensor) -> str:
-    return f"from {in_digits(t.min())} to {in_digits(t.max())}"
-
-
+def range_of(t: Tensor) -> str: return f"from {in_digits(t.min())} to {in_digits(t.max())}"
 def is_whole(t: Tensor) -> bool: return bool((t == t.round()).all())
+def percent(where: Tensor) -> str: return f"{where.double().mean():.0%}"
 
 
-def answers(call: LossCall) -> Iterator[Finding]:
+def answers(call: LossCall) -> Check:
     "Binary cross-entropy wants targets from 0 to 1."
     t = call.target.double()
-    out = ((t < 0) | (t > 1)).double().mean().item()
-    if not out: return
-    kinds = t.unique()
-    if kinds.tolist() == [-1, 1]:
-        change = "(target + 1)/2 makes 0 and 1 of them"
-    elif is_whole(t) and t.min() >= 0 and len(kinds) <= 20:
-        change = "if they are classes, one output for each class and cross_entropy"
-    elif is_whole(t) and 0 <= t.min() and t.max() <= 255:
-        change = "divide them by 255 if they are pixels"
-    else: change = "scale them to 0..1, or take a loss for numbers, such as mse_loss"
-    yield Finding(FITS, "certain", f"{call.name} wants targets from 0 to 1, and {out:.0%} of these are outside: they "
-                                   f"go {range_of(t)}. {change[0].upper()}{change[1:]}.")
+    outside, kinds, is_natural = (t < 0) | (t > 1), t.unique(), is_whole(t) and t.min() >= 0
+    if not outside.any(): return
+    change = "Scale them to 0..1, or take a loss for numbers, such as mse_loss"
+    if kinds.tolist() == [-1, 1]: change = "(target + 1)/2 makes 0 and 1 of them"
+    elif is_natural and len(kinds) <= 20: change = "If they are classes, one output for each class and cross_entropy"
+    elif is_natural and t.max() <= 255: change = "Divide them by 255 if they are pixels"
+    yield Finding(FITS, "certain", f"{call.name} wants targets from 0 to 1, and {percent(outside)} of these are "
+                  f"outside: they go {range_of(t)}. {change}.")
 
 
-def signs(call: LossCall) -> Iterator[Finding]:
+def signs(call: LossCall) -> Check:
     "A margin wants targets of -1 and 1."
     t = call.target
-    zeros = (t == 0).double().mean().item()
-    if not zeros or (t < 0).any(): return
-    yield Finding(FITS, "certain", f"{call.name} wants targets of -1 and 1, and {zeros:.0%} of these are 0, for which "
-                                   "it does not compute what is meant. 2*target - 1 makes -1 and 1 of 0 and 1.")
+    if (t != 0).all() or (t < 0).any(): return
+    yield Finding(FITS, "certain", f"{call.name} wants targets of -1 and 1, and {percent(t == 0)} of these are 0, for "
+                  "which it does not compute what is meant. 2*target - 1 makes -1 and 1 of 0 and 1.")
 
 
-def several_answers(call: LossCall) -> Iterator[Finding]:
-    t = call.target
-    if not (t < 0).any(): return
-    yield Finding(FITS, "certain", f"{call.name} wants targets of 0 and 1, and these go {range_of(t)}. "
-                                   "(target + 1)/2 makes 0 and 1 of -1 and 1.")
+def several_answers(call: LossCall) -> Check:
+    if (call.target >= 0).all(): return
+    yield Finding(FITS, "certain", f"{call.name} wants targets of 0 and 1, and these go {range_of(call.target)}. "
+                  "(target + 1)/2 makes 0 and 1 of -1 and 1.")
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #19305e6c
-def shares_of_classes(call: LossCall) -> Iterator[Finding]:
+def shares_of_classes(call: LossCall) -> Check:
     "Cross-entropy takes class numbers, or a probability for each class."
-    t, made = call.target.detach(), call.prediction
-    if not t.is_floating_point() or t.shape != made.shape: return
-    dim = class_dim(made)
-    if made.size(dim) < 2: return
+    t, made, dim = call.target.detach(), call.prediction, class_dim(call.made)
+    if not t.is_floating_point() or t.shape != made.shape or t.size(dim) < 2: return
     sums = t.double().sum(dim)
     odd = ((sums - 1).abs() > .02) & (sums != 0)
     if (t < 0).any():
         yield Finding(FITS, "likely", f"{call.name} wants classes or their probabilities, and the targets go "
-                                      f"{range_of(t)}. For numbers, take a loss such as mse_loss.")
+                      f"{range_of(t)}. For numbers, take a loss such as mse_loss.")
     elif odd.double().mean() <= .05: return
     elif ((t == 0) | (t == 1)).all():
-        yield Finding(FITS, "likely", f"{call.name} wants one class, and {odd.double().mean():.0%} of the targets have "
-                                      f"several: {range_of(sums)} of {made.size(dim)}. For several answers at once, "
-                                      "take binary_cross_entropy_with_logits.")
+        yield Finding(FITS, "likely", f"{call.name} wants one class, and {percent(odd)} of the targets have several: "
+                      f"{range_of(sums)} of {t.size(dim)}. For several answers at once, take "
+                      "binary_cross_entropy_with_logits.")
     else:
         yield Finding(FITS, "possible", f"{call.name} wants probabilities that add up to 1, and those of the targets "
-                                        f"add up to numbers {range_of(sums)}. For numbers, take a loss such as "
-                                        "mse_loss.")
+                      f"add up to numbers {range_of(sums)}. For numbers, take a loss such as mse_loss.")
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #5020f3c6
-def numbers_of_classes(call: LossCall) -> Iterator[Finding]:
+def numbers_of_classes(call: LossCall) -> Check:
     "A distance does not fit the numbers of classes."
     t, made = call.target.detach(), call.prediction
-    if not t.numel() or t.dim() > 2 or not is_whole(t) or t.min() < 0: return
-    kinds, name = t.unique(), DISTANCES[call.name]
-    k = int(t.max()) + 1
-    of_one = t.numel() == made.size(0)
+    if t.dim() > 2 or made.shape[:1] != (t.numel(),) or not is_whole(t) or t.min() < 0: return
+    n_kinds, k, name = len(t.unique()), int(t.max()) + 1, DISTANCES[call.name]
     width = made.size(-1) if made.dim() == 2 else 1
-    if of_one and width > 2 and len(kinds) > 2 and k <= width:
+    if width > 2 and n_kinds > 2 and k <= width:
         yield Finding(FITS, "certain", f"The {name} compares each of the {width} outputs of a sample with one number "
-                                       f"from 0 to {k - 1}, which seems to be its class. For classes, take "
-                                       "cross_entropy.")
-    elif of_one and width == 1 and 3 <= len(kinds) == k <= t.numel()/3:
+                      f"from 0 to {k - 1}, which seems to be its class. For classes, take cross_entropy.")
+    elif width == 1 and 3 <= n_kinds == k <= t.numel()/3:
         yield Finding(FITS, "note", f"The {name} is computed from the whole numbers 0 to {k - 1}. If they are classes, "
-                                    f"{k} outputs and cross_entropy: class {k - 1} is no further from 0 than class 1.")
+                      f"{k} outputs and cross_entropy: class {k - 1} is no further from 0 than class 1.")
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #4012a457
-def divergence(call: LossCall) -> Iterator[Finding]:
+def divergence(call: LossCall) -> Check:
     "kl_div takes the logarithms of what is made, then what is wanted."
-    made, t, of_logs = call.prediction, call.target, call.given["log_target"]
+    made, t = call.prediction, call.target
     if not made.dim() or made.shape != t.shape: return
-    dim = class_dim(made) if are_probabilities(t, class_dim(made)) or are_logarithms(t, class_dim(made)) else -1
-    if are_probabilities(made, dim) and are_logarithms(t, dim) and not of_logs:
+    dim = class_dim(t)
+    if not (are_probabilities(t, dim) or are_logarithms(t, dim)): dim = -1
+    gives_logs = not call.given["log_target"] and are_logarithms(t, dim)
+    if are_probabilities(made, dim) and gives_logs:
         yield Finding(FORM, "certain", "The arguments of kl_div are swapped: the logarithms of what the model returns "
-                                       "come first, and then the probabilities that are wanted.")
+                      "come first, and then the probabilities that are wanted.")
     elif are_probabilities(made, dim):
         yield Finding(FORM, "certain", "kl_div gets probabilities as its first argument and wants their logarithms: "
-                                       "log_softmax in place of softmax.")
-    elif are_logarithms(t, dim) and not are_probabilities(t, dim) and not of_logs:
+                      "log_softmax in place of softmax.")
+    elif gives_logs and not are_probabilities(t, dim):
         yield Finding(FORM, "certain", "kl_div gets logarithms as targets and wants probabilities, unless it is told "
-                                       "log_target=True.")
+                      "log_target=True.")
 
 
-def counts(call: LossCall) -> Iterator[Finding]:
+def counts(call: LossCall) -> Check:
     "The loss of counts takes the exponential itself, unless it is told otherwise."
-    t = call.target
-    if (t < 0).any():
-        yield Finding(FITS, "certain", f"{call.name} wants counts, and {(t < 0).double().mean():.0%} of the targets "
-                                       "are below zero.")
-    before = next((op.function for op in call.made.makers if op.function in ("exp", "softplus", "relu")), "")
-    if call.given["log_input"] and before:
-        sure = "certain" if before == "exp" else "likely"
-        yield Finding(FORM, sure, f"{call.name} takes the exponential of its input, which is what {before} has "
-                                  "returned. Give it log_input=False, or what comes before that.")
+    below = call.target < 0
+    if below.any():
+        yield Finding(FITS, "certain", f"{call.name} wants counts, and {percent(below)} of the targets are below "
+                      "zero.")
+    before = {op.function for op in call.made.makers} & {"exp", "softplus", "relu"}
+    if not call.given["log_input"] or not before: return
+    yield Finding(FORM, "certain" if "exp" in before else "likely", f"{call.name} takes the exponential of its input, "
+                  f"which is what {before.pop()} has returned. Give it log_input=False, or what comes before that.")
 
 
-def paths(call: LossCall) -> Iterator[Finding]:
+def paths(call: LossCall) -> Check:
     "The loss of sequences without places wants logarithms of probabilities, and no blank in its targets."
     made, t, blank = call.prediction, call.target, call.given["blank"]
     if t.dim() == 2:
@@ -143,16 +131,16 @@ def paths(call: LossCall) -> Iterator[Finding]:
         t = t[torch.arange(t.size(1), device=t.device) < lengths[:, None]]
     if (t == blank).any():
         yield Finding(FITS, "certain", f"ctc_loss takes {blank} for the blank, which stands for no sound, and "
-                      f"{(t == blank).double().mean():.0%} of the targets are {blank}. Give it blank=… with a number "
-                      "that no target has, or number the targets anew.")
+                      f"{percent(t == blank)} of the targets are {blank}. Give it blank=… with a number that no "
+                      "target has, or number the targets anew.")
     if are_logarithms(made): return
     given = "probabilities" if are_probabilities(made) else "numbers that are none"
     yield Finding(FORM, "certain", f"ctc_loss wants logarithms of probabilities along its last dimension, and gets "
-                                   f"{given}: log_softmax(2) before it.")
+                  f"{given}: log_softmax(2) before it.")
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #d241b1c3
 OF_MARGINS = "soft_margin_loss", "hinge_embedding_loss", "cosine_embedding_loss", "margin_ranking_loss"
-MISFITS: dict[str, Callable[[LossCall], Iterator[Finding]]] = {
+MISFITS: dict[str, Callable[[LossCall], Check]] = {
     **dict.fromkeys(OF_ANSWERS, answers), **dict.fromkeys(DISTANCES, numbers_of_classes),
     "cross_entropy": shares_of_classes, "kl_div": divergence, "poisson_nll_loss": counts, "ctc_loss": paths,
     "multilabel_soft_margin_loss": several_answers,
@@ -172,30 +160,25 @@ MISFITS: dict[str, Callable[[LossCall], Iterator[Finding]]] = {
 def targets_fit(flight: Flight) -> Check:
     "Do targets have the range and the kind that a loss function of torch wants?"
     calls = loss_calls(flight).calls
-    said = set()
+    found = {}
     for call in calls:
-        misfit = MISFITS.get(call.name)
-        if misfit is None or not isinstance(call.wanted, Value) or not call.target.numel():
-            continue
-        for one in misfit(call):
-            if (one.what, call.name) not in said: yield one
-            said.add((one.what, call.name))
+        if call.name not in MISFITS or not isinstance(call.wanted, Value) or not call.target.numel(): continue
+        for one in MISFITS[call.name](call): found.setdefault((one.what, call.name), one)
+    yield from found.values()
     return "" if calls else "it calls no loss function of torch"
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #9aa84f6b
 def rival_dim(t: Tensor, y: Tensor) -> int | None:
     "The dimension along which probabilities add up to 1, though each place along it has a target of its own."
-    if not t.is_floating_point() or y.dim() not in (t.dim(), t.dim() - 1) or not y.dim():
-        return None
-    t, y = t.detach(), y.detach()
     summed = [d for d in range(t.dim()) if t.size(d) > 1 and (are_probabilities(t, d) or are_logarithms(t, d))]
-    if not summed: return None
-    if y.dim() == t.dim():
-        if y.shape != t.shape or not (t.dim() == 1 or are_probabilities(y, class_dim(y)) or are_probabilities(y)):
-            return None
+    if y.shape == t.shape:
         right = [d for d in range(y.dim()) if are_probabilities(y, d)]
-    else: right = [d for d in range(t.dim()) if t.shape[:d] + t.shape[d + 1:] == y.shape]
-    return None if not right and t.dim() > 1 or {*summed} & {*right} else summed[0]
+        if t.dim() > 1 and not {1, y.dim() - 1} & {*right}: return None
+    elif y.dim() and y.dim() == t.dim() - 1:
+        right = [d for d in range(t.dim()) if t.shape[:d] + t.shape[d + 1:] == y.shape]
+        if not right: return None
+    else: return None
+    return summed[0] if summed and not {*summed} & {*right} else None
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #da93cee1
 @rule(
@@ -208,71 +191,64 @@ def rival_dim(t: Tensor, y: Tensor) -> int | None:
     claim="Classes are compared along their own dimension.", needs="passes")
 def axis_right(flight: Flight) -> Check:
     "Do a softmax and the loss compare the classes of one place, and not places?"
-    targets = [p.tensor for p in flight.batch.targets]
-    y = targets[0] if len(targets) == 1 else None
-    outputs = [t for _, t in flight.first.flown.floats]
-    if y is not None:
-        trace, flown = flight.written()
-        of_model = trace.leading_to(*(t for _, t in flown.floats)) | {*trace.makers(*(t for _, t in flown.floats))}
-        after = [] if flight.call else [op for op in trace.of("softmax", "log_softmax") if op not in of_model]
-        for t in [*outputs, *(numbers(op.y) for op in after if len(op.y.shape) > 1)]:
-            d = rival_dim(t, y)
-            if d is None: continue
-            yield Finding("wrong axis", "likely", f"Numbers of the shape {tuple(t.shape)} are probabilities that add "
-                          f"up to 1 along dimension {d}, and targets of the shape {tuple(y.shape)} have one for each "
-                          f"of its {t.size(d)} places: the places compete with each other, in place of the classes.")
-            return ""
+    checks = chain(places_compete(flight), samples_compete(flight), cut_apart(flight))
+    yield from islice(checks, 1)
+
+
+def places_compete(flight: Flight) -> Check:
+    "Does a softmax go over a dimension of which each place has a target of its own?"
+    if len(flight.batch.targets) != 1: return
+    y = flight.batch.targets[0].tensor
+    trace, flown = flight.written()
+    found = [t.detach() for _, t in flown.floats]
+    if not flight.call:
+        of_model = trace.leading_to(*(t for _, t in flown.floats))
+        after = [op.y for op in trace.of("softmax", "log_softmax") if op.y and op not in of_model]
+        found += [numbers(value) for value in after if len(value.shape) > 1]
+    for t in found:
+        d = rival_dim(t, y)
+        if d is None: continue
+        yield Finding("wrong axis", "likely", f"Numbers of the shape {tuple(t.shape)} are probabilities that add up to "
+                      f"1 along dimension {d}, and targets of the shape {tuple(y.shape)} have one for each of its "
+                      f"{t.size(d)} places: the places compete with each other, in place of the classes.")
+
+
+def samples_compete(flight: Flight) -> Check:
+    "Does a cross-entropy get one number for each sample, where that is no ranking of the batch?"
     for call in loss_calls(flight).calls:
-        made, t = call.prediction, call.target
-        if call.name != "cross_entropy" or made.dim() != 1 or t.shape != made.shape:
-            continue
-        if flight.batch.n == len(made) > 1 and not are_probabilities(t):  # else a ranking of the batch
-            yield Finding("wrong axis", "likely", f"cross_entropy gets one number for each of {len(made)} samples and "
-                          "takes them for the classes of a single one. For yes or no, take "
-                          "binary_cross_entropy_with_logits.")
-            return ""
-    yield from cut_apart(flight)
-    return ""
+        n, t = flight.batch.n or 0, call.wanted
+        if call.name != "cross_entropy" or n < 2 or not call.made.shape == t.shape == (n,): continue
+        if are_probabilities(call.target): continue
+        yield Finding("wrong axis", "likely", f"cross_entropy gets one number for each of {n} samples and takes them "
+                      "for the classes of a single one. For yes or no, take binary_cross_entropy_with_logits.")
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #bbed3d92
-def units_of(flight: Flight) -> dict[Value, tuple[str, int]]:
-    "What the last three layers with units return: the name of the layer, and the dimension of its units."
-    found = {}
-    for call in flight.written().trace.calls:
-        if not isinstance(call.out, Value): continue
-        if isinstance(call.layer, nn.Linear): found[call.out] = call.name, len(call.out.shape) - 1
-        elif isinstance(call.layer, nn.modules.conv._ConvNd):
-            found[call.out] = call.name, len(call.out.shape) - call.layer.weight.dim() + 1
-    return dict([*found.items()][-3:])
-
-
-def cut_apart(flight: Flight) -> Iterator[Finding]:
+def cut_apart(flight: Flight) -> Check:
     "Does a row of numbers that the loss compares come from the units of one place?"
-    made = units_of(flight)
+    with_units = [call for call in flight.written().trace.calls if isinstance(call.out, Value)
+                  and isinstance(call.layer, nn.Linear | nn.modules.conv._ConvNd)]
+    makers = {call.out: call for call in with_units[-3:]}
     for call in loss_calls(flight).calls:
-        t, turns = call.made, []
-        if call.name not in OF_CLASSES or len(t.shape) < 2: continue
-        width = t.shape[1]
-        while t not in made and len(t.makers) == 1 and only_turns(t.makers[0]) and isinstance(t.makers[0].out, Value):
-            turns.append(t.makers[0])
-            t = t.makers[0].x
-        if t not in made: continue
-        name, dim = made[t]
-        if t.shape[dim] == 1: continue  # a score for each place, among which a label chooses
-        places = torch.arange(t.shape.numel()).view(t.shape)  # which number of the layer lands where?
+        made, turns = call.made, []
+        if call.name not in OF_CLASSES or len(made.shape) < 2: continue
+        while made not in makers and len(made.makers) == 1 and only_turns(made.makers[0]):
+            turns.append(made.makers[0])
+            made = turns[-1].x
+        if made not in makers or not all(isinstance(op.out, Value) for op in turns): continue
+        layer, shape = makers[made], [*made.shape]
+        units = len(shape) - layer.layer.weight.dim() + 1  # their dimension
+        if shape[units] == 1: continue  # a score for each place, among which a label chooses
+        shape[units] = 1
+        places = torch.arange(math.prod(shape)).view(shape).expand(made.shape).contiguous()
         for op in reversed(turns):
             if op.function in CASTS: continue
             places = op.call(*(places if x is op.x else x for x in op.args), **op.kwargs)
-        rows = places.movedim(1, -1).reshape(-1, width)
-        for row in (rows[0], rows[len(rows)//2], rows[-1]):
-            where = torch.stack(torch.unravel_index(row, t.shape), 1)
-            where[:, dim] = 0
-            n = len(where.unique(dim=0))
-            if n == 1: continue
-            yield Finding("wrong axis", "certain", f"The {width} numbers that the loss compares for one label come "
-                          f"from {n} places of the output of {name}, whose shape is {tuple(t.shape)}, and not from the "
-                          "units of one place: use permute or transpose before view or reshape.", [name])
-            return
+        rows = places.movedim(1, -1).flatten(0, -2)
+        n = max(len(row.unique()) for row in (rows[0], rows[len(rows)//2], rows[-1]))
+        if n == 1: continue
+        yield Finding("wrong axis", "certain", f"The {rows.size(1)} numbers that the loss compares for one label come "
+                      f"from {n} places of the output of {layer.name}, whose shape is {tuple(made.shape)}, and not "
+                      "from the units of one place: use permute or transpose before view or reshape.", [layer.name])
 
 # %% ../../../nbs/lib/stats/checking/task.ipynb #819b8269
 @rule(
@@ -288,8 +264,8 @@ def cut_apart(flight: Flight) -> Iterator[Finding]:
     claim="Padding is left out of the loss, and labels are left.", needs="batch")
 def labels_count(flight: Flight) -> Check:
     "Do labels count, and does padding not?"
-    seen = loss_calls(flight)
-    calls = [call for call in seen.calls if call.name in OF_CLASSES and not call.wanted.dtype.is_floating_point]
+    calls = [call for call in loss_calls(flight).calls
+             if call.name in OF_CLASSES and not call.wanted.dtype.is_floating_point]
     for call in calls:
         t, weight, ignored = call.target, numbers(call.given["weight"]), call.given["ignore_index"]
         left = t[t != ignored]
@@ -297,28 +273,33 @@ def labels_count(flight: Flight) -> Check:
         if not left.numel() or weight is not None and not weight[left].any():
             why = f"equal ignore_index, which is {ignored}" if not left.numel() else "are of classes with the weight 0"
             yield Finding("labels left out", "certain", f"All {t.numel()} labels of the first batch {why}: nothing is "
-                                                        "left to learn from.")
-            return ""
-        yield from counted(flight, seen, call)
+                          "left to learn from.")
+            break
+        yield from islice(padding_counts(flight, call), 1)
     return "" if calls else "no labels of classes were seen in the loss"
 
+
+def some_left(flight: Flight, ignored: int) -> bool:
+    "Have other samples of the batch labels that count?"
+    calls = loss_calls(flight, flight.whole[0].raw, graph=False).calls
+    return any(call.name in OF_CLASSES and (call.target != ignored).any() for call in calls)
+
 # %% ../../../nbs/lib/stats/checking/task.ipynb #389be5ac
-def counted(flight: Flight, seen: LossCalls, call: LossCall) -> Iterator[Finding]:
+def padding_counts(flight: Flight, call: LossCall) -> Check:
     "Does the loss count labels at padded places?"
-    labels, made = call.target, call.prediction
-    if not call.made.requires_grad or made.dim() < 2: return
+    labels, seen = call.target, loss_calls(flight)
+    if not call.made.requires_grad or len(call.made.shape) < 2: return
     for x, where in padded_inputs(flight.batch):
-        flat = in_labels(x, where, labels)
-        if flat is None: continue
-        there = labels.flatten()[flat]
+        padded = in_labels(x, where, labels)
+        if padded is None: continue
+        there = labels.flatten()[padded]
         value = there.mode().values
         if (there == value).double().mean() < .8: continue  # labels of their own
         grad, = torch.autograd.grad(seen.flown.loss, [call.made.edge], retain_graph=True, allow_unused=True)
         if grad is None: return
-        counts = grad.movedim(class_dim(made), -1).flatten(0, -2).any(1)
-        n = (counts & flat & (labels.flatten() == value)).sum().item()
+        counts = grad.movedim(class_dim(grad), -1).flatten(0, -2).any(1)
+        n = (counts & padded & (labels.flatten() == value)).sum().item()
         part = n/max(counts.sum().item(), 1)
-        if part < .1 or n < .9*flat.sum(): continue
+        if part < .1 or n < .9*padded.sum(): continue
         yield Finding("padding counts", "likely" if part >= .3 else "possible",
                       f"{part:.0%} of the labels that count are {value.item()} at padded places.")
-        return

@@ -7,7 +7,6 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #893b2967
 import dis
-from functools import cache
 from types import CodeType
 
 from hooklab.findings.found import Finding
@@ -20,42 +19,36 @@ from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.flight import Flight
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #ac307668
-@cache
-def thrown_away(code: CodeType, at: int) -> bool:
+def is_thrown_away(place: CodePlace) -> bool:
     "Does the next instruction drop what this one has made, as in a line that assigns to nothing?"
-    after = [step.opname for step in dis.get_instructions(code) if step.offset > at]
+    after = [step.opname for step in dis.get_instructions(place.code) if step.offset > place.at]
     return after[:1] == ["POP_TOP"]
 
 
-def is_own(place: CodePlace | None) -> bool:
-    "Is a place in the user's own code, and not in that of an installed package?"
-    return place is not None and not any(name in place.code.co_filename for name in INSTALLED)
-
-
 def by_instruction(trace: Trace) -> dict[tuple[CodeType, int], list[Op]]:
-    "The operations of the user's own code, by the instruction that asked for them."
+    "The operations of the user's own code, not of installed packages, by the instruction that asked for them."
     found = {}
     for op in trace.top:
-        if is_own(op.place): found.setdefault((op.place.code, op.place.at), []).append(op)
+        if op.place is None or any(name in op.place.code.co_filename for name in INSTALLED): continue
+        found.setdefault((op.place.code, op.place.at), []).append(op)
     return found
 
 
 def does_more(op: Op) -> bool:
     "Does an operation do anything but compute numbers of those that it gets, such as write, print or make a seed?"
-    given = {*op.given}
-    writes = op.function.endswith("_") or op.function in ("setitem", "batch_norm", "instance_norm") or "out" in op.kwargs
-    return writes or not op.made or not given or not op.with_grad or any(v in given for v in op.made)
+    writes = op.function.endswith("_") or op.function in ("setitem", "batch_norm", "instance_norm")
+    if writes or "out" in op.kwargs: return True
+    return not op.made or not op.given or not op.with_grad or not {*op.made}.isdisjoint(op.given)
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #dc1289ab
 def unread(trace: Trace, leading: set[Op]) -> list[list[Op]]:
     "The instructions whose results nobody got or keeps, and that lead to no end of the pass."
     found = []
     for ops in by_instruction(trace).values():
-        own = {*ops}
-        is_used = any(does_more(op) or op in leading or {*op.users} - own for op in ops)
-        is_kept = any(v in trace.held for op in ops for v in op.made)
-        has_floats = any(v.dtype.is_floating_point for op in ops for v in op.made)
-        if not is_used and not is_kept and has_floats: found.append(ops)
+        made = [v for op in ops for v in op.made]
+        is_used = any(does_more(op) or op in leading or not {*op.users} <= {*ops} for op in ops)
+        if is_used or not trace.held.isdisjoint(made): continue
+        if any(v.dtype.is_floating_point for v in made): found.append(ops)
     return found
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #7a9096f8
@@ -73,15 +66,13 @@ def results_used(flight: Flight) -> Check:
     trace, flown = flight.written()
     if trace.blind: raise NotLookedAt(", and ".join(sorted(trace.blind)))
     found = unread(trace, trace.leading_to(flown.loss, *tensors(flown.output)))
-    def where(ops): return [ops[0].layer] if ops[0].layer else []
-    def line(ops): return str(ops[0].place) or f"line {ops[0].place.line}"
-    dropped = [ops for ops in found if thrown_away(ops[0].place.code, ops[0].place.at)]
-    for ops in dropped[:3]:
-        yield Finding("result not used", "likely", f"{line(ops)} computes what is assigned to nothing: the line has no "
-                      "effect.", where(ops))
-    for ops in [ops for ops in found if any(op.trains for op in ops) and ops not in dropped][:3]:
-        is_number = len(ops[-1].made) == 1 and ops[-1].y.shape.numel() == 1
+    dropped = [ops for ops in found if is_thrown_away(ops[0].place)]
+    named = [ops for ops in found if ops not in dropped and any(op.trains for op in ops)]
+    for ops in (*dropped[:3], *named[:3]):
+        place, layer, made = ops[0].place, ops[0].layer, ops[-1].made
+        is_number = len(made) == 1 and made[0].shape.numel() == 1
         what = "a number that no loss contains" if is_number else "what leads to no output"
-        yield Finding("result not used", "note", f"{line(ops)} computes {what}, and nothing reads it in this pass.",
-                      where(ops))
-    return ""
+        sure, said = "note", f"{what}, and nothing reads it in this pass."
+        if ops in dropped: sure, said = "likely", "what is assigned to nothing: the line has no effect."
+        yield Finding("result not used", sure, f"{str(place) or f'line {place.line}'} computes {said}",
+                      [layer] if layer else [])
