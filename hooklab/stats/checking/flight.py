@@ -9,6 +9,7 @@ __all__ = []
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -372,8 +373,10 @@ def calls_of(flight: Flight, named: Iterable[str], raw: Any = None, mode: str | 
              seed: int = 0) -> list[LayerCall]:
     "The calls of these layers in a pass; with a graph only in train mode."
     names, mode = {*named}, mode or flight.quiet
-    trace = flight.written(raw, mode, graph=mode == "train", seed=seed).trace
-    return [call for call in trace.calls if call.name in names]
+    calls = flight.written(raw, mode, graph=mode == "train", seed=seed).trace.calls
+    whole = [*leaves(flight.model)] if next(unwrap(flight.model).children(), None) is None else []
+    if names & {*whole}: return [replace(call, name=whole[0]) for call in calls if not call.name]  # it is its only layer
+    return [call for call in calls if call.name in names]
 
 
 def numbers_in(values: Iterable) -> list[Tensor]:
