@@ -2,12 +2,12 @@
 
     checklist  `preflight`: two batches before a run, and what they say about model, loss, data and optimizer
     result     findings with advice, what is fine, and what was not checked
-    checks     what a rule of preflight returns
     batch      which part of a batch is what, and where its samples are
     time_limit how much time is left, and what ends a check when there is none
     changed    which numbers of two outputs differ, and which samples these belong to
     arguments  what preflight is given: errors for what can't be checked, and everything is put back
     flight     makes each pass once, with or without a change, and keeps what came of it
+    passes     are two passes the same, what do layers get, what changes with other weights?
     norms      mean and variance of what norms get
     data       inputs and targets, and batch norm
     data_sets  reads training and validation data, as far as time allows

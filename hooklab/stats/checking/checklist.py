@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from ...checkpoints.loading import weights_not_loaded
 from ...debug.comparing.losses import seeded
 from ...errors.explaining import explaining
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import NotLookedAt, rules_that_need
 from ...hooks.copies import is_wrapper
 from ...hooks.trace import traced
@@ -28,7 +28,6 @@ from . import (  # noqa: F401 (their rules)
     by_heart, data, data_sets, dependence, functions, loss, masks, modes, operations, optimizers, precision, probes,
     recurrence, reduction, sequences, set_targets, sets, starts, structure, task, training, unused)
 from .batch import TARGET_NAMES, batch_of, data_in, is_plain, readings_of
-from .checks import Check
 from .data import last_batch_size
 from .data_sets import read_set
 from .loss import first_step
@@ -38,8 +37,8 @@ from .result import Checklist, Preflight
 from .time_limit import TimeIsUp, TimeLimit
 from .arguments import (
     check_loss, check_model, check_number, optimizers_in, reading_that_runs, restored, where_the_model_is)
-from .flight import (
-    MOST_BYTES, Flight, Flown, check_quiet, layer_outputs, layer_that_grows)
+from .flight import Flight, Flown, TRACE_BYTES
+from .passes import check_quiet, layer_outputs, layer_that_grows
 from ..diagnosing.evidence import in_digits
 from ..records.other_tools import forget, remember
 
@@ -122,7 +121,7 @@ def given_to_model(flight: Flight) -> set[int] | None:
 def given_as_it_is(flight: Flight, raw: Any) -> list[Tensor]:
     "What the models get that `call` calls, with the storages that these tensors have."
     names = {*callers_of_the_model(flight)}
-    with suppress(Exception), flight.at_the_start("eval"), seeded(), traced(flight.model, MOST_BYTES) as trace:
+    with suppress(Exception), flight.at_the_start("eval"), seeded(), traced(flight.model, TRACE_BYTES) as trace:
         flight.set_mode("eval")
         flight.called(raw)
     return [v.numbers for call in trace.calls if call.name in names for v in call.given if v.numbers is not None]

@@ -21,7 +21,8 @@ from .batch import BatchPart, SampleBatch, are_rows_of_words, has_data, is_plain
 from .loss import activation_of, maker_behind
 from .loss_calls import OF_ANSWERS, OF_CLASSES, loss_calls, numbers
 from .probes import given_in_calls
-from .flight import Flight, calls_of, running_leaves
+from .flight import Flight
+from .passes import calls_of, running_leaves
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #77aa0003

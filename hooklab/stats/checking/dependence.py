@@ -6,27 +6,28 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #39714d8e
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from math import isfinite
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from ...debug.comparing.losses import seeded
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.distributed import is_dtensor
-from ...hooks.frames import line_now, own_frame
+from ...hooks.frames import own_frame
 from ...hooks.graph import leaves_before, nodes_before, op_of
 from ...hooks.names import class_name
 from ...hooks.select import layers, runs
 from ...hooks.operations import LayerCall, Op, values_in
+from ...hooks.trace import traced
 from .arguments import handed
 from .changed import any_differs
-from .checks import Check
-from .flight import Flight, calls_of, moved_to, numbers_in, same
+from .flight import Flight
+from .passes import calls_of, moved_to, numbers_in, same
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #1b8f7b0d
 def perturb(flight: Flight, names: Iterable[str]) -> AbstractContextManager[None]:
@@ -138,46 +139,38 @@ def steady_mode(flight: Flight) -> str:
     return mode
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #c2ce500c
-TAKEN = "item", "__float__", "tolist", "detach"
-DIFFERENCES = "sub", "__sub__", "__rsub__", "sub_", "__isub__"
+TAKE_A_NUMBER = "item", "float", "tolist", "detach", "data"
 
 
-class TakenAsNumbers(TorchFunctionMode):
-    "Doubles single numbers that are taken out of the graph, as by `item`, and notes where."
+class DoubledNumbers:
+    "Doubles each single number that is taken out of the graph, as by `item`, and notes where."
     def __init__(self):
-        super().__init__()
         self.lines = []
         self.doubled = {}  # what was detached, by its id, with what it was taken from: it is not doubled again
         self.goes_round = False  # does a term lose its value and keep its gradient, as `x - x.detach()` does?
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        name = getattr(func, "__name__", "")
-        if name in DIFFERENCES and len(args) > 1:
+    def run(self, op: Op, args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
+        result = run()
+        if op.function.rstrip("_") in ("sub", "rsub"):
             sources = [self.doubled.get(id(t), (None, None))[1] for t in args[:2]]
             self.goes_round |= any(s is not None and any(s is t for t in args[:2]) for s in sources)
-        is_data = name == "__get__" and getattr(getattr(func, "__self__", None), "__name__", "") == "data"
-        own = args[0] if args and isinstance(args[0], Tensor) else None
-        if own is None or own.numel() != 1 or not own.requires_grad or id(own) in self.doubled:
-            return result
-        if not (is_data or name in TAKEN) or isinstance(result, list): return result
+        if not takes_a_number(op) or id(args[0]) in self.doubled or isinstance(result, list): return result
         if own_frame() is None: return result  # estimators of libraries do it on purpose
-        self.lines.append(line_now())
+        self.lines.append(op.line)
         result = 2*result
-        if isinstance(result, Tensor): self.doubled[id(result)] = result, own
+        if isinstance(result, Tensor): self.doubled[id(result)] = result, args[0]
         return result
 
 
 def added_as_number(flight: Flight, mode: str, grads: dict[str, Tensor], base: float) -> str:
     """Where a number is taken out of the graph that is added to the loss; empty if there is none. With twice that
     number the loss is another, and its gradient is not: a factor would change both."""
-    taken = TakenAsNumbers()
-    again, loss = whole_gradient(flight, mode, taken)
+    taken = DoubledNumbers()
+    again, loss = whole_gradient(flight, mode, traced(flight.model, f=taken.run))
     if not taken.lines or taken.goes_round: return ""
     if loss == base or not isfinite(loss) or again.keys() != grads.keys(): return ""
     stays = all(torch.equal(grads[name], grad) for name, grad in again.items())
     return taken.lines[0] if stays else ""
-
 
 # %% ../../../nbs/lib/stats/checking/dependence.ipynb #c26ca185
 @rule(
@@ -207,5 +200,5 @@ def no_term_is_a_number(flight: Flight) -> Check:
 
 def takes_a_number(op: Op) -> bool:
     "Does an operation take a single number out of the graph?"
-    if op.function not in ("item", "float", "tolist", "detach", "data"): return False
+    if op.function not in TAKE_A_NUMBER: return False
     return op.x.requires_grad and op.x.shape.numel() == 1

@@ -7,9 +7,9 @@ __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/flight.ipynb #ab75b506
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -20,19 +20,17 @@ from ...edit.edits import edit_output
 from ...findings.rules import NotLookedAt
 from ...hooks.copies import HookWarning, is_as_copied
 from ...hooks.putting_back import putting_back
-from ...hooks.select import is_scripted, leaves, outermost, runs, unwrap
-from ...hooks.operations import LayerCall, values_in
+from ...hooks.select import is_scripted, outermost, runs, unwrap
 from ...hooks.trace import Trace, traced
 from ...hooks.tree import map_tensors, named_tensors, parts_of, tensors
 from ...hooks.undisturbed import StateKept, asks_for_gradients, kept_state, storage_of, version_of
 from .arguments import handed, loss_in
-from .batch import BatchPart, SampleBatch, given_by, is_plain, other_label, with_sample
-from .changed import differs
+from .batch import SampleBatch, given_by, is_plain
 from .norms import Moments, moments_noted
 from .time_limit import TimeLimit
 
 # %% ../../../nbs/lib/stats/checking/flight.ipynb #c1e3c7d9
-class Change:
+class PassInput:
     "What a pass gets, or which numbers parameters have in it. Equal if all tensors are."
     def __init__(self, raw: Any):
         self.raw, self.tensors = raw, tensors(raw)
@@ -41,7 +39,7 @@ class Change:
 
     def __hash__(self): return hash(tuple((t.dim(), t.dtype) for t in self.tensors))
 
-    def __eq__(self, other: "Change") -> bool:
+    def __eq__(self, other: "PassInput") -> bool:
         if len(self.tensors) != len(other.tensors) or len(self.rest) != len(other.rest): return False
         if any(a is not b for a, b in zip(self.rest, other.rest)): return False
         return all(map(are_equal, self.tensors, other.tensors))
@@ -83,10 +81,36 @@ class Written(NamedTuple):
     flown: Flown
 
 # %% ../../../nbs/lib/stats/checking/flight.ipynb #e12448fc
-MOST_BYTES = 2**30  # of the numbers of one traced pass
+TRACE_BYTES = 2**30  # of the numbers of one traced pass
 Start = list[Tensor]  # the numbers of all buffers
 
 
+def own_numbers(trace: Trace, state: StateKept):
+    "Copy the numbers that are about to be put back, where they were written to in this pass."
+    changed = {place for place, parts in state.numbers.copies.items() if not all(is_as_copied(*pair) for pair in parts)}
+    for value in [value for op in trace.ops for value in (*op.given, *op.made)] if changed else ():
+        if value.numbers is None or storage_of(value.numbers) not in changed: continue
+        numbers = value.numbers.clone()
+        value.kept = numbers, version_of(numbers)
+
+
+def all_copied(state: StateKept) -> StateKept:
+    state.copy_all()
+    return state
+
+
+@contextmanager
+def filled(modes: list[tuple[nn.Module, bool]]) -> Iterator[None]:
+    "Norms take the statistics of one batch: those of a fresh model are made up, and in eval mode signals fade."
+    norms = [m for m, on in modes if on and getattr(m, "track_running_stats", False) and not is_scripted(m)]
+    before = [m.momentum for m in norms]
+    def put_back():
+        for m, momentum in zip(norms, before): m.momentum = momentum
+    with putting_back(put_back):
+        for m in norms: m.momentum = 1.
+        yield
+
+# %% ../../../nbs/lib/stats/checking/flight.ipynb #02186eb0
 class Flight:
     "A model, its loss and two batches: facts about them, each measured when it is first asked for."
     def __init__(self, model: nn.Module, loss_fn: Any, call: Any, batches: list[SampleBatch], optimizers: list,
@@ -184,8 +208,8 @@ class Flight:
     def fact(self, what: str, raw: Any, mode: str, seed: int, measure: Callable[[], Any]) -> Any:
         "What was measured of a pass before, or is measured now; also that it failed."
         if not mode: raise NotLookedAt("the model returns something else each time for the same batch")
-        autocast = torch.is_autocast_enabled(self.device)
-        key = what, Change(raw), Change(self.moves), mode, seed, torch.is_grad_enabled(), autocast, id(self.start[mode])
+        autocast = torch.is_autocast_enabled(next((p.device.type for p in self.parameters.values()), "cpu"))
+        key = what, PassInput(raw), PassInput(self.moves), mode, seed, torch.is_grad_enabled(), autocast, id(self.start[mode])
         if key not in self.kept or not self.repeats:
             try: self.kept[key] = measure()
             except Exception as error: self.kept[key] = error
@@ -193,10 +217,6 @@ class Flight:
         if isinstance(found, NotLookedAt): raise found
         if not isinstance(found, Exception): return found
         raise NotLookedAt(f"the model cannot run like this ({type(found).__name__}: {found})") from found
-
-    @property
-    def device(self) -> str:
-        return next((p.device.type for p in self.parameters.values()), "cpu")
 
     def out(self, raw: Any, mode: str | None = None, seed: int = 0) -> Flown:
         "What a pass without gradients returns; with them if its forward computes some."
@@ -206,12 +226,17 @@ class Flight:
         return self.fact("out", raw, mode, seed, measure).copied()
 
     def without_graph(self, raw: Any, mode: str, seed: int = 0) -> Flown:
-        try:
+        def measure():
             with torch.set_grad_enabled(self.has_forces): return self.go(handed(raw), mode, seed).copied()
+        return self.maybe_with_forces(measure)
+
+    def maybe_with_forces(self, measure: Callable[[], Any]) -> Any:
+        "Measure something without gradients, and again with them if the model computes some in its forward."
+        try: return measure()
         except Exception as error:
             if self.has_forces or not asks_for_gradients(error): raise
             self.has_forces = True
-            return self.without_graph(raw, mode, seed)
+            return measure()
 
     def edited(self, raw: Any, inside: Callable[[], AbstractContextManager], mode: str | None = None) -> Flown:
         "A pass without gradients in a context, such as that of hooks that change something. It is not kept."
@@ -239,26 +264,12 @@ class Flight:
         raw = self.batch.raw if raw is None else raw
         def measure():
             given = handed(raw)
-            with self.at_the_start(mode), traced(self.model, MOST_BYTES) as trace:
+            with self.at_the_start(mode), traced(self.model, TRACE_BYTES) as trace:
                 with torch.set_grad_enabled(graph or self.has_forces): flown = self.go(given, mode, seed)
-                self.own_numbers(trace)
+                own_numbers(trace, self.state)
                 return Written(trace, flown)
-        def measure_or_with_forces():
-            try: return measure()
-            except Exception as error:
-                if graph or self.has_forces or not asks_for_gradients(error): raise
-                self.has_forces = True
-                return measure()
-        return self.fact("written" if graph else "written without its graph", raw, mode, seed, measure_or_with_forces)
-
-    def own_numbers(self, trace: Trace):
-        "Copy the numbers that are about to be put back, where they were written to in this pass."
-        copies = self.state.numbers.copies
-        changed = {place for place, parts in copies.items() if not all(is_as_copied(*pair) for pair in parts)}
-        for value in [value for op in trace.ops for value in (*op.given, *op.made)] if changed else ():
-            if value.numbers is None or storage_of(value.numbers) not in changed: continue
-            numbers = value.numbers.clone()
-            value.kept = numbers, version_of(numbers)
+        if graph: return self.fact("written", raw, mode, seed, measure)
+        return self.fact("written without its graph", raw, mode, seed, partial(self.maybe_with_forces, measure))
 
     def gradients(self, raw: Any = None) -> dict[str, Tensor | None]:
         "The gradients of the trained parameters; None where none arrives."
@@ -297,177 +308,3 @@ class Flight:
         for found in self.kept.values():
             if isinstance(found, Written): found.trace.close()
         self.kept.clear()
-
-
-def all_copied(state: StateKept) -> StateKept:
-    state.copy_all()
-    return state
-
-
-@contextmanager
-def filled(modes: list[tuple[nn.Module, bool]]) -> Iterator[None]:
-    "Norms take the statistics of one batch: those of a fresh model are made up, and in eval mode signals fade."
-    norms = [m for m, on in modes if on and getattr(m, "track_running_stats", False) and not is_scripted(m)]
-    before = [m.momentum for m in norms]
-    def put_back():
-        for m, momentum in zip(norms, before): m.momentum = momentum
-    with putting_back(put_back):
-        for m in norms: m.momentum = 1.
-        yield
-
-# %% ../../../nbs/lib/stats/checking/flight.ipynb #ebae6c8e
-def same(a: Flown, b: Flown) -> bool:
-    "Are two outputs the same, up to rounding? Without outputs, are the losses?"
-    outputs = [(x, y) for (_, x), (_, y) in zip(a.floats, b.floats)]
-    pairs = outputs or [(a.loss, b.loss)]
-    return all(x.shape == y.shape and not differs(x, y).any() for x, y in pairs)
-
-
-class Row(NamedTuple):
-    "Passes in one mode, one after another."
-    first: Flown
-    second: Flown
-    after_other: Flown | None # Of the first batch again, after the other one; None if there is no other
-    in_training: Flown # Of the first batch, in train mode
-
-    @property
-    def forgets(self) -> bool: return self.after_other is None or same(self.second, self.after_other)
-    @property
-    def is_quiet(self) -> bool: return same(self.first, self.second) and self.forgets
-
-
-def row_of(flight: Flight, mode: str) -> Row:
-    "Does a model return the same for a batch, whichever one it had before?"
-    own = flight.batch.raw
-    def measure():
-        others = [] if flight.other is None else [(flight.other.raw, mode), (own, mode)]
-        first, second, *between, last = flight.again((own, mode), (own, mode), *others, (own, "train"))
-        flight.fact("out", own, mode, 0, lambda: first)
-        if between and same(second, between[-1]):  # then what came before makes no difference for the other one either
-            flight.fact("out", flight.other.raw, mode, 0, lambda: between[0])
-        return Row(first, second, between[-1] if between else None, last)
-    return flight.fact("row", own, mode, 0, measure)
-
-
-def check_quiet(flight: Flight):
-    "Find the mode in which the model returns the same twice."
-    for mode in ("eval", "train"):
-        flight.quiet = mode
-        with suppress(NotLookedAt):
-            if row_of(flight, mode).is_quiet: return
-    with suppress(NotLookedAt):
-        flight.repeats = same(row_of(flight, "train").first, *flight.again((flight.batch.raw, "train")))
-    flight.quiet = ""
-
-
-def base_of(flight: Flight) -> Flown:
-    "The pass with which others are compared."
-    return flight.out(flight.batch.raw)
-
-# %% ../../../nbs/lib/stats/checking/flight.ipynb #bdc08350
-def running_leaves(model: nn.Module) -> dict[str, nn.Module]:
-    return {name: m for name, m in leaves(model).items() if runs(m)}
-
-
-def calls_of(flight: Flight, named: Iterable[str], raw: Any = None, mode: str | None = None,
-             seed: int = 0) -> list[LayerCall]:
-    "The calls of these layers in a pass; with a graph only in train mode."
-    names, mode = {*named}, mode or flight.quiet
-    calls = flight.written(raw, mode, graph=mode == "train", seed=seed).trace.calls
-    whole = [*leaves(flight.model)] if next(unwrap(flight.model).children(), None) is None else []
-    if names & {*whole}: return [replace(call, name=whole[0]) for call in calls if not call.name]  # it is its only layer
-    return [call for call in calls if call.name in names]
-
-
-def numbers_in(values: Iterable) -> list[Tensor]:
-    "The floating-point numbers of values, as far as a trace has kept them."
-    return [v.numbers for v in values if v.numbers is not None and v.dtype.is_floating_point]
-
-
-def rms(numbers: Tensor) -> float:
-    "How large numbers are, as the root of their mean square."
-    return numbers.detach().double().square().mean().sqrt().item()
-
-
-def layer_outputs(flight: Flight, raw: Any, seed: int = 0) -> list[tuple[str, list[Tensor]]]:
-    "What every layer returns, in the order in which they run."
-    calls = calls_of(flight, running_leaves(flight.model), raw, seed=seed)
-    return [(call.name, numbers_in(call.made)) for call in calls]
-
-
-def first_layer_where(flight: Flight, a: Any, b: Any, holds: Callable[[Tensor, Tensor], bool], seed: int = 0) -> str:
-    "The first layer for whose outputs, for two batches, something holds; empty if there is none."
-    for (name, xs), (other, ys) in zip(layer_outputs(flight, a), layer_outputs(flight, b, seed)):
-        if name != other: return ""
-        for x, y in zip(xs, ys):
-            if x.shape == y.shape and x.numel() and holds(x, y):
-                return name
-    return ""
-
-
-GROWS = 5  # times: layers with usual weights return numbers about as large as they get
-
-
-def layer_that_grows(flight: Flight) -> tuple[str, float, float] | None: # Its name, and the sizes of both
-    "The layer whose output is the most times as large as its input, if it is many times as large."
-    def size(values): return max(map(rms, numbers_in(values)), default=0)
-    calls = calls_of(flight, running_leaves(flight.model), mode="train")
-    sizes = [(call.name, size(values_in(call.args)), size(call.made)) for call in calls]
-    found = [(made/given, name, given, made) for name, given, made in sizes if given and made > GROWS*given]
-    return max(found)[1:] if found else None
-
-# %% ../../../nbs/lib/stats/checking/flight.ipynb #1c5eae67
-def finer(t: Tensor) -> Tensor:
-    "In 16 bits one label of many may change nothing."
-    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
-
-
-def samples_of_a_label(flight: Flight, output: Any, targets: list[BatchPart]) -> int | None:
-    "The most samples whose gradient of the output changes with a single label. None if that is not known."
-    n = flight.batch.n
-    def gradients(new):
-        with seeded(): return of_outputs(flight.batch.put(new))
-    def of_outputs(raw):
-        if flight.call or flight.loss_fn is None:
-            flown = flight.run(raw, flight.quiet)
-            outputs, loss = [t for _, t in flown.floats], flown.loss
-        else:
-            own = map_tensors(lambda t: t.detach().requires_grad_(t.is_floating_point()), output)
-            target = map_tensors(finer, given_by(raw, flight.model.forward).target)
-            outputs, loss = tensors(own), flight.loss_fn(map_tensors(Tensor.clone, own), target)
-        outputs = [t for t in outputs if t.requires_grad and t.dim() and t.size(0) == n]
-        return torch.autograd.grad(loss, outputs, allow_unused=True)
-    def reached_by(i):
-        new = {p.number: with_sample(p.tensor, p.dim, i, other_label(p.tensor, p.dim, i, 2)) for p in targets}
-        pairs = zip(before, gradients(new))
-        changed = [differs(a, b).reshape(n, -1).any(1) for a, b in pairs if a is not None and b is not None]
-        return int(torch.stack(changed).any(0).sum())
-    try:
-        before = gradients({})
-        return max(map(reached_by, range(min(n, 8))))
-    except Exception: return None
-
-# %% ../../../nbs/lib/stats/checking/flight.ipynb #02e22ebc
-@contextmanager
-def moved_to(flight: Flight, numbers: Mapping[str, Tensor]) -> Iterator[None]:
-    "Passes in which parameters have other numbers."
-    before = flight.moves
-    def put_back(): flight.moves = before
-    with putting_back(put_back):
-        flight.moves = {**before, **numbers}
-        yield
-
-
-@contextmanager
-def roused(flight: Flight) -> Iterator[None]:
-    "Put small random numbers where all numbers of a trained parameter are the same."
-    several = {name: p for name, p in flight.trained.items() if p.numel() > 1}
-    flat = [name for name, p in several.items() if (p == p.flatten()[0]).all()]
-    flat += [name for name, p in flight.trained.items() if name not in several and not p.any()]
-    new = {}
-    with seeded(), torch.no_grad():
-        for name in flat:
-            p = flight.trained[name]
-            fan_in = p[0].numel() if p.dim() > 1 else 100
-            new[name] = p.data + torch.randn_like(p)*fan_in**-.5
-    with moved_to(flight, new): yield

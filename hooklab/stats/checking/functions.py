@@ -12,13 +12,13 @@ from typing import Any
 
 from torch import nn
 
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.select import first_few, runs, unwrap
 from ...hooks.operations import Op, Value
 from .changed import differs
-from .checks import Check
-from .flight import Flight, base_of, first_layer_where, same
+from .flight import Flight
+from .passes import base_of, first_layer_where, same
 from .probes import all_equal, given_in_calls, is_graph, leaks
 
 # %% ../../../nbs/lib/stats/checking/functions.ipynb #16cdf32d

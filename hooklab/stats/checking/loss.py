@@ -16,11 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.operations import Op, Value, ops_before
 from ...hooks.tree import tensors
-from .checks import Check
 from .flight import Flight, Flown
 from .loss_calls import (
     DISTANCES, LossCall, LossCalls, are_logarithms, are_probabilities, class_dim, loss_calls, pushed_apart)

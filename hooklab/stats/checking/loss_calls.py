@@ -21,7 +21,7 @@ from ...hooks.operations import Op, Value
 from ...hooks.trace import traced
 from ...hooks.tree import map_tensors, tensors
 from .batch import given_by
-from .flight import MOST_BYTES, Flight, Flown, Written
+from .flight import Flight, Flown, TRACE_BYTES, Written
 
 # %% ../../../nbs/lib/stats/checking/loss-calls.ipynb #e14f9bad
 DISTANCES = {"mse_loss": "squared error", "l1_loss": "absolute error", "smooth_l1_loss": "smooth L1 loss",
@@ -99,7 +99,7 @@ def loss_of_samples(flight: Flight, samples: Sequence[int], mode: str) -> LossCa
     def rows(t): return t[torch.tensor(samples, device=t.device)].requires_grad_(t.is_floating_point())
     def measure():
         made, target = map_tensors(rows, output), given_by(raw, flight.model.forward).target
-        with seeded(), traced(flight.model, MOST_BYTES) as trace: loss = flight.loss_fn(made, target)
+        with seeded(), traced(flight.model, TRACE_BYTES) as trace: loss = flight.loss_fn(made, target)
         return Written(trace, Flown(made, loss))
     return LossCalls(flight.fact("loss alone", raw, mode, 0, measure))
 

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from ...debug.comparing.losses import seeded
 from ...edit.edits import edit_output
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.select import leaves
 from ...hooks.operations import values_in
 from .batch import BatchPart, is_plain, looks_like_mask, masked_by, padded_at
 from .changed import differs
-from .checks import Check
-from .flight import Flight, Flown, base_of, calls_of, numbers_in, roused, same
+from .flight import Flight, Flown
+from .passes import base_of, calls_of, numbers_in, roused, same
 from ..diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/masks.ipynb #77aa0007

@@ -13,12 +13,12 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.putting_back import putting_back
 from ...hooks.select import first_few, unwrap
-from .checks import Check
-from .flight import Flight, row_of, same
+from .flight import Flight
+from .passes import row_of, same
 from .norms import Moments, distance_of, is_of_instances, keeps_statistics
 from ..diagnosing.evidence import in_digits
 from ..diagnosing.special_layer_faults import LONG, TAKEN_UP

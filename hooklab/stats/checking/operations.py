@@ -15,13 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hooklab.findings.found import Finding
+from hooklab.findings.found import Check, Finding
 from hooklab.findings.rules import Kind, NotLookedAt, rule
 from hooklab.hooks.graph import leaves_before, nodes_before, op_of
 from hooklab.hooks.select import first_few
 from hooklab.hooks.operations import Op, Value
 from hooklab.hooks.trace import Trace
-from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.flight import Flight
 from hooklab.stats.checking.loss import activation_of, softmax_dim, is_over_one, maker_behind
 from hooklab.stats.checking.loss_calls import (

@@ -15,12 +15,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hooklab.findings.found import Finding
+from hooklab.findings.found import Check, Finding
 from hooklab.findings.rules import Kind, NotLookedAt, no_longer_looked_for, rule
 from hooklab.hooks.graph import leaves_before
 from hooklab.hooks.select import first_few, unwrap
 from hooklab.hooks.tree import tensors
-from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.flight import Flight
 from hooklab.stats.checking.training import in_optimizers, owners
 

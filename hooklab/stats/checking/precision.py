@@ -13,11 +13,10 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from hooklab.findings.found import Finding
+from hooklab.findings.found import Check, Finding
 from hooklab.findings.rules import Kind, rule
 from hooklab.hooks.select import first_few
 from hooklab.hooks.operations import Op, Value
-from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.flight import Flight
 from hooklab.stats.checking.loss_calls import numbers
 from hooklab.stats.diagnosing.evidence import in_digits

@@ -15,18 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from ...debug.comparing.losses import seeded
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.select import first_few, outermost, runs, unwrap
 from ...hooks.tree import map_tensors, shape_text, tensors
 from .batch import (
     BatchPart, SampleBatch, given_by, is_plain, looks_like_mask, other_label, other_sample, swapped, with_sample)
 from .changed import any_differs, by_sample, differs, of_pairs, others_changed
-from .checks import Check
 from .dependence import by_scale_only, goes_straight_through
-from hooklab.stats.checking.flight import (
-    Flight, Flown, are_equal, base_of, calls_of, finer, first_layer_where, layer_outputs, roused, same,
-    samples_of_a_label)
+from .flight import Flight, Flown, are_equal
+from .passes import (
+    base_of, calls_of, finer, first_layer_where, layer_outputs, roused, same, samples_of_a_label)
 
 # %% ../../../nbs/lib/stats/checking/probes.ipynb #77aa0004
 def callers_of_the_model(flight: Flight) -> Iterable[str]:

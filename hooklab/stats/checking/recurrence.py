@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.edit.edits import edit_output
-from hooklab.findings.found import Finding
+from hooklab.findings.found import Check, Finding
 from hooklab.findings.rules import NotLookedAt, rule
 from hooklab.hooks.names import class_name
 from hooklab.hooks.select import layers, runs
 from hooklab.hooks.operations import LayerCall, Value, values_in
-from hooklab.stats.checking.checks import Check
-from hooklab.stats.checking.flight import Flight, calls_of, numbers_in, running_leaves, rms
+from hooklab.stats.checking.flight import Flight
+from hooklab.stats.checking.passes import calls_of, numbers_in, rms, running_leaves
 from hooklab.stats.diagnosing.evidence import in_digits
 
 # %% ../../../nbs/lib/stats/checking/recurrence.ipynb #ed642806

@@ -6,9 +6,8 @@
 __all__ = []
 
 # %% ../../../nbs/lib/stats/checking/reduction.ipynb #129d6f27
-from hooklab.findings.found import Finding
+from hooklab.findings.found import Check, Finding
 from hooklab.findings.rules import Kind, NotLookedAt, rule
-from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.loss_calls import Term, loss_of_samples, terms_of
 from hooklab.stats.checking.flight import Flight
 from hooklab.stats.diagnosing.evidence import in_digits

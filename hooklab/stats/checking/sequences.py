@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.tree import shape_text
 from .batch import BatchPart
 from .changed import differs
-from .checks import Check
-from .flight import Flight, Flown, base_of, first_layer_where
+from .flight import Flight, Flown
+from .passes import base_of, first_layer_where
 from .loss_calls import DISTANCES, OF_CLASSES, class_dim, loss_calls
 from .masks import other_numbers
 from .probes import given_in_calls, leaks

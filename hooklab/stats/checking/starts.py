@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ...checkpoints.tensor_names import layer_of
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.distributed import is_dtensor
 from ...hooks.select import first_few, leaves, unwrap
-from .checks import Check
-from .flight import Flight, calls_of, moved_to, numbers_in, rms
+from .flight import Flight
+from .passes import calls_of, moved_to, numbers_in, rms
 from .training import arrivals, gradients_of, owner_of
 from ..diagnosing.evidence import in_digits
 

@@ -12,14 +12,14 @@ from itertools import islice
 import torch
 from torch import nn
 
-from hooklab.findings.found import Finding
+from hooklab.findings.found import Check, Finding
 from hooklab.findings.rules import Kind, NotLookedAt, rule
 from hooklab.hooks.names import class_name
 from hooklab.hooks.select import first_few, leaves, named_layers, unwrap
 from hooklab.hooks.operations import LayerCall, Op, Value, ops_before
 from hooklab.hooks.tree import tensors
-from hooklab.stats.checking.checks import Check
-from hooklab.stats.checking.flight import Flight, calls_of
+from hooklab.stats.checking.flight import Flight
+from hooklab.stats.checking.passes import calls_of
 from hooklab.stats.checking.loss import ONLY_TURN, only_turns
 from hooklab.stats.checking.loss_calls import numbers
 from hooklab.stats.diagnosing.evidence import in_digits

@@ -13,11 +13,10 @@ from itertools import chain, islice
 import torch
 from torch import Tensor, nn
 
-from hooklab.findings.found import Finding
+from hooklab.findings.found import Check, Finding
 from hooklab.findings.rules import Kind, rule
 from hooklab.hooks.operations import Value
 from hooklab.stats.checking.batch import in_labels, padded_inputs
-from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.flight import Flight
 from hooklab.stats.checking.loss import CASTS, only_turns
 from hooklab.stats.checking.loss_calls import (

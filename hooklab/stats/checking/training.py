@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor, nn
 
-from ...findings.found import Finding
+from ...findings.found import Check, Finding
 from ...findings.rules import Kind, NotLookedAt, rule
 from ...hooks.names import earlier_blocks_have
 from ...hooks.select import first_few, leaves, may_pass_hooks, unwrap
 from .batch import SampleBatch
-from .checks import Check
 from .dependence import behind_rounding, change_loss, where_cut
-from .flight import Flight, calls_of, layer_outputs, moved_to, roused
+from .flight import Flight
+from .passes import calls_of, layer_outputs, moved_to, roused
 from .loss_calls import numbers
 from ..diagnosing.layer_faults import DEAD, MANY
 from ..measure.run_facts import from_a_library

@@ -9,13 +9,12 @@ __all__ = []
 import dis
 from types import CodeType
 
-from hooklab.findings.found import Finding
+from hooklab.findings.found import Check, Finding
 from hooklab.findings.rules import Kind, NotLookedAt, rule
 from hooklab.hooks.frames import INSTALLED
 from hooklab.hooks.operations import CodePlace, Op
 from hooklab.hooks.trace import Trace
 from hooklab.hooks.tree import tensors
-from hooklab.stats.checking.checks import Check
 from hooklab.stats.checking.flight import Flight
 
 # %% ../../../nbs/lib/stats/checking/unused.ipynb #ac307668

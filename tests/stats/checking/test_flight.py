@@ -13,7 +13,8 @@ import hooklab as hl
 from hooklab.findings.rules import NotLookedAt
 from hooklab.stats.checking.arguments import restored
 from hooklab.stats.checking.batch import batch_of
-from hooklab.stats.checking.flight import Flight, check_quiet, moved_to, row_of, same
+from hooklab.stats.checking.flight import Flight
+from hooklab.stats.checking.passes import check_quiet, moved_to, row_of, same
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 UNUSED = "The output depends on the input."
