@@ -79,7 +79,7 @@ class Trace:
 
     def makers(self, *of: Tensor) -> list[Op]:
         "The operations that made these tensors."
-        return [*dict.fromkeys(op.seen_from([]) for t in of for op in self.value_of(t).makers)]
+        return [*dict.fromkeys(op.seen_from([]) for t in of for op in self.value(t).makers)]
 
     def leading_to(self, *ends: Tensor) -> set[Op]:
         "All operations that these tensors were computed from."
@@ -99,9 +99,7 @@ class Trace:
         value = self.known.get(id(t))
         return value if value is not None and value.stands_for(t) else None
 
-    def value(self, t: Tensor) -> Value: return self.value_of(t)
-
-    def value_of(self, t: Tensor) -> Value:
+    def value(self, t: Tensor) -> Value:
         "What stands for a tensor now."
         if not self.is_linked: return Value(t)
         known, memory = self.last(t), self.memory_of(t)
@@ -128,7 +126,7 @@ class Trace:
         return self.enter(t, (op,), known.was if in_its_body else known, memory)
 
     def by_graph(self, t: Tensor) -> tuple[Op, ...]:
-        "What has made a tensor that no function has: an operation that nobody saw, behind those to which its graph leads."
+        "What has made a tensor that no function has: an operation that nobody saw, after those its graph leads to."
         if t.grad_fn is None or not self.of_node: return ()
         if t.grad_fn in self.of_node: return (self.of_node[t.grad_fn],)
         nodes = nodes_before(t, stop=self.of_node.__contains__)
@@ -182,7 +180,7 @@ class Trace:
 
     def values_of(self, x: Any) -> list[Value]:
         "What stands for the tensors in `x`."
-        return list(map(self.value_of, tensors(x)))
+        return list(map(self.value, tensors(x)))
 
     def link(self, op: Op, around: list[Op]):
         "Enter an operation among the users of those that made what it gets."
@@ -236,7 +234,7 @@ def in_backward() -> bool: return torch._C._current_graph_task_id() != -1  # suc
 # %% ../../nbs/lib/hooks/trace.ipynb #52184338
 class Tracing(FunctionGroup):
     "Writes down a pass."
-    ours = (*(wing for wing in OUR_WORK if wing != "hooklab.stats."), "hooklab.stats.measure.", "hooklab.stats.records.")
+    ours = *(wing for wing in OUR_WORK if wing != "hooklab.stats."), "hooklab.stats.measure.", "hooklab.stats.records."
 
     def __init__(self, model: nn.Module, trace: Trace, whole: Callable[[nn.Module], bool] | None, f: Callable | None):
         self.trace, self.whole = trace, whole
