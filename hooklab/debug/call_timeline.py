@@ -19,11 +19,11 @@ from .trace import refuse_lazy
 from ..drawing import axes_for, escape, for_xml, name_ticks, say_instead, size_in_inches
 from ..errors.explaining import explaining
 from ..hooks.copies import HookWarning
-from ..hooks.function_group import FunctionGroup
-from ..hooks.function_mode import call_name, call_of_name, own_work
+from ..hooks.function_mode import call_name, call_of_name
 from ..hooks.names import printable
-from ..hooks.putting_back import closing
-from ..hooks.tree import shape_text, tensors
+from ..hooks.operations import Op, Value
+from ..hooks.select import layers, unwrap
+from ..hooks.trace import VIEWS, Trace, traced
 from ..hooks.undisturbed import run_undisturbed
 
 # %% ../../nbs/lib/debug/call-timeline.ipynb #76531687
@@ -44,39 +44,22 @@ class CallRow:
         return call_name(self.layer, self.function, self.number)
 
 # %% ../../nbs/lib/debug/call-timeline.ipynb #2c0d90d6
-VIEWS = {"T", "mT", "H", "mH", "real", "imag"}  # attributes that compute something
+def shapes(values: list[Value]) -> str:
+    "Their shapes."
+    return ", ".join(map(str, values)) or "no tensor"
 
 
-def shapes(x: Any) -> str:
-    "The shapes of all tensors in `x`."
-    return ", ".join(map(shape_text, tensors(x))) or "no tensor"
+def row_of(op: Op, layer_type: str) -> CallRow:
+    depth, around = 0, op.around
+    while around is not None: depth, around = depth + 1, around.around
+    return CallRow(op.layer, op.function, op.number, shapes(op.given), shapes(op.made), depth, layer_type)
 
 
-def computes(func: Any, function: str) -> bool:
-    "Is this a function, and not one that only reads or sets an attribute?"
-    return getattr(func, "__name__", "") not in ("__get__", "__set__") or function in VIEWS
-
-
-class EveryCall(FunctionGroup):
-    "Writes down all calls of functions that return tensors."
-    def __init__(self, model: nn.Module):
-        self.rows: list[CallRow | None] = []
-        super().__init__("calls", model, {})
-
-    def is_wanted(self, func, function): return computes(func, function)
-
-    def called(self, where, args, kwargs, run):
-        place = len(self.rows)
-        depth = len(self.now.inside) - 1
-        module = self.now.running[-1].module
-        self.rows.append(None)  # before the calls inside of this one
-        with own_work(): given = shapes((args, kwargs))
-        output = run()
-        with own_work():
-            returned = args[0] if where[1] == "setitem" else output
-            row = CallRow(*where, given, shapes(returned), depth, type(module).__name__)
-            if tensors(returned): self.rows[place] = row
-        return output
+def rows_of(trace: Trace, model: nn.Module) -> list[CallRow]:
+    "A row for each function that layers have called, if it returned tensors."
+    types = {name: type(m).__name__ for name, m in {"": unwrap(model), **layers(model)}.items()}
+    called = [op for op in trace.ops if op.made and op.call is not None and op.in_model and op.function != "data"]
+    return [row_of(op, types[op.layer]) for op in called]
 
 # %% ../../nbs/lib/debug/call-timeline.ipynb #b2f5bc4e
 FIRST, LAST = 40, 12  # how many calls of a long pass are shown
@@ -156,17 +139,15 @@ def calls(
 ) -> CallTimeline: # Prints as a table; has `rows`, `plot()`, and a row for each call name
     "All function calls in one pass of the model, in order."
     refuse_lazy(model)
-    group = EveryCall(model)
 
     def run(model, inputs):
-        group.rows.clear()
         args, kwargs = inputs
-        model(*args, **kwargs)
+        with traced(model, linked=False) as trace: model(*args, **kwargs)
+        rows = rows_of(trace, model)
+        trace.close()
+        return rows
 
-    with explaining(model), closing(group, report=False):
-        group.put_on()
-        run_undisturbed(model, (args, kwargs), run, train=None)
-    found = CallTimeline([row for row in group.rows if row])
+    with explaining(model): found = CallTimeline(run_undisturbed(model, (args, kwargs), run, train=None))
     if not found.rows:
         warnings.warn("the model ran, but no layer called a function of torch that returns a tensor", HookWarning,
                       stacklevel=2)

@@ -42,9 +42,9 @@ INSTALLED = "site-packages", "dist-packages"
 
 def user_frame(level: int = 0) -> FrameType | None:
     "The innermost frame that is neither torch's nor hooklab's, outside of the function that asks."
-    for frame in frames_outside(level + 1):
-        if not frame.f_code.co_filename.startswith(NOT_THE_USERS): return frame
-    return None
+    frame = sys._getframe(level + 1).f_back
+    while frame is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS): frame = frame.f_back
+    return frame
 
 
 def own_frame() -> FrameType | None:

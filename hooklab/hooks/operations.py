@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from .frames import quoted_line, user_frame
 from .function_mode import call_name
@@ -151,6 +152,19 @@ def values_in(x: Any) -> list[Value]:
     taken = parts_of(x)
     return [value for part in taken[1] for value in values_in(part)] if taken is not None else []
 
+
+HOLD_NOTHING = (bool, int, float, complex, str, type, type(None), type(...), torch.dtype, torch.device, torch.layout,
+         torch.memory_format)
+
+
+def outline(f: Callable[[Any], Any], x: Any) -> Any:
+    "`x` with `f(tensor)` in place of each tensor or value, and the class in place of whatever else may hold one."
+    if isinstance(x, Tensor | Value): return f(x)
+    if isinstance(x, HOLD_NOTHING): return x
+    if isinstance(x, dict): return {name: outline(f, part) for name, part in x.items()}
+    if isinstance(x, tuple | list): return (tuple if isinstance(x, tuple) else list)([outline(f, part) for part in x])
+    return slice(*outline(f, [x.start, x.stop, x.step])) if isinstance(x, slice) else type(x)
+
 # %% ../../nbs/lib/hooks/operations.ipynb #f29b4231
 @dataclass(eq=False)
 class LayerCall:
@@ -164,3 +178,14 @@ class LayerCall:
     around: "LayerCall | None" = None # The layer that called it
     given: list[Value] = field(default_factory=list) # The tensors among what it got
     made: list[Value] = field(default_factory=list) # The tensors among what it returned
+
+
+class Memory:
+    "What is known of a storage."
+    __slots__ = "ref", "value", "writers", "aliases", "is_counted"
+    def __init__(self, t: Tensor):
+        self.ref = StorageWeakRef(t.untyped_storage())  # holds no numbers; no other storage gets the same id meanwhile
+        self.value: Value | None = None  # the last one that lies here
+        self.writers: list[Op] = []
+        self.aliases: list[Value] = []  # those whose numbers lie here
+        self.is_counted = False

@@ -16,13 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.graph import get_gradient_edge
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from .copies import is_wrapper, own_copy, stands_for_many
 from .function_group import FunctionGroup
 from .function_mode import OUR_WORK
 from .graph import nodes_before
-from .operations import LayerCall, Op, Value, ops_before, place_now
+from .operations import LayerCall, Memory, Op, Value, ops_before, outline, place_now
 from .putting_back import closing
 from .running import CompiledLayer, Now
 from .select import is_scripted, named_layers, unwrap
@@ -30,25 +29,13 @@ from .tree import map_tensors, tensors
 from .undisturbed import own_tensors, storage_of, version_of
 
 # %% ../../nbs/lib/hooks/trace.ipynb #b639dc25
-HOLD_NOTHING = (bool, int, float, complex, str, type, type(None), type(...), torch.dtype, torch.device, torch.layout,
-         torch.memory_format)
-
-
-def outline(f: Callable[[Any], Any], x: Any) -> Any:
-    "`x` with `f(tensor)` in place of each tensor or value, and the class in place of whatever else may hold one."
-    if isinstance(x, Tensor | Value): return f(x)
-    if isinstance(x, HOLD_NOTHING): return x
-    if isinstance(x, dict): return {name: outline(f, part) for name, part in x.items()}
-    if isinstance(x, tuple | list): return (tuple if isinstance(x, tuple) else list)([outline(f, part) for part in x])
-    return slice(*outline(f, [x.start, x.stop, x.step])) if isinstance(x, slice) else type(x)
-
-
 def is_unreal(t: Tensor) -> bool:
     "Does a tensor stand for others, as while torch compiles, or inside `vmap`?"
     return isinstance(t, FakeTensor) or stands_for_many(t)
 
 
 NORMS = {"batch_norm", "instance_norm"}  # they may write to their running statistics
+SETS = {"setitem", "data"}
 ATTRIBUTES = {"requires_grad_", "retain_grad"}  # they write no numbers
 
 
@@ -56,24 +43,13 @@ def written_by(function: str, args: tuple, kwargs: dict) -> list[Tensor]:
     "The tensors that a call may write to."
     if function in ATTRIBUTES: return []
     if function in NORMS: return tensors((args[1:5], kwargs))
-    in_place = function.endswith("_") or function == "setitem" or kwargs.get("inplace") is True
+    in_place = function.endswith("_") or function in SETS and len(args) > 1 or kwargs.get("inplace") is True
     return tensors((kwargs.get("out"), args[:1] if in_place else None))
-
-
-class Memory:
-    "What is known of a storage."
-    __slots__ = "ref", "value", "writers", "aliases", "is_counted"
-    def __init__(self, t: Tensor):
-        self.ref = StorageWeakRef(t.untyped_storage())  # holds no numbers; no other storage gets the same id meanwhile
-        self.value: Value | None = None  # the last one that lies here
-        self.writers: list[Op] = []
-        self.aliases: list[Value] = []  # those whose numbers lie here
-        self.is_counted = False
 
 # %% ../../nbs/lib/hooks/trace.ipynb #844bd48c
 class Trace:
     "One pass, written down."
-    def __init__(self, keep: int = 0):
+    def __init__(self, keep: int = 0, linked: bool = True):
         self.ops: list[Op] = [] # In the order in which they began
         self.calls: list[LayerCall] = [] # Of layers, in the order in which they ended
         self.blind: set[str] = set() # Why operations, or what some of them got, may be missing
@@ -81,7 +57,7 @@ class Trace:
         self.is_cut = False # True if the numbers of some values were not kept, since all take too much memory
         self.raised: list[tuple[Op, tuple, dict]] = []  # the calls that an error has just ended, the innermost first
         self.now = Now()  # the layers and operations that are running
-        self.keeps, self.bytes_left = keep > 0, keep
+        self.keeps, self.bytes_left, self.is_linked = keep > 0, keep, linked
         self.known: dict[int, Value] = {}  # the last value of each tensor, by its id
         self.of_node: dict[Any, Op] = {}  # by a node of the graph: the operation that made it
         self.memory: dict[int, Memory] = {}  # by the id of a storage
@@ -103,7 +79,7 @@ class Trace:
 
     def makers(self, *of: Tensor) -> list[Op]:
         "The operations that made these tensors."
-        return [*dict.fromkeys(op.seen_from([]) for t in of for op in self.value_of(t).makers)]
+        return [*dict.fromkeys(op.seen_from([]) for t in of for op in self.value(t).makers)]
 
     def leading_to(self, *ends: Tensor) -> set[Op]:
         "All operations that these tensors were computed from."
@@ -123,10 +99,9 @@ class Trace:
         value = self.known.get(id(t))
         return value if value is not None and value.stands_for(t) else None
 
-    def value(self, t: Tensor) -> Value: return self.value_of(t)
-
-    def value_of(self, t: Tensor) -> Value:
+    def value(self, t: Tensor) -> Value:
         "What stands for a tensor now."
+        if not self.is_linked: return Value(t)
         known, memory = self.last(t), self.memory_of(t)
         if self.is_now(known, t, memory): return known
         makers = known.makers if known is not None else self.by_graph(t)
@@ -144,13 +119,14 @@ class Trace:
 
     def made_by(self, op: Op, t: Tensor) -> Value:
         "What stands for a tensor that an operation returns."
+        if not self.is_linked: return Value(t)
         known, memory = self.last(t), self.memory_of(t)
         in_its_body = known is not None and any(maker.around is op for maker in known.makers)
         if op.around is not None and not in_its_body and self.is_now(known, t, memory): return known
         return self.enter(t, (op,), known.was if in_its_body else known, memory)
 
     def by_graph(self, t: Tensor) -> tuple[Op, ...]:
-        "What has made a tensor that no function has: an operation that nobody saw, behind those to which its graph leads."
+        "What has made a tensor that no function has: an operation that nobody saw, after those its graph leads to."
         if t.grad_fn is None or not self.of_node: return ()
         if t.grad_fn in self.of_node: return (self.of_node[t.grad_fn],)
         nodes = nodes_before(t, stop=self.of_node.__contains__)
@@ -204,7 +180,7 @@ class Trace:
 
     def values_of(self, x: Any) -> list[Value]:
         "What stands for the tensors in `x`."
-        return list(map(self.value_of, tensors(x)))
+        return list(map(self.value, tensors(x)))
 
     def link(self, op: Op, around: list[Op]):
         "Enter an operation among the users of those that made what it gets."
@@ -218,6 +194,7 @@ class Trace:
         self.ops.append(op)
         self.raised, self.in_a_body = [], op.around is not None
         op.given = self.values_of((args, kwargs))
+        if not self.is_linked: return []
         op.args, op.kwargs = (map_tensors if self.keeps else outline)(self.last, (args, kwargs))
         self.link(op, around)
         written = written_by(op.function, args, kwargs)
@@ -227,9 +204,9 @@ class Trace:
     def ends(self, op: Op, output: Any, written: list[Tensor] = ()):
         "An operation has returned this."
         self.raised = []
-        got = [(value, value.tensor) for value in op.given]
+        got = [(value, value.tensor) for value in op.given] if self.is_linked else []
         changed = [t for value, t in got if t is not None and value.has_changed(t)]
-        changed += [t for t in written if t.is_inference()]
+        changed += [t for t in written if t.is_inference() or op.function == "data"]  # no version says so
         for memory in filter(None, map(self.memory_of, changed)): memory.writers.append(op)
         op.made = [self.made_by(op, t) for t in tensors(output)]
         if self.keeps: op.out = map_tensors(self.last, output)
@@ -257,10 +234,10 @@ def in_backward() -> bool: return torch._C._current_graph_task_id() != -1  # suc
 # %% ../../nbs/lib/hooks/trace.ipynb #52184338
 class Tracing(FunctionGroup):
     "Writes down a pass."
-    ours = (*(wing for wing in OUR_WORK if wing != "hooklab.stats."), "hooklab.stats.measure.", "hooklab.stats.records.")
+    ours = *(wing for wing in OUR_WORK if wing != "hooklab.stats."), "hooklab.stats.measure.", "hooklab.stats.records."
 
-    def __init__(self, model: nn.Module, keep: int, whole: Callable[[nn.Module], bool] | None, f: Callable | None):
-        self.trace, self.whole = Trace(keep), whole
+    def __init__(self, model: nn.Module, trace: Trace, whole: Callable[[nn.Module], bool] | None, f: Callable | None):
+        self.trace, self.whole = trace, whole
         super().__init__("trace", model, {}, f=f)
         self.trace.now = self.now
         self.options["with_kwargs"] = True
@@ -268,37 +245,35 @@ class Tracing(FunctionGroup):
         outer = [name for name in scripted if not any(name.startswith(f"{other}.") for other in scripted)]
         self.to_attach += [CompiledLayer(name, scripted[name], self) for name in outer]
         if scripted or self.compiled: self.trace.blind.add(PARTS_COMPILED)
-        with self.noting():
-            for t in own_tensors(model.modules()) if keep else ():
-                memory = self.trace.memory_of(t)
-                if memory is not None: memory.is_counted = True  # it takes no memory to hold what the model holds
+        own = own_tensors(model.modules()) if trace.keeps else []
+        for memory in filter(None, self.noted(lambda: [*map(trace.memory_of, own)]) or []):
+            memory.is_counted = True  # it takes no memory to hold what the model holds
 
     def is_wanted(self, func, function: str) -> bool: return computes(func, function) or function == "data"
 
-    @contextmanager
-    def noting(self):
-        "What is done in the `with` is no part of the pass, and its errors do not end it."
+    def noted(self, f: Callable, *args) -> Any:
+        "What `f` returns. What it does is no part of the pass, and its errors do not end it."
         try:
-            with torch._C.DisableTorchFunction(): yield
+            with torch._C.DisableTorchFunction(): return f(*args)
         except Exception: self.trace.blind.add(ODD)
 
     def called(self, where: tuple[str, str, int], args: tuple, kwargs: dict, run: partial) -> Any:
-        if in_backward(): return run()
+        if in_backward() and not self.now.running: return run()
         trace, around, (layer, function, number) = self.trace, self.now.ops, where
         if trace.keeps and any(map(is_unreal, tensors((args, kwargs)))):
             trace.blind.add(TRANSFORMED)
             return run()
-        op = Op(function, layer, number, run.args[0], around=around[-1] if around else None, place=place_now(),
+        op = Op(function, layer, number, run.args[0], around=around[-1] if around else None,
+                place=place_now() if trace.is_linked else None,
                 with_grad=torch.is_grad_enabled(), in_model=bool(self.now.running))
-        written = []
-        with self.noting(): written = trace.begins(op, args, kwargs, around)
+        written = self.noted(trace.begins, op, args, kwargs, around) or []
         around.append(op)
         try: output = self.f(op, args, kwargs, run) if self.f else run()
         except BaseException:
             trace.raised.append((op, args, kwargs))
             raise
         finally: around.pop()
-        with self.noting(): trace.ends(op, args[0] if function == "setitem" else output, written)
+        self.noted(trace.ends, op, args[0] if function == "setitem" else output, written)
         return output
 
     def layer_begins(self, hook, given, rerun):
@@ -328,24 +303,26 @@ class Tracing(FunctionGroup):
         args, kwargs = given if len(given) == 2 else (given[0], {})
         if not is_hidden and not (trace.keeps and any(map(is_unreal, tensors((args, kwargs))))):
             call = LayerCall(hook.name, unwrap(hook.module), around=next(filter(None, reversed(calls)), None))
-            with self.noting():
-                call.given = trace.values_of((args, kwargs))
-                if trace.keeps: call.args, call.kwargs = map_tensors(trace.last, (args, kwargs))
+            call.given = self.noted(trace.values_of, (args, kwargs)) or []
+            if trace.keeps: call.args, call.kwargs = self.noted(map_tensors, trace.last, (args, kwargs)) or ((), {})
         calls.append(call)
 
     def call_ends(self, output: Any, is_whole: bool, may_be_whole: bool = False):
         "A layer has returned this; None after an error. One that is not looked into becomes an operation."
         call = self.now.calls.pop() if self.now.calls else None
         if call is None or output is None and sys.exception() is not None: return
-        trace, call.with_grad = self.trace, torch.is_grad_enabled()
-        with self.noting():
-            if may_be_whole and not is_whole:
-                if all(trace.is_now(trace.last(t), t, trace.memory_of(t)) for t in tensors(output)): return
-                is_whole = True
-            if is_whole: self.as_operation(call, output)
-            call.made = trace.values_of(output)
-            if trace.keeps: call.out = map_tensors(trace.last, output)
-            trace.calls.append(call)
+        call.with_grad = torch.is_grad_enabled()
+        self.noted(self.call_made, call, output, is_whole, may_be_whole)
+
+    def call_made(self, call: LayerCall, output: Any, is_whole: bool, may_be_whole: bool):
+        trace = self.trace
+        if may_be_whole and not is_whole:
+            if all(trace.is_now(trace.last(t), t, trace.memory_of(t)) for t in tensors(output)): return
+            is_whole = True
+        if is_whole: self.as_operation(call, output)
+        call.made = trace.values_of(output)
+        if trace.keeps: call.out = map_tensors(trace.last, output)
+        trace.calls.append(call)
 
     def as_operation(self, call: LayerCall, output: Any):
         "Write down a layer as if it were a function."
@@ -368,9 +345,10 @@ def traced(
     keep: int = 0, # How many bytes of numbers to keep; with 0, only shapes, and no part of the graph
     whole: Callable[[nn.Module], bool] | None = None, # Is only the output of this layer of interest?
     f: Callable[[Op, tuple, dict, partial], Any] | None = None, # Runs each operation, maybe with other arguments
+    linked: bool = True, # Whether to note also which operation made what another one got, and where it was called
 ) -> Iterator[Trace]: # Complete when the `with` ends, and to be closed by whoever has read it
     "Write down what runs in the `with`."
-    with closing(Tracing(model, keep, whole, f), report=False) as group:
+    with closing(Tracing(model, Trace(keep, linked), whole, f), report=False) as group:
         trace = group.trace
         group.put_on()
         group.now.outside = True

@@ -68,7 +68,7 @@ def test_operations_of_layers_and_of_the_loss(x):
     (lambda a, b: torch.add(a, b, out=a), "add"), (lambda a, b: a.view(-1).copy_(b.view(-1)), "copy_"),
     (lambda a, b: a.T.detach().sub_(b.T), "sub_"), (lambda a, b: torch._foreach_add_([a], [b]), "_foreach_add_"),
     (lambda a, b: a.unbind()[1].zero_(), "zero_"), (lambda a, b: F.relu(a, inplace=True), "relu"),
-    (lambda a, b: F.relu(a, True), "relu")], ids=str)
+    (lambda a, b: F.relu(a, True), "relu"), (lambda a, b: setattr(a, "data", b[:2]), "data")], ids=str)
 @pytest.mark.parametrize("keep", [0, MUCH])
 def test_who_writes_to_a_tensor_is_one_of_its_makers(x, write, name, keep):
     def f(x):
@@ -425,6 +425,40 @@ def test_backward_passes(leaf):
         return gradient.square().sum()
     trace, output = trace_of(f, leaf)
     assert not trace.of("sub") and [op.function for op in trace.leading_to(output)].count("grad") == 1
+
+
+def test_a_backward_pass_that_a_layer_runs_is_in_the_body_of_a_function(leaf):
+    class Halved(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, t): return t/2
+        @staticmethod
+        def backward(ctx, gradient): return gradient.sin()
+    trace, output = trace_of(lambda t: torch.autograd.grad(Halved.apply(t).sum(), t)[0], leaf)
+    assert [op.around.function for op in trace.ops if op.function == "sin"] == ["grad"]
+    with traced(net := Returns(Halved.apply)) as trace: net(leaf).sum().backward()
+    assert [op.function for op in trace.top] == ["div", "sum", "backward"]
+    assert "sin" not in [op.function for op in trace.ops]
+
+
+@pytest.mark.parametrize("change", [lambda t: setattr(t, "data", torch.ones(2)), lambda t: t.unsqueeze_(0),
+                                    lambda t: t.resize_(2)])
+@pytest.mark.parametrize("inference", [False, True])
+def test_shapes_are_those_of_the_moment(x, change, inference):
+    def f(t):
+        t = t.clone()
+        change(t)
+        return t.shape, t.cos()
+    with torch.inference_mode(inference): trace, (shape, _) = trace_of(f, x, keep=0)
+    assert trace.of("cos")[0].x.shape == trace.of("cos")[0].y.shape == shape != x.shape
+
+
+def test_without_links_there_are_only_names_and_shapes(x):
+    net = nn.Sequential(nn.Linear(3, 5), Returns(F.normalize))
+    full, _ = trace_of(net, x, keep=0)
+    trace, _ = trace_of(net, x, keep=0, linked=False)
+    def shown(trace): return [(op.name, str(op.given), str(op.made), op.around and op.around.name) for op in trace.ops]
+    assert shown(trace) == shown(full) and "normalize" in str(shown(trace))
+    assert not any(op.parents or op.args or op.place for op in trace.ops) and not trace.memory and not trace.known
 
 
 def test_tensors_of_all_kinds(x):

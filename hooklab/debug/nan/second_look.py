@@ -8,21 +8,22 @@ __all__ = []
 # %% ../../../nbs/lib/debug/nan/second-look.ipynb #1cd068ac
 import math
 import warnings
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..call_timeline import computes
 from ..comparing.passes import all_plain
 from .blame import Call, NonFiniteError
 from .numbers import FINE, MASK, NAN, Sight, version_of
-from ...hooks.function_group import FunctionGroup
+from ...errors.walk import whole
 from ...hooks.function_mode import own_work
 from ...hooks.functions import may_change_inputs
 from ...hooks.names import in_lines
-from ...hooks.putting_back import closing
+from ...hooks.operations import Op
 from ...hooks.select import has_children
+from ...hooks.trace import Trace, traced
 from ...hooks.tree import map_tensors, tensors
 from ...hooks.undisturbed import run_undisturbed
 
@@ -122,18 +123,19 @@ class Culprit(NamedTuple):
     why: str # What was special in its inputs
 
 # %% ../../../nbs/lib/debug/nan/second-look.ipynb #2f421b9f
-class CallHunt(FunctionGroup):
+class Judge:
     "Looks at the calls that one layer makes itself, and knows which of them made what is bad."
-    def __init__(self, model: nn.Module, guilty: nn.Module, inf: bool):
-        self.guilty = guilty
-        self.sight = Sight(inf)
-        self.n_calls = 0
+    def __init__(self, guilty: nn.Module, inf: bool):
+        self.guilty, self.sight = guilty, Sight(inf)
+        self.trace, self.n_calls = Trace(), 0
         self.first = None  # who made the first bad output
         self.origins = {}  # by the id of a tensor, who made what is bad in it
         self.alive = []  # keeps tensors, so that their ids stay theirs
-        super().__init__("find_nan", model, {})
 
-    def is_wanted(self, func, function): return computes(func, function)
+    def run(self, model: nn.Module, args: tuple, kwargs: dict) -> Any:
+        "What the model returns."
+        def is_other(m): return m is not self.guilty and not has_children(m) and whole(m)
+        with traced(model, whole=is_other, f=self.judged, linked=False) as self.trace: return model(*args, **kwargs)
 
     def state(self, x: Any) -> int:
         "How bad the worst tensor in `x` is."
@@ -141,21 +143,22 @@ class CallHunt(FunctionGroup):
         self.sight.read(numbers)
         return self.sight.worst(numbers)
 
-    def called(self, where, args, kwargs, run):
-        caller = self.now.running[-1].module
-        if caller is not self.guilty or len(self.now.inside) > 1: return run()
-        function = where[1]
+    def judged(self, op: Op, args: tuple, kwargs: dict, run: partial) -> Any:
+        "Run a call. One of the layer itself is judged."
+        running = self.trace.now.running
+        is_its_own = running and running[-1].module is self.guilty and op.around is None
+        if not is_its_own or op.function == "data": return run()
         with own_work():
             given = args, kwargs
-            if may_change_inputs(function, args, kwargs): given = map_tensors(Tensor.clone, given)
+            if may_change_inputs(op.function, args, kwargs): given = map_tensors(Tensor.clone, given)
             states = [self.state(copy) for copy in tensors(given)]
             bad = list(zip(tensors((args, kwargs)), states))
         output = run()
-        changed = args[0] if function == "setitem" else output
-        with own_work(): self.judge(where, given, bad, changed)
+        changed = args[0] if op.function == "setitem" else output
+        with own_work(): self.judge(op, given, bad, changed)
         return output
 
-    def judge(self, where, given: tuple, bad: list, output: Any):
+    def judge(self, op: Op, given: tuple, bad: list, output: Any):
         "Note who made what is bad in the output of a call."
         if not tensors(output): return
         self.n_calls += 1
@@ -165,12 +168,11 @@ class CallHunt(FunctionGroup):
         earlier = [maker for maker in makers if maker]
         before = max((state for _, state in bad), default=FINE)
         begins_here = before == FINE or before == MASK and after == NAN
-        function = where[1]
-        is_mask = after == MASK and function.rstrip("_") in FILLS
+        is_mask = after == MASK and op.function.rstrip("_") in FILLS
         if earlier: maker = earlier[0]
         elif not begins_here: maker = self.first
         elif is_mask: maker = None
-        else: maker = Culprit(f"{function}#{where[2]}", reason(function, *given, output))
+        else: maker = Culprit(f"{op.function}#{op.number}", reason(op.function, *given, output))
         self.first = self.first or maker
         self.alive.append(output)
         for t in tensors(output):
@@ -194,21 +196,19 @@ def add_call(found: NonFiniteError, call: str, why: str):
 def run_again(call: Call, given: Any, guilty: nn.Module, inf: bool) -> Culprit | None:
     "Run a call of a layer again, and find the call of a function at fault in the guilty layer."
     module = call.hook.module
-    hunt = CallHunt(module, guilty, inf)
-    output = []
+    judge, output = Judge(guilty, inf), []
 
     def copied(t): return t.detach().clone()
 
     def run(model, inputs):
         args, kwargs = inputs
-        output.append(model(*args, **kwargs))
+        output.append(judge.run(model, args, kwargs))
 
     try:
-        with closing(hunt, report=False), warnings.catch_warnings(action="ignore"):
-            hunt.put_on()
+        with warnings.catch_warnings(action="ignore"):
             run_undisturbed(module, map_tensors(copied, given), run, train=None)
     except Exception: pass  # the calls that were seen until then may be enough
-    return hunt.culprit(output if module is guilty else None)
+    return judge.culprit(output if module is guilty else None)
 
 
 def can_run_again(call: Call, given: dict[Call, Any]) -> bool:
