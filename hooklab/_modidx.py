@@ -6620,8 +6620,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                       'hooklab/stats/checking/flight.py'),
                                                'hooklab.stats.checking.flight.Flight.go': ( 'lib/stats/checking/flight.html#flight.go',
                                                                                             'hooklab/stats/checking/flight.py'),
-                                               'hooklab.stats.checking.flight.Flight.gradients': ( 'lib/stats/checking/flight.html#flight.gradients',
-                                                                                                   'hooklab/stats/checking/flight.py'),
                                                'hooklab.stats.checking.flight.Flight.maybe_with_forces': ( 'lib/stats/checking/flight.html#flight.maybe_with_forces',
                                                                                                            'hooklab/stats/checking/flight.py'),
                                                'hooklab.stats.checking.flight.Flight.out': ( 'lib/stats/checking/flight.html#flight.out',

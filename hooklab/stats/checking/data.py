@@ -39,7 +39,7 @@ def of_another_range(flight: Flight) -> Check:
     "Is what the model makes from -1 to 1 or from 0 to 1, and the data of that shape otherwise?"
     trace, flown = flight.written()
     for _, t in flown.floats:
-        activation = activation_of(trace.value_of(t))
+        activation = activation_of(trace.value(t))
         if activation not in ("tanh", "sigmoid") or t[0].numel() < 8: continue
         for p in flight.whole[0].parts:
             x = p.tensor
@@ -275,7 +275,7 @@ def all_finite(flight: Flight) -> bool:
     "Are the first loss and its gradient finite?"
     loss = flight.first.flown.loss
     if not loss.isfinite() or not loss.requires_grad: return bool(loss.isfinite())
-    grads = [g for g in flight.gradients().values() if g is not None]
+    grads = [g for g in flight.backward().gradients.values() if g is not None]
     return not has_bad_numbers([g.coalesce().values() if g.is_sparse else g for g in grads])
 
 # %% ../../../nbs/lib/stats/checking/data.ipynb #699f45aa

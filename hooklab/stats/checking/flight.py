@@ -209,7 +209,8 @@ class Flight:
         "What was measured of a pass before, or is measured now; also that it failed."
         if not mode: raise NotLookedAt("the model returns something else each time for the same batch")
         autocast = torch.is_autocast_enabled(next((p.device.type for p in self.parameters.values()), "cpu"))
-        key = what, PassInput(raw), PassInput(self.moves), mode, seed, torch.is_grad_enabled(), autocast, id(self.start[mode])
+        setting = mode, seed, torch.is_grad_enabled(), autocast, id(self.start[mode])
+        key = what, PassInput(raw), PassInput(self.moves), setting
         if key not in self.kept or not self.repeats:
             try: self.kept[key] = measure()
             except Exception as error: self.kept[key] = error
@@ -247,8 +248,8 @@ class Flight:
             raise NotLookedAt(f"the model cannot run like this ({type(error).__name__}: {error})") from error
 
     def again(self, *passes: tuple[Any, str]) -> list[Flown]:
-        """Passes one after another, each with a batch and a mode. Nothing is put back between them but buffers where the
-        mode changes, and none is kept."""
+        """Passes one after another, each with a batch and a mode. Nothing is put back between them but buffers where
+        the mode changes, and none is kept."""
         found, last = [], passes[0][1]
         try:
             with self.at_the_start(last):
@@ -271,12 +272,9 @@ class Flight:
         if graph: return self.fact("written", raw, mode, seed, measure)
         return self.fact("written without its graph", raw, mode, seed, partial(self.maybe_with_forces, measure))
 
-    def gradients(self, raw: Any = None) -> dict[str, Tensor | None]:
-        "The gradients of the trained parameters; None where none arrives."
-        return self.backward(self.batch.raw if raw is None else raw).gradients
-
-    def backward(self, raw: Any, of_output: bool = False) -> Backward:
+    def backward(self, raw: Any = None, of_output: bool = False) -> Backward:
         "What a pass in train mode shows, of which the loss or the sum of all outputs goes backward."
+        raw = self.batch.raw if raw is None else raw
         def measure():
             with self.at_the_start("train"), moments_noted(self.model, self.training) as moments:
                 return Backward(self.arrived(self.go(handed(raw), "train"), of_output), moments)

@@ -122,7 +122,7 @@ def criteria_of(flight: Flight, flown: Flown) -> list[Criterion]:
     seen, outputs = loss_calls(flight), [t for _, t in flown.floats]
     found = [*criteria_in(seen)] if flown.loss.requires_grad else []
     if found or len(outputs) != 1: return found
-    activation = activation_of(seen.trace.value_of(seen.flown.floats[0][1]))
+    activation = activation_of(seen.trace.value(seen.flown.floats[0][1]))
     pair = output_and_target(flight, flown)
     if pair and is_distance(flight, *pair): return [Criterion("distance", activation, *pair)]
     return [*by_gradient(flown.loss, outputs[0], activation)]
@@ -170,7 +170,7 @@ def several_classes(flight: Flight) -> Check:
     "Does the loss, or a softmax at the end of the model, choose among more than one class?"
     trace, flown = flight.written()
     outputs = [t for _, t in flown.floats]
-    last = [maker_behind(trace.value_of(t)) for t in outputs]
+    last = [maker_behind(trace.value(t)) for t in outputs]
     if any(map(is_over_one, trace.leading_to(flown.loss) - trace.leading_to(*outputs))):
         yield Finding("one class", "certain", "The loss chooses among one class, so it is the same whatever the model "
                       "returns.")

@@ -141,7 +141,7 @@ def added_up(total: Value) -> list[Value]:
 
 def terms_of(seen: LossCalls) -> list[Term]:
     "The numbers that a loss adds up, or that its one sum or mean does, in the order in which they were computed."
-    loss = seen.trace.value_of(seen.flown.loss)
+    loss = seen.trace.value(seen.flown.loss)
     if loss is None or not loss.requires_grad or loss.shape.numel() != 1: return []
     found = added_up(loss)
     last = found[0].makers

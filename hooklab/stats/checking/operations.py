@@ -240,7 +240,7 @@ def gradient_finite(flight: Flight) -> Check:
     "Are all numbers of the gradient of a batch finite?"
     flight.afford(4)
     for batch in flight.whole:
-        grads = flight.gradients(batch.raw)
+        grads = flight.backward(batch.raw).gradients
         odd = [name for name, grad in grads.items() if grad is not None and not is_finite(grad)]
         if not odd or not flight.out(batch.raw, "train").loss.isfinite(): continue
         yield Finding("NaN or Inf", "certain", f"The loss of a batch is finite, and the gradient of "

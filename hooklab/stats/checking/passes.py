@@ -83,8 +83,9 @@ def calls_of(flight: Flight, named: Iterable[str], raw: Any = None, mode: str | 
     "The calls of these layers in a pass; with a graph only in train mode."
     names, mode = {*named}, mode or flight.quiet
     calls = flight.written(raw, mode, graph=mode == "train", seed=seed).trace.calls
+    # a model without layers is its own only layer
     whole = [*leaves(flight.model)] if next(unwrap(flight.model).children(), None) is None else []
-    if names & {*whole}: return [replace(call, name=whole[0]) for call in calls if not call.name]  # it is its only layer
+    if names & {*whole}: return [replace(call, name=whole[0]) for call in calls if not call.name]
     return [call for call in calls if call.name in names]
 
 

@@ -354,6 +354,7 @@ def classes_alike(flight: Flight) -> Check:
         texts = [f"those of class {kind} are like class {to} ({share:.0%})" for kind, (to, share) in moved.items()]
         right = (said == y).double().mean()
         yield Finding(DIFFERS, "likely", f"Of samples of valid, by those nearest to them in train, "
-                      f"{', '.join(texts[:3])}; only {right:.0%} of all have the label that these have. Are classes numbered in another order, as where folders are listed without sorting?")
+                      f"{', '.join(texts[:3])}; only {right:.0%} of all have the label that these have. Are classes "
+                      "numbered in another order, as where folders are listed without sorting?")
         return ""
     return f"{train}, {valid}"

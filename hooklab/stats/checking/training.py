@@ -143,7 +143,7 @@ def stuck_at_zero(flight: Flight, zero: list[str]) -> Iterator[Finding]:
     empty = [name for name in zero if not flight.trained[name].any()]
     if not empty: return
     moved = {}
-    for name, g in flight.gradients().items():
+    for name, g in flight.backward().gradients.items():
         if g is None or not g.any(): continue
         p, g = flight.trained[name].detach(), g.to_dense()
         size = p.square().mean().sqrt() or .1

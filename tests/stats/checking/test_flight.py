@@ -323,7 +323,7 @@ def test_a_model_that_raises_the_second_time():
     first = flight.out(flight.batch.raw, "eval")
     assert flight.out(flight.batch.raw, "eval").loss == first.loss  # kept
     with pytest.raises(NotLookedAt, match="only once"): row_of(flight, "eval")
-    with pytest.raises(NotLookedAt, match="only once"): flight.gradients()
+    with pytest.raises(NotLookedAt, match="only once"): flight.backward().gradients
     assert "something else each time" in said(Model(once))[1][UNUSED]  # or no second time
 
 
@@ -340,7 +340,7 @@ def test_after_the_end_nothing_is_alive():
         values = [value for op in written.trace.ops for value in op.made]
         return [*written.trace.ops, *written.trace.calls, *(value.numbers for value in values)]
     alive += map(weakref.ref, [*held_in(flight.written()), *held_in(flight.written(mode="eval", graph=False)),
-                               *flight.gradients().values()])
+                               *flight.backward().gradients.values()])
     assert sum(one() is not None for one in alive) > 20
     flight.close()
     assert not flight.kept and not [one() for one in alive if one() is not None]  # without a collection of garbage

@@ -4,7 +4,7 @@ import torch
 
 from tests.bench.bench_passes import MODELS, Pass, counted, digest, passes_of
 
-LIMITS = {"CNN": 52, "transformer": 51}  # they may only fall
+LIMITS = {"CNN": 13, "transformer": 13}  # they may only fall
 
 
 @pytest.mark.parametrize("model", LIMITS)
