@@ -48,7 +48,7 @@ def flight_of(model, call=None, n=2, loss_fn=F.cross_entropy):
 PASSES = {
     "out in eval": lambda f: f.out(f.batch.raw, "eval"), "out in train": lambda f: f.out(f.batch.raw, "train"),
     "written": lambda f: f.written(), "without a graph": lambda f: f.written(mode="eval", graph=False),
-    "gradients": lambda f: f.gradients(), "of outputs": lambda f: f.backward(f.batch.raw, of_output=True),
+    "gradients": lambda f: f.backward().gradients, "of outputs": lambda f: f.backward(f.batch.raw, of_output=True),
     "again": lambda f: f.again((f.batch.raw, "eval"), (f.other.raw, "eval"), (f.batch.raw, "train")),
     "edited": lambda f: f.edited(f.batch.raw, lambda: torch.autocast("cpu")), "run": lambda f: f.run(f.batch.raw),
     "row": lambda f: row_of(f, "train"), "first": lambda f: f.begin(f.batch.raw)}
@@ -134,7 +134,7 @@ def test_gradients_of_the_user_stay_in_preflight():
     model(torch.ones(2, 4)).sum().backward()
     before = {name: p.grad.clone() for name, p in model.named_parameters()}
     owned = {name: p.grad for name, p in model.named_parameters()}
-    with restored(model, None, [], []): flight_of(model).gradients()
+    with restored(model, None, [], []): flight_of(model).backward()
     assert all(p.grad is owned[name] and torch.equal(p.grad, before[name]) for name, p in model.named_parameters())
 
 
