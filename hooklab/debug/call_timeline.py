@@ -58,7 +58,7 @@ def row_of(op: Op, layer_type: str) -> CallRow:
 def rows_of(trace: Trace, model: nn.Module) -> list[CallRow]:
     "A row for each function that layers have called, if it returned tensors."
     types = {name: type(m).__name__ for name, m in {"": unwrap(model), **layers(model)}.items()}
-    called = [op for op in trace.ops if op.made and op.call is not None and op.in_model and op.function != "data"]
+    called = [op for op in trace.ops if op.made and op.in_model and op.function != "data"]
     return [row_of(op, types[op.layer]) for op in called]
 
 # %% ../../nbs/lib/debug/call-timeline.ipynb #b2f5bc4e

@@ -301,7 +301,7 @@ class Tracing(FunctionGroup):
         "A layer begins. Those inside of a layer that is not looked into are hidden."
         trace, calls, call = self.trace, self.now.calls, None
         args, kwargs = given if len(given) == 2 else (given[0], {})
-        if not is_hidden and not (trace.keeps and any(map(is_unreal, tensors((args, kwargs))))):
+        if trace.is_linked and not is_hidden and not (trace.keeps and any(map(is_unreal, tensors((args, kwargs))))):
             call = LayerCall(hook.name, unwrap(hook.module), around=next(filter(None, reversed(calls)), None))
             call.given = self.noted(trace.values_of, (args, kwargs)) or []
             if trace.keeps: call.args, call.kwargs = self.noted(map_tensors, trace.last, (args, kwargs)) or ((), {})
@@ -345,7 +345,7 @@ def traced(
     keep: int = 0, # How many bytes of numbers to keep; with 0, only shapes, and no part of the graph
     whole: Callable[[nn.Module], bool] | None = None, # Is only the output of this layer of interest?
     f: Callable[[Op, tuple, dict, partial], Any] | None = None, # Runs each operation, maybe with other arguments
-    linked: bool = True, # Whether to note also which operation made what another one got, and where it was called
+    linked: bool = True, # Whether to note also calls of layers, lines, and which operation made what another got
 ) -> Iterator[Trace]: # Complete when the `with` ends, and to be closed by whoever has read it
     "Write down what runs in the `with`."
     with closing(Tracing(model, Trace(keep, linked), whole, f), report=False) as group:

@@ -459,6 +459,7 @@ def test_without_links_there_are_only_names_and_shapes(x):
     def shown(trace): return [(op.name, str(op.given), str(op.made), op.around and op.around.name) for op in trace.ops]
     assert shown(trace) == shown(full) and "normalize" in str(shown(trace))
     assert not any(op.parents or op.args or op.place for op in trace.ops) and not trace.memory and not trace.known
+    assert not trace.calls
 
 
 def test_tensors_of_all_kinds(x):

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from ..comparing.passes import all_plain
 from .blame import Call, NonFiniteError
 from .numbers import FINE, MASK, NAN, Sight, version_of
-from ...errors.walk import whole
-from ...hooks.function_mode import own_work
 from ...hooks.functions import may_change_inputs
 from ...hooks.names import in_lines
 from ...hooks.operations import Op
@@ -134,8 +132,7 @@ class Judge:
 
     def run(self, model: nn.Module, args: tuple, kwargs: dict) -> Any:
         "What the model returns."
-        def is_other(m): return m is not self.guilty and not has_children(m) and whole(m)
-        with traced(model, whole=is_other, f=self.judged, linked=False) as self.trace: return model(*args, **kwargs)
+        with traced(model, f=self.judged, linked=False) as self.trace: return model(*args, **kwargs)
 
     def state(self, x: Any) -> int:
         "How bad the worst tensor in `x` is."
@@ -148,14 +145,14 @@ class Judge:
         running = self.trace.now.running
         is_its_own = running and running[-1].module is self.guilty and op.around is None
         if not is_its_own or op.function == "data": return run()
-        with own_work():
+        with torch._C.DisableTorchFunction():
             given = args, kwargs
             if may_change_inputs(op.function, args, kwargs): given = map_tensors(Tensor.clone, given)
             states = [self.state(copy) for copy in tensors(given)]
             bad = list(zip(tensors((args, kwargs)), states))
         output = run()
         changed = args[0] if op.function == "setitem" else output
-        with own_work(): self.judge(op, given, bad, changed)
+        with torch._C.DisableTorchFunction(): self.judge(op, given, bad, changed)
         return output
 
     def judge(self, op: Op, given: tuple, bad: list, output: Any):
