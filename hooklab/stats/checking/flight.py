@@ -24,7 +24,7 @@ from ...hooks.select import is_scripted, outermost, runs, unwrap
 from ...hooks.trace import Trace, traced
 from ...hooks.tree import map_tensors, named_tensors, parts_of, tensors
 from ...hooks.undisturbed import StateKept, asks_for_gradients, kept_state, storage_of, version_of
-from .arguments import handed, loss_in
+from .arguments import check_number, handed, loss_in
 from .batch import SampleBatch, given_by, is_plain
 from .norms import Moments, moments_noted
 from .time_limit import TimeLimit
@@ -295,6 +295,7 @@ class Flight:
             began = self.limit.took
             flown = self.go(handed(raw), "train")
             self.pass_seconds = self.limit.took - began
+            check_number(flown.loss)
             def measure(): return Backward(self.arrived(flown), moments)
             with suppress(NotLookedAt): self.fact("loss backward", raw, "train", 0, measure)
             self.fact("out", raw, "train", 0, flown.copied)

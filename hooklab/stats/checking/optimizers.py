@@ -85,8 +85,8 @@ def all_registered(flight: Flight) -> Check:
     places = [place for place in places if place not in computed]
     if computed:
         yield Finding("not registered", "likely", f"The loss depends on {first_few(computed, 4)}, which is no "
-                      "parameter but was computed from one, as `nn.Parameter(…).to(…)` or `.float()` does: the parameter "
-                      "itself is kept nowhere. Move the model instead.", computed)
+                      "parameter but was computed from one, as `nn.Parameter(…).to(…)` or `.float()` does: the "
+                      "parameter itself is kept nowhere. Move the model instead.", computed)
     if places:
         yield Finding("not registered", "likely", f"The loss depends on what is in {first_few(places, 4)}, which is no "
                       "part of the model: it is kept in a plain list, dict or object.", places)
