@@ -185,7 +185,8 @@ def scales(a: Columns, b: Columns, more: float = 1.) -> Check:
         x, y = (t[:, which[0]] for t in (one, other))
         yield Finding(DIFFERS, sure, f"{len(which)} of {one.size(1)} features of {a.name} have another mean or "
                       f"standard deviation in valid. Feature {which[0]}: {in_digits(x.mean())} and "
-                      f"{in_digits(x.std())} in train, {in_digits(y.mean())} and {in_digits(y.std())} in valid.", [a.name])
+                      f"{in_digits(x.std())} in train, {in_digits(y.mean())} and {in_digits(y.std())} in valid.",
+                      [a.name])
 
 # %% ../../../nbs/lib/stats/checking/sets.ipynb #5a077c40
 def channels(a: Columns, b: Columns) -> Check:
