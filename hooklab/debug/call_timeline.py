@@ -22,7 +22,7 @@ from ..hooks.copies import HookWarning
 from ..hooks.function_mode import call_name, call_of_name
 from ..hooks.names import printable
 from ..hooks.operations import Op, Value
-from ..hooks.select import layers, unwrap
+from ..hooks.select import named_layers, unwrap
 from ..hooks.trace import VIEWS, Trace, traced
 from ..hooks.undisturbed import run_undisturbed
 
@@ -57,7 +57,7 @@ def row_of(op: Op, layer_type: str) -> CallRow:
 
 def rows_of(trace: Trace, model: nn.Module) -> list[CallRow]:
     "A row for each function that layers have called, if it returned tensors."
-    types = {name: type(m).__name__ for name, m in {"": unwrap(model), **layers(model)}.items()}
+    types = {name: type(m).__name__ for name, m in {"": unwrap(model), **dict(named_layers(model))}.items()}
     called = [op for op in trace.ops if op.made and op.in_model and op.function != "data"]
     return [row_of(op, types[op.layer]) for op in called]
 

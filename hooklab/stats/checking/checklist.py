@@ -7,6 +7,7 @@ __all__ = ['preflight']
 
 # %% ../../../nbs/lib/stats/checking/checklist.ipynb #8896f53e
 import math
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +22,7 @@ from ...debug.comparing.losses import seeded
 from ...errors.explaining import explaining
 from ...findings.found import Check, Finding
 from ...findings.rules import NotLookedAt, rules_that_need
-from ...hooks.copies import is_wrapper
+from ...hooks.copies import HookWarning, is_wrapper
 from ...hooks.trace import traced
 from ...hooks.tree import parts_of, tensors
 from . import (  # noqa: F401 (their rules)
@@ -191,7 +192,10 @@ def preflight(
         for name, data in given.items():
             before = given_raws[0] if name == "train" else None
             flight.sets[name] = read_set(data, name, model.forward, seconds/5, flight.gives, before, given_raws[0])
-        try: made = check_all(flight, take_few_samples(flight), overfit)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", HookWarning)  # that hooks see no scripted part, say
+                made = check_all(flight, take_few_samples(flight), overfit)
         finally: flight.close()
     found = made.result(limit.took)
     remember(model, optimizers, found)

@@ -64,7 +64,7 @@ def owners(flight: Flight, names: list[str]) -> list[str]:
                 "`Embedding.from_pretrained` and no_grad."),
     Kind("gradient is cut", rank=145, page="dependence", lesson="08-gradients",
          symptom="Some layers keep their first weights, though the loss changes with them.",
-         look_first="the layer that is named: what its forward does, and what is owner_of it",
+         look_first="the layer that is named: what its forward does, and what is around it",
          advice="Look there for no_grad, detach, `.data`, `.item()`, numpy, argmax, rounding, or a new tensor "
                 "made of numbers. What shall not be trained needs requires_grad_(False).", brings=("not trained",)),
     Kind("stuck at zero", rank=155, page="dependence", lesson="07-init",
