@@ -8,11 +8,14 @@ The map, from the ground floor up; a wing imports only from lower floors:
     findings    what preflight and diagnose share: rules, findings, and the words that they have earned
     edit        changes inputs, outputs and gradients
     features    layer outputs as features: of one batch, or of a dataset and stored in files
+    data_sets   what a batch consists of, and what is odd about a dataset
     debug       follows a run call by call, and finds the layer that made a NaN
     profiling   what a model consists of and what it costs
     training    a small training loop with callbacks, and data
     checkpoints what a checkpoint brings back
-    stats       records a training run, draws it, and says what is wrong
+    stats       records a training run and draws it
+    checking    checks a setup on two batches before a run
+    diagnosis   says what is wrong with a recorded run
     exercises   checks of the lessons' exercises
     cli         the command `hooklab`
     fastai      exactly the names of fastai.callback.hook

@@ -24,10 +24,10 @@ __all__ = ['layers', 'has_children', 'forward_source', 'Hook', 'Hooks', 'hook_ou
            'CaseLook', 'ExplainErrors', 'Explanation']
 
 # %% ../nbs/lib/all.ipynb #b16a6af6
-from .hooks.select import *
 from .hooks.copies import *
-from .hooks.hook import *
 from .hooks.functions import *
+from .hooks.hook import *
+from .hooks.select import *
 
 _all_ = [
     "layers", "has_children", "forward_source",
@@ -35,10 +35,10 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #63c61e36
-from .hooks.tensor import *
-from .hooks.parameters import *
-from .hooks.occasions import *
 from .hooks.attached import *
+from .hooks.occasions import *
+from .hooks.parameters import *
+from .hooks.tensor import *
 from .hooks.tree import *
 
 _all_ = [
@@ -48,10 +48,10 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #60287d62
-from .edit.edits import *
 from .edit.call_edits import *
 from .edit.changes import *
 from .edit.clip import *
+from .edit.edits import *
 
 _all_ = [
     "edit_output", "edit_input", "edit_calls", "Change", "scale", "ablate", "patch", "steer",
@@ -59,14 +59,14 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #b59f0660
-from .features.extractor import *
-from .features.tokens import *
-from .features.dataset import *
 from .features.batch_extractor import *
-from .features.on_ray import *
+from .features.dataset import *
+from .features.extractor import *
 from .features.heads.attending import *
-from .features.heads.weights import *
 from .features.heads.numbers import *
+from .features.heads.weights import *
+from .features.on_ray import *
+from .features.tokens import *
 
 _all_ = [
     "by_token", "FeatureExtractor", "extract", "load_features", "BatchExtractor", "map_features", "write_features",
@@ -74,20 +74,20 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #5aa91762
-from .errors.explaining import *
-from .errors.explanation import *
-from .debug.trace import *
-from .debug.timeline import *
+from .checkpoints.comparing_weights import *
+from .checkpoints.found_weights import *
+from .checkpoints.loading import *
 from .debug.call_timeline import *
-from .debug.nan.blame import *
-from .debug.nan.watch import *
-from .debug.drift.checks import *
-from .debug.drift.watch import *
 from .debug.comparing.comparing import *
 from .debug.comparing.recording import *
-from .checkpoints.found_weights import *
-from .checkpoints.comparing_weights import *
-from .checkpoints.loading import *
+from .debug.drift.checks import *
+from .debug.drift.watch import *
+from .debug.nan.blame import *
+from .debug.nan.watch import *
+from .debug.timeline import *
+from .debug.trace import *
+from .errors.explaining import *
+from .errors.explanation import *
 
 _all_ = [
     "execution_order", "VerboseExecution", "Timeline", "ForwardCheck", "GradientCheck", "checked_gradients", "calls",
@@ -104,9 +104,9 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #5999af34
-from .profiling.summaries import *
-from .profiling.shapes import *
 from .profiling.costs import *
+from .profiling.shapes import *
+from .profiling.summaries import *
 
 _all_ = [
     "summary", "model_summary", "module_summary", "layer_info",
@@ -115,12 +115,12 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #cf7b8820
+from .checking.checklist import *
+from .diagnosis.diagnosing import *
 from .stats.activation_stats import *
 from .stats.attention_stats import *
-from .stats.diagnosing.diagnosis import *
-from .stats.checking.checklist import *
-from .stats.runs.comparing_runs import *
 from .stats.losses.comparing_losses import *
+from .stats.runs.comparing_runs import *
 
 _all_ = [
     "ActivationStats", "AttentionStats", "diagnose", "preflight", "compare_runs", "compare_losses",
@@ -128,9 +128,9 @@ _all_ = [
 
 # %% ../nbs/lib/all.ipynb #845a7bb0
 from .training.callback import *
-from .training.progress import *
-from .training.learner import *
 from .training.data import *
+from .training.learner import *
+from .training.progress import *
 
 _all_ = [
     "Learner", "synth_learner",
@@ -139,9 +139,9 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #cc1db92a
+from .debug.bug_report import report
 from .exercises import check, lesson_style, solution
 from .exercises.patients import *
-from .debug.bug_report import report
 
 _all_ = [
     "check", "solution", "lesson_style", "patient",
@@ -149,20 +149,20 @@ _all_ = [
 ]
 
 # %% ../nbs/lib/all.ipynb #3f1c07a3
-from .hooks.function_mode import *
+from .checking.result import *
 from .checkpoints.resume_report import *
 from .debug.comparing.comparison import *
-from .profiling.table import *
-from .profiling.cost_table import *
-from .stats.records.history import *
-from .stats.records.attention_history import *
-from .findings.found import *
-from .stats.diagnosing.findings import *
-from .stats.checking.result import *
-from .stats.runs.run_verdict import *
-from .stats.records.loss_history import *
+from .diagnosis.result import *
 from .exercises.looks import *
 from .exercises.ward import *
+from .findings.found import *
+from .hooks.function_mode import *
+from .profiling.cost_table import *
+from .profiling.table import *
+from .stats.records.attention_history import *
+from .stats.records.history import *
+from .stats.records.loss_history import *
+from .stats.runs.run_verdict import *
 
 _all_ = [
     "CallHooks", "FunctionCall", "TensorHook", "Attached",

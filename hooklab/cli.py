@@ -124,7 +124,7 @@ def run_diagnose(args: Namespace) -> None:
     "`hooklab diagnose`"
     try:
         from hooklab.hooks.files import write_file
-        from hooklab.stats.diagnosing.sarif import as_rows, diagnosis_of, sarif, with_page
+        from hooklab.diagnosis.sarif import as_rows, diagnosis_of, sarif, with_page
         found = diagnosis_of(args.run_files if len(args.run_files) > 1 else args.run_files[0])
         text = json.dumps(as_rows(found), indent=2) if args.json else with_page(found)
         log = json.dumps(sarif(found, args.run_files[0].as_posix()), indent=2)

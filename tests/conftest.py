@@ -47,7 +47,7 @@ def same_random_numbers():
 def no_time_passes(monkeypatch):
     "A busy machine is slow, and not wrong: no time passes for the limit of preflight. A test of it has its own clock."
     if "hooklab" not in sys.modules: return
-    from hooklab.stats.checking import time_limit
+    from hooklab.findings import time_limit
     monkeypatch.setattr(time_limit, "now", float)
 
 

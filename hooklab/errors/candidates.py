@@ -20,13 +20,13 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.utils import _ntuple
 
-from hooklab.hooks.operations import Op
-from hooklab.hooks.select import unwrap
-from hooklab.hooks.tree import tensors
 from hooklab.errors.repairs import Repair, runs_with
 from hooklab.errors.scene import EndedCall, named_parts, part
 from hooklab.errors.sizes import Size, as_code, made, put_others, resize, sizes_of, value_of
 from hooklab.errors.walk import Walk, inputs_by_name
+from hooklab.hooks.operations import Op
+from hooklab.hooks.select import unwrap
+from hooklab.hooks.tree import tensors
 
 # %% ../../nbs/lib/errors/candidates.ipynb #a7e2cc79
 @dataclass

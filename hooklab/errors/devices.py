@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 
-from hooklab.hooks.tree import map_tensors, named_tensors, tensors
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.repairs import Repair, runs_with
 from hooklab.errors.scene import EndedCall, named_parts
 from hooklab.errors.sizes import attributes, map_attributes, put_others
+from hooklab.hooks.tree import map_tensors, named_tensors, tensors
 
 # %% ../../nbs/lib/errors/devices.ipynb #fc34d742
 def of_call(call: EndedCall) -> str:

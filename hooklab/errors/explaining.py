@@ -13,12 +13,12 @@ from typing import Any, Self
 
 from torch import nn
 
+from hooklab.errors.explanation import Explanation
+from hooklab.errors.scene import noted
 from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import LayerHook, listen
 from hooklab.hooks.putting_back import safe_exit
 from hooklab.hooks.select import is_scripted, not_a_model, runs, unwrap
-from hooklab.errors.explanation import Explanation
-from hooklab.errors.scene import noted
 
 # %% ../../nbs/lib/errors/explaining.ipynb #f375e915
 EXPLAINERS: list[tuple[Callable, Callable]] = []

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hooklab.hooks.trace import Trace, traced
-from hooklab.hooks.tree import map_tensors
 from hooklab.errors.candidates import Failure, wrong_sizes
 from hooklab.errors.inputs import on_input
 from hooklab.errors.repairs import Budget, Repair, run_again
 from hooklab.errors.walk import whole
+from hooklab.hooks.trace import Trace, traced
+from hooklab.hooks.tree import map_tensors
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #c1878382
 class Sized(NamedTuple):

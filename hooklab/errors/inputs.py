@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_leaves, tree_map
 
-from hooklab.hooks.operations import Op
-from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, geometry, lacks_batch, producers
 from hooklab.errors.repairs import Repair, applied, changed_call, in_dtype
 from hooklab.errors.scene import part
 from hooklab.errors.sizes import put_others, size_of_kernel, sizes_of, value_of
 from hooklab.errors.walk import Made, as_called
+from hooklab.hooks.operations import Op
+from hooklab.hooks.tree import map_tensors, tensors
 
 # %% ../../nbs/lib/errors/inputs.ipynb #66faabde
 def on_input(name: str, t: Tensor, code: str, kind: str, change: Callable | None = None) -> Repair:

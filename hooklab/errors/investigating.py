@@ -21,22 +21,22 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from hooklab.errors.candidates import Failure, lacks_batch, of_convolution, of_layer, tied, ties, unit_of, wrong_sizes
+from hooklab.errors.devices import moved, of_call
+from hooklab.errors.explanation import Explanation
+from hooklab.errors.input_sizes import Sized, keeps, multiples, picture_sizes, sizes_tried
+from hooklab.errors.inputs import arrays, arrays_in, dtypes, greys, joins, layouts, reshapes
+from hooklab.errors.loss_errors import of_loss
+from hooklab.errors.operations import additions, function_of, heads, positions, products
+from hooklab.errors.reasons import reason_of
+from hooklab.errors.repairs import Budget, Repair, run_again
+from hooklab.errors.scene import EndedCall, ended_calls
+from hooklab.errors.sequences import attention_masks, batch_first, batch_second, mask_in_words, wrong_mask
+from hooklab.errors.walk import Made, Walk, from_where, as_called
 from hooklab.hooks.distributed import in_processes
 from hooklab.hooks.select import is_scripted, unwrap
 from hooklab.hooks.tree import shape_text, tensors
 from hooklab.hooks.undisturbed import own_tensors
-from hooklab.errors.candidates import Failure, lacks_batch, of_convolution, of_layer, tied, ties, unit_of, wrong_sizes
-from hooklab.errors.repairs import Budget, Repair, run_again
-from hooklab.errors.explanation import Explanation
-from hooklab.errors.inputs import arrays, arrays_in, dtypes, greys, joins, layouts, reshapes
-from hooklab.errors.devices import moved, of_call
-from hooklab.errors.input_sizes import Sized, keeps, multiples, picture_sizes, sizes_tried
-from hooklab.errors.loss_errors import of_loss
-from hooklab.errors.operations import additions, function_of, heads, positions, products
-from hooklab.errors.reasons import reason_of
-from hooklab.errors.scene import EndedCall, ended_calls
-from hooklab.errors.sequences import attention_masks, batch_first, batch_second, mask_in_words, wrong_mask
-from hooklab.errors.walk import Made, Walk, from_where, as_called
 
 # %% ../../nbs/lib/errors/investigating.ipynb #f61d7879
 SECONDS, MOST = 5., 3  # for trying repairs; how many are listed

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hooklab.hooks.tree import map_tensors, parts_of, tensors
 from hooklab.errors.repairs import Repair, applied, in_dtype, narrower, wider
 from hooklab.errors.scene import frames
+from hooklab.hooks.tree import map_tensors, parts_of, tensors
 
 # %% ../../nbs/lib/errors/loss-calls.ipynb #0926274b
 class Wants(NamedTuple):

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 
-from hooklab.hooks.tree import shape_text, tensors
 from hooklab.errors.candidates import Failure, after_model, producers
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.loss_calls import (
@@ -25,6 +24,7 @@ from hooklab.errors.loss_calls import (
 from hooklab.errors.repairs import Budget, Repair, run_again
 from hooklab.errors.scene import which
 from hooklab.errors.walk import from_where
+from hooklab.hooks.tree import shape_text, tensors
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #8f0c48de
 @dataclass

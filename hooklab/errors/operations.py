@@ -13,13 +13,13 @@ from itertools import permutations
 import torch
 from torch import Tensor, nn
 
-from hooklab.hooks.tree import map_tensors, tensors
 from hooklab.errors.candidates import Failure, resized
-from hooklab.errors.repairs import Repair
 from hooklab.errors.inputs import interpolated, of_shape, on_call, others, parameter, sized, sizes_asked, unlike
+from hooklab.errors.repairs import Repair
 from hooklab.errors.scene import part
 from hooklab.errors.sequences import ATTENTION, is_mask, masks
 from hooklab.errors.walk import Made, as_called
+from hooklab.hooks.tree import map_tensors, tensors
 
 # %% ../../nbs/lib/errors/operations.ipynb #f7415266
 TWO_SIDED = {"add", "sub", "mul", "div", "where", "maximum", "minimum", "pow", "lerp", "addcmul", "masked_fill", "rsub",

@@ -15,19 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hooklab.hooks.operations import Op
-from hooklab.hooks.putting_back import packing
-from hooklab.hooks.trace import Trace, traced
-from hooklab.hooks.tree import map_tensors, named_tensors, tensors
-from hooklab.hooks.undisturbed import kept_state, storage_of, undisturbed
-from hooklab.errors.devices import device, of_call
 from hooklab.errors.candidates import Failure, after_model, resized
+from hooklab.errors.devices import device, of_call
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.loss_calls import LossCall, loss_call, other_call
 from hooklab.errors.repairs import Repair, run_again, twin_of
 from hooklab.errors.scene import EndedCall
 from hooklab.errors.sizes import attributes, map_attributes, sizes_of
 from hooklab.errors.walk import inputs_by_name
+from hooklab.hooks.operations import Op
+from hooklab.hooks.putting_back import packing
+from hooklab.hooks.trace import Trace, traced
+from hooklab.hooks.tree import map_tensors, named_tensors, tensors
+from hooklab.hooks.undisturbed import kept_state, storage_of, undisturbed
 
 # %% ../../nbs/lib/errors/reasons.ipynb #1f68a7ff
 def index(error: Exception, calls: list[EndedCall], model: nn.Module, last: tuple | None) -> Explanation | None:

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from hooklab.errors.scene import part
+from hooklab.errors.sizes import attributes
 from hooklab.hooks.function_mode import each_call
 from hooklab.hooks.operations import Op, place_now
 from hooklab.hooks.select import unwrap
 from hooklab.hooks.trace import outline
 from hooklab.hooks.tree import tensors
 from hooklab.hooks.undisturbed import asks_for_gradients, kept_state, own_tensors, undisturbed
-from hooklab.errors.scene import part
-from hooklab.errors.sizes import attributes
 
 # %% ../../nbs/lib/errors/repairs.ipynb #ad015e12
 @dataclass

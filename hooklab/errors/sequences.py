@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hooklab.hooks.tree import shape_text, tensors
 from hooklab.errors.candidates import Failure, given_to
 from hooklab.errors.inputs import on_input
 from hooklab.errors.repairs import Repair, narrower, wider
 from hooklab.errors.scene import part
 from hooklab.errors.sizes import as_code
+from hooklab.hooks.tree import shape_text, tensors
 
 # %% ../../nbs/lib/errors/sequences.ipynb #aaf31ac1
 ATTENTION = {"scaled_dot_product_attention", "multi_head_attention_forward"}

@@ -14,11 +14,11 @@ from inspect import signature
 from torch import Tensor, nn
 from torch.overrides import resolve_name
 
+from hooklab.errors.scene import part
 from hooklab.hooks.operations import Op, Value
 from hooklab.hooks.select import has_children
 from hooklab.hooks.trace import Trace, traced
 from hooklab.hooks.tree import named_tensors
-from hooklab.errors.scene import part
 
 # %% ../../nbs/lib/errors/walk.ipynb #fdc7209c
 @dataclass(eq=False)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from torch import nn
 
+from hooklab.diagnosis.diagnosing import FAULTS
 from hooklab.exercises.checking import NotYet, require
 from hooklab.exercises.twins import Training
 from hooklab.hooks.select import first_few
-from hooklab.stats.diagnosing.diagnosis import FAULTS
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #3e4cb95c
 NOT, SLOW, NEW = "It does not learn", "It learns too slowly", "It is worse on new data than it should be"

@@ -22,12 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hooklab.diagnosis.diagnosing import diagnose
 from hooklab.exercises.checking import own_settings
 from hooklab.exercises.twins import Training
 from hooklab.hooks.hook import Hook, Hooks
 from hooklab.hooks.occasions import step_hook
 from hooklab.stats.activation_stats import ActivationStats
-from hooklab.stats.diagnosing.diagnosis import diagnose
 
 # %% ../../nbs/lib/exercises/looks.ipynb #7e9cba0b
 OLD = 1024  # how many of the stored samples are answered again after the training

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from torch import nn
 
+from ..diagnosis.diagnosing import diagnose
+from ..diagnosis.result import Diagnosis
 from . import layer_diseases, run_diseases  # noqa: F401, as they enter their diseases
 from .checking import NotYet, own_settings
 from .diseases import DISEASES, Disease, disease_named, layer_named, one_of, shown, what_is_said
@@ -25,8 +27,6 @@ from .treatment import treatment
 from .twins import BATCH, N_STEPS, Training, loss_of_twin
 from .ward import WRONG_NAME, WRONG_TREATMENT, Case
 from ..stats.activation_stats import ActivationStats
-from ..stats.diagnosing.diagnosis import diagnose
-from ..stats.diagnosing.findings import Diagnosis
 from ..stats.losses.comparing_losses import compare_losses
 
 # %% ../../nbs/lib/exercises/patients.ipynb #d8d0c56b

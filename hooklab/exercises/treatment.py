@@ -17,11 +17,11 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
+from hooklab.diagnosis.diagnosing import diagnose
 from hooklab.exercises.checking import NotYet, explained, own_settings, require, what_it_is
 from hooklab.exercises.patterns import patterns
 from hooklab.exercises.twins import BATCH, GUESS, N_STEPS, N_TRAIN, Training, loss_of_twin
 from hooklab.stats.activation_stats import ActivationStats
-from hooklab.stats.diagnosing.diagnosis import diagnose
 
 # %% ../../nbs/lib/exercises/treatment.ipynb #c7f1baa3
 CURED = 1.2  # times the loss of the healthy twin

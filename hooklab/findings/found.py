@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from torch import Tensor
+
 from hooklab.drawing import escape
 from hooklab.findings.levels import SURE, earned
 from hooklab.findings.rules import address_of, kind_of
@@ -102,6 +104,11 @@ def surest(levels: Iterable[str]) -> str: return min(levels, key=SURE.index)
 # %% ../../nbs/lib/findings/found.ipynb #b511c683
 def counted(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def in_digits(x: float | Tensor) -> str:
+    "A number with as many digits as are worth reading."
+    return f"{x:,.0f}" if 10 <= abs(x) < 1e6 else f"{x:.2g}"
 
 
 def as_html(finding: Finding) -> str:

@@ -115,6 +115,19 @@ def same_chance(again: bool = True) -> AbstractContextManager[None]:
         if numpy_random: numpy_random.set_state(numpy_state)
     return putting_back(put_back)
 
+
+@contextmanager
+def seeded(seed: int = 0) -> Iterator[None]:
+    "All random numbers start from the same seed, and afterwards the generators are as they were."
+    gpus = []
+    if torch.cuda.is_initialized(): gpus += range(torch.cuda.device_count())
+    with same_chance(), torch.random.fork_rng(gpus):
+        torch.default_generator.manual_seed(seed)
+        if gpus: torch.cuda.manual_seed_all(seed)
+        random.seed(seed)
+        if "numpy" in sys.modules: sys.modules["numpy"].random.seed(seed)
+        yield
+
 # %% ../../nbs/lib/hooks/putting-back.ipynb #a4d9f983
 @contextmanager
 def put_aside(leaves: Iterable[Tensor]):

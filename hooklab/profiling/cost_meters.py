@@ -26,8 +26,8 @@ from ..hooks.group import Group
 from ..hooks.layer_hook import LayerHook, listen
 from ..hooks.names import printable
 from ..hooks.putting_back import packing
-from ..hooks.tree import map_tensors, shape_text, tensors
 from ..hooks.putting_back import put_aside
+from ..hooks.tree import map_tensors, shape_text, tensors
 
 # %% ../../nbs/lib/profiling/cost-meters.ipynb #768466c4
 class Turn(LayerHook):

@@ -1,4 +1,4 @@
-"""Statistics of a training run: record them, plot them, save them, and find out what is wrong.
+"""Statistics of a training run: record them, plot them, save them.
 
     activation_stats  `ActivationStats`: record a run, in any loop
     attention_stats   `AttentionStats`: what each attention head does
@@ -8,8 +8,6 @@
     page              one HTML file about a run
     measure           a package: from a running model to tables of numbers
     records           a package: what was recorded: read, plot, merge and save it
-    diagnosing        a package: from a record to what is wrong
-    checking          a package: two batches before a run
     runs              a package: where two recorded runs diverge
     losses            a package: how hard each loss pulls at each layer, and whether losses fight
 """

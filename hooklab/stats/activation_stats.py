@@ -19,18 +19,18 @@ from ..hooks.names import class_name, printable
 from ..hooks.select import not_a_model, unwrap
 from .autosave import Autosave
 from .live import LivePlot
+from .measure.measured_steps import Wanted
 from .measure.own_hook import OwnHookGroup, numbers_of_output
 from .measure.resuming import Earlier
+from .measure.running import UntilRemoved
 from .measure.session import Session, begin_records
 from .measure.step_end import several, that_make_steps
-from .measure.turns import Wanted
-from .measure.running import UntilRemoved
 from .page import write_page
 from .records.history import History
 from .records.other_tools import with_error
-from .records.statistics import row_names
 from .records.reading import read_records
 from .records.recorded import Recorded, Records, keep_log, silence_of
+from .records.statistics import row_names
 from .trainers import lightning_callback, transformers_callback
 from ..training.callback import HookCallback
 

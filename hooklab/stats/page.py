@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from .. import __version__
+from ..diagnosis.diagnosing import Diagnosis, diagnose
 from ..drawing import as_png, escape, for_xml, height_for, thinned
 from ..findings.found import Finding, as_html
 from ..hooks.files import write_file
-from .diagnosing.diagnosis import Diagnosis, diagnose
 from .records.doubts import ESTIMATE
 from .records.history import History
 from .records.over_time import about, label_of, to_draw

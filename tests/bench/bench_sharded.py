@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 import hooklab as hl
-from hooklab.stats.measure.turns import Schedule
+from hooklab.stats.measure.measured_steps import Schedule
 from hooklab.stats.records import together
 from tests.support import sharded
 

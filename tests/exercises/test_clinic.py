@@ -11,11 +11,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
+from hooklab.diagnosis.diagnosing import FAULTS
 from hooklab.exercises import patients, treatment, twins
 from hooklab.exercises.checking import NotYet
 from hooklab.exercises.diseases import DISEASES, LOST, NEW, NOT, named, shown
 from hooklab.exercises.progress import FILE, begin, how_far, tries
-from hooklab.stats.diagnosing.diagnosis import FAULTS
 from support.checks import REPO
 from support.clinic_cures import CURES, OTHER_CURES, fresh_weights, nothing, plus, unfreeze
 from support.portions import sample, sweep

@@ -5,10 +5,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
+from hooklab.checking.result import Checked, Preflight
+from hooklab.diagnosis.result import Diagnosis
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import rules_that_need
-from hooklab.stats.checking.result import Checked, Preflight
-from hooklab.stats.diagnosing.findings import Diagnosis
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -177,7 +177,7 @@ def test_the_tab_key_never_leaves_the_window(visit, site, size):
 
 def test_the_current_page_is_in_sight_in_the_sidebar(visit, site):
     for page in (
-        "lib/stats/checking/result.html",
+        "lib/checking/result.html",
         "lessons/appendix-traps.html",
         "source/stats/runs/run_verdict.html",
         "lib/exercises/lesson-16.html",

@@ -176,7 +176,7 @@ def test_string_keys_of_facts(tmp_path):
         file = tmp_path/"hooklab"/"stats"/f"{name}.py"
         file.parent.mkdir(parents=True)
         file.write_text(code, encoding="utf-8")
-    assert house.keys_of_facts(tmp_path) == {"stats.diagnosing.rules": 10, "stats.measure.meter": 1}
+    assert house.keys_of_facts(tmp_path) == {"diagnosis.rules": 10, "stats.measure.meter": 1}
 
 
 def test_no_facts_have_string_keys():

@@ -22,14 +22,14 @@ from hooklab import cli
 from hooklab.debug.bug_report import report
 from hooklab.debug.comparing.comparison import ComparedRow, Comparison
 from hooklab.debug.drift.checks import Drift
+from hooklab.diagnosis.result import Diagnosis
+from hooklab.diagnosis.sarif import sarif
 from hooklab.drawing import for_xml
 from hooklab.findings.found import Finding
 from hooklab.hooks.distributed import ProcessPlace
 from hooklab.hooks.names import class_name, in_lines, printable
 from hooklab.hooks.tree import shape_text
 from hooklab.profiling.columns import COLUMNS
-from hooklab.stats.diagnosing.findings import Diagnosis
-from hooklab.stats.diagnosing.sarif import sarif
 from hooklab.stats.measure.meter_groups import why_left_out
 from support.checks import REPO
 

@@ -90,7 +90,7 @@ def test_a_page_for_contributors_is_known_as_such(index):
     kinds = {page: kind for page, _, kind, _ in index["pages"]}
     assert "hooklab" in next(title for page, title, *_ in index["pages"] if page == "index.html"), "found by its name"
     assert kinds["lib/stats/records/moments.html"] == "inside"
-    assert kinds["lib/stats/diagnosing/diagnosis.html"] == "reference"
+    assert kinds["lib/diagnosis/diagnosing.html"] == "reference"
     assert kinds["lessons/05-stats.html"] == "lesson"
     assert kinds["howto/ddp.html"] == "howto"
     assert kinds["index.html"] == "home"

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import hooklab as hl
-from hooklab.stats.diagnosing.special_layer_faults import dead_heads
+from hooklab.diagnosis.special_layer_faults import dead_heads
 from hooklab.stats.measure.attention_meter import numbers_of_call, numbers_of_logits
 from hooklab.stats.records.attention_history import AttentionHistory
 from hooklab.stats.records.statistics import HEAD_ROWS

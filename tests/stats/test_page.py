@@ -2,8 +2,8 @@
 import re
 
 import hooklab as hl
+from hooklab.diagnosis.result import Diagnosis
 from hooklab.findings.found import Finding
-from hooklab.stats.diagnosing.findings import Diagnosis
 from hooklab.stats.page import top_of_page
 
 

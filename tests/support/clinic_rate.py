@@ -8,9 +8,9 @@ from collections import Counter
 
 import torch
 
+from hooklab.diagnosis.diagnosing import FAULTS
 from hooklab.exercises import patients
 from hooklab.exercises.diseases import DISEASES
-from hooklab.stats.diagnosing.diagnosis import FAULTS
 
 SEEDS = range(int((sys.argv[1:] or ["1"])[0]))
 

@@ -195,7 +195,7 @@ def density(tree: Path) -> dict[str, dict[str, float]]:
 
 FRAMES = {"f_back", "_getframe", "currentframe"}
 LOOPS = ast.For | ast.AsyncFor | ast.While | ast.comprehension
-JUDGES = "stats.checking.", "stats.diagnosing.", "stats.measure."
+JUDGES = "checking.", "diagnosis.", "stats.measure."
 
 
 def function_modes(tree: Path) -> list[Class]:
@@ -237,8 +237,8 @@ def mechanisms(tree: Path) -> dict[str, int]:
 # ---- 6. string keys of facts
 
 FACTS = {"stats.measure.": {"facts"}, "stats.records.": {"facts"}, "stats.runs.": {"facts"},
-         "stats.diagnosing.": {"facts", "params", "optimizers", "inputs", "looks"}}  # attributes that are facts
-OTHER_VALUES = "stats.records.reading", "stats.diagnosing.verdict"  # they read a file, and findings of other tools
+         "diagnosis.": {"facts", "params", "optimizers", "inputs", "looks"}}  # attributes that are facts
+OTHER_VALUES = "stats.records.reading", "diagnosis.verdict"  # they read a file, and findings of other tools
 
 
 def facts_named(tree: Path) -> set[str]:
@@ -276,7 +276,7 @@ def keys_of_facts(tree: Path) -> dict[str, int]:
     names, found = facts_named(REPO), {}
     functions = {room: [node for node in ast.walk(parsed(file)) if isinstance(node, ast.FunctionDef)]
                  for room, file in modules(tree).items() if room.startswith((*FACTS,)) and room not in OTHER_VALUES}
-    rules = [one for room, of in functions.items() if room.startswith("stats.diagnosing.") for one in of]
+    rules = [one for room, of in functions.items() if room.startswith("diagnosis.") for one in of]
     give = {one.name for one in rules if has_dicts(one.returns)}
     for room, of in functions.items():
         facts, places = FACTS[f"{package(room)}."], set()

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 from torch.optim import lr_scheduler as schedules
 
 import hooklab as hl
-from hooklab.stats.diagnosing.findings import Diagnosis
+from hooklab.diagnosis.result import Diagnosis
 
 
 def digits(n=32):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from hooklab.diagnosis.diagnosing import FAULTS, diagnose
 from hooklab.hooks.select import leaves
 from hooklab.stats.activation_stats import ActivationStats
-from hooklab.stats.diagnosing.diagnosis import FAULTS, diagnose
 from hooklab.stats.records.history import History
 from hooklab.stats.records.moments import row_names
 from hooklab.training.data import digits

@@ -16,7 +16,7 @@
     findings          the rows of a comparison, the words for each fault, and the proof
     backward          whose gradients are wrong although the outputs are right
     fingerprints      what a record says about layers and parameters, and the hash of a tensor
-    losses            the rounding error of a run
+    lost_digits       the rounding error of a run
     records           recorded runs, read as passes
     records_compared  a record against a model, which is given the recorded numbers
     side_by_side      a record against a record

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from .comparison import ComparedRow
 from .few_bits import FLOATS, Size, as_shares, difference, numbers_in, size_of
+from .findings import STANDS_OUT
+from .forcing import Forcing, ReferenceNumbers
 from .judging import FAULT, ROUGH, Trial, rounding_noise
 from .passes import ModelPass, arguments, copied, has_own_forward
 from .places import Stop, TensorPlace, in_order, overflow
-from .findings import STANDS_OUT
-from .forcing import Forcing, ReferenceNumbers
 from .symptoms import dtype_in_words, in_numbers
 from ...hooks.float64 import in_float64, widened
 from ...hooks.group import Group

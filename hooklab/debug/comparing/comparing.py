@@ -16,12 +16,12 @@ from torch import nn
 from .backward import BackwardTrial
 from .comparison import ComparedRow, Comparison
 from .few_bits import EPS, difference, numbers_in, size_of
+from .findings import Verdict, put_in_words, root_of, rounding, rows_and_proof, words
 from .judging import Runs, Trial, rounding_noise
+from .lost_digits import losses
+from .pairing import Pairs, paired
 from .passes import (
     ModelPass, Value, casts, copied, first_pass, layers_watched, layers_watched_or_all)
-from .findings import Verdict, put_in_words, root_of, rounding, rows_and_proof, words
-from .losses import losses
-from .pairing import Pairs, paired
 from .records import hooklabs, is_record
 from .records_compared import compare_records
 from .second_look import second_look

@@ -16,9 +16,9 @@ from torch import Tensor
 from .comparison import ComparedRow, amount, said
 from .few_bits import as_shares, difference, eps, size_of
 from .judging import FAULT, Trial
+from .pairing import Pair
 from .passes import LayerCall
 from .places import Overflow, Part, Stop, TensorPlace, with_containers
-from .pairing import Pair
 from .symptoms import (
     dtype_in_words, in_numbers, in_padding, in_parameters, in_settings, shape_in_words)
 from ...hooks.tree import tensors

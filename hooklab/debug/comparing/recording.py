@@ -17,16 +17,17 @@ import torch
 from torch import Tensor, nn
 
 from ... import __version__
-from .fingerprints import layer_facts
-from .losses import local_losses, losses, seeded
-from .properties import SAMPLE, kept_places, main_value, sampled
 from .few_bits import equal_bits, numbers_at
+from .fingerprints import layer_facts
+from .lost_digits import local_losses, losses
 from .passes import (
     PLAIN, LayerCall, ModelPass, Value, layers_watched, parameter_norms, run_pass)
+from .properties import SAMPLE, kept_places, main_value, sampled
 from .spill import Shelf, is_plain
 from ...hooks.names import class_name, printable
-from ...hooks.tensor_files import Form, name_in_files, tensors_hash, write_tensors
+from ...hooks.putting_back import seeded
 from ...hooks.select import not_a_model
+from ...hooks.tensor_files import Form, name_in_files, tensors_hash, write_tensors
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #b6f45365
 MOST_BYTES = 48*2**20

@@ -18,19 +18,20 @@ from torch import nn
 
 from .comparison import Comparison
 from .few_bits import Size, difference, size_of
-from .judging import FAULT, Losses, Runs, Trial
-from .passes import LayerCall, casts, first_pass, layers_watched_or_all
-from .places import Part, Stop, TensorPlace, with_containers
 from .findings import Verdict, put_in_words, rows_and_proof, words
 from .fingerprints import in_fingerprints, parameter_facts_of
-from .losses import losses, seeded
+from .judging import FAULT, Losses, Runs, Trial
+from .lost_digits import losses
 from .pairing import Pair, paired
+from .passes import LayerCall, casts, first_pass, layers_watched_or_all
+from .places import Part, Stop, TensorPlace, with_containers
 from .records import Record, inputs_of, is_record, only
 from .second_look import clear_by_flags, clear_in_blocks, clear_near_noise, second_look
 from .side_by_side import blamed, compare_side_by_side, words_of_records
 from .spill import Shelf
 from ...hooks.float64 import widened
 from ...hooks.names import printable
+from ...hooks.putting_back import seeded
 from ...hooks.select import first_few, not_a_model
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #c2ff4685

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .fingerprints import in_fingerprints, may_be_merged, parameter_facts_of
 from .few_bits import Size, difference, eps, size_of
+from .fingerprints import in_fingerprints, may_be_merged, parameter_facts_of
 from .judging import ROUGH, Losses, Share, Trial
 from .passes import LayerCall, Value
 from .places import Part, Stop, TensorPlace, in_order, with_containers

@@ -21,11 +21,11 @@ from hooklab.findings.rules import rules_that_need, usual_advice
 from hooklab.hooks.copies import HookWarning, users_level
 from hooklab.hooks.names import class_name, printable
 from hooklab.hooks.select import not_a_model, refuse_opaque
-from hooklab.stats.diagnosing import compared_loss_faults  # noqa: F401 (their rules)
-from hooklab.stats.records.loss_history import LossHistory
+from hooklab.stats.losses import loss_conflicts  # noqa: F401 (their rules)
 from hooklab.stats.losses.loss_report import plot_losses, table_of
 from hooklab.stats.losses.pulls import is_too_early, own_parameters, pulls_of
 from hooklab.stats.measure.running import UntilRemoved, records_of
+from hooklab.stats.records.loss_history import LossHistory
 from hooklab.stats.trainers import library
 
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #5afd1117

@@ -22,11 +22,11 @@ from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import GradientHook, LayerHook, listen
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
-from hooklab.stats.measure.around import Copies, Schedules
 from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, loss_kind, output_facts
-from hooklab.stats.measure.other_steps import OtherSteps
+from hooklab.stats.measure.other_optimizers import OtherSteps
 from hooklab.stats.measure.run_facts import (
     MemberFacts, short_numbers_of, facts_of_arguments, facts_of_layers, torch_optimizer)
+from hooklab.stats.measure.schedules_and_copies import Copies, Schedules
 from hooklab.stats.measure.step_watch import UnknownSteps
 from hooklab.stats.records.facts import LoopFacts, ModeFacts, RunFacts, StepInputs, facts_from, plain_facts
 from hooklab.stats.records.run_log import RunLog, given_loss

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ...hooks.distributed import Parts
-from .stacks import BLOCK, BLOCKS, Place, stride_for, thinly_measured
-from .turns import Wanted
+from .measured_steps import Wanted
+from .stacked_outputs import BLOCK, BLOCKS, Place, stride_for, thinly_measured
 from ..records.moments import RowSizes, Scratch, measure, measured, numbers_on
 from ..records.statistics import BASICS, THIN_FROM
 

@@ -24,10 +24,10 @@ from ...hooks.layer_hook import GradientHook, listen
 from ...hooks.names import printable
 from ...hooks.select import unwrap
 from ...hooks.tree import tensors, unreadable
+from .measured_steps import SwitchedGroup, Wanted
 from .measuring import GradientScale, Measuring
-from .samples import TRACED, Samples, layouts
-from .stacks import Place, Stacks, StepTables
-from .turns import SwitchedGroup, Wanted
+from .sampled_numbers import TRACED, Samples, layouts
+from .stacked_outputs import Place, Stacks, StepTables
 from ..records.moments import in_a_row, main_tensor, merged, stacked
 from ..records.statistics import SAMPLE_ROWS
 

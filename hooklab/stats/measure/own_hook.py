@@ -16,7 +16,7 @@ from ...hooks.hook import Hook
 from ...hooks.keeping import HookGroup
 from ...hooks.layer_hook import check_layers
 from ...hooks.names import printable
-from .turns import SwitchedGroup
+from .measured_steps import SwitchedGroup
 from ..records.history import History, Rows
 from ..records.moments import in_a_row, main_tensor, measured
 from ..records.statistics import row_names

@@ -18,15 +18,15 @@ from ...hooks.names import class_name
 from ...hooks.select import compiled_parts, may_pass_hooks, unwrap
 from .attention_meter import AttentionMeter, can_be_metered
 from .loop_watch import LoopWatch
+from .measured_steps import Schedule, Wanted
 from .measuring import GradientScale, Measuring
 from .meter_groups import MeterGroup
+from .other_optimizers import begin
 from .own_hook import HookHistory, OwnHookGroup
-from .other_steps import begin
 from .run_facts import facts_of_layers, torch_optimizer
 from .running import RUNNING
 from .step_end import StepEnd
 from .step_watch import StepWatches
-from .turns import Schedule, Wanted
 from .updates import Weights
 from ..records.attention_history import AttentionHistory
 from ..records.facts import RunFacts

@@ -19,8 +19,8 @@ from hooklab.hooks.clip_calls import tell, tell_no_more
 from hooklab.hooks.copies import is_wrapper
 from hooklab.hooks.distributed import in_processes, parts_for
 from hooklab.hooks.tensor import look_to_put_on
+from hooklab.stats.measure.backward_passes import Passes
 from hooklab.stats.measure.gradient_norms import OWN, GradientNorms, Norms, all_true, together, totals_of
-from hooklab.stats.measure.passes import Passes
 from hooklab.stats.measure.run_facts import torch_optimizer
 from hooklab.stats.measure.run_facts import version as version_of
 from hooklab.stats.measure.step_end import StepSpan

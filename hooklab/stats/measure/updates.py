@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ...hooks.distributed import local_part, parts_for
 from ...hooks.select import unwrap
 from .run_facts import torch_optimizer
-from .stacks import BLOCK, BLOCKS, blocks_of, is_dense
+from .stacked_outputs import BLOCK, BLOCKS, blocks_of, is_dense
 from .step_end import StepSpan
 from ..records.moments import numbers_on
 from ..records.statistics import THIN_FROM

@@ -17,12 +17,12 @@ from torch import Tensor
 from ...hooks.names import class_name, printable
 from ...hooks.tensor_files import write_tensors
 from .attention_history import AttentionHistory
-from .facts import RunFacts, plain_facts
 from .doubts import missing_in
+from .facts import RunFacts, plain_facts
 from .history import NO_NUMBERS, History, WeightHistory
+from .loss_history import LossHistory
 from .norm_table import NormTable, norm_table
 from .plots import overview
-from .loss_history import LossHistory
 from .run_log import LOGGED, RunLog
 from .spikes import Spike, series_of
 from .together import OneOfSeveral

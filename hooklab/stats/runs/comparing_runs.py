@@ -15,12 +15,12 @@ import numpy as np
 from ...debug.comparing.comparing import register_comparison
 from ...debug.comparing.records import facts_in_file, is_record
 from ...drawing import axes_for, escape, for_xml, ink, label_ends, line_colours
+from ...findings.found import in_digits
 from ...hooks.names import in_lines, printable
 from ...hooks.select import first_few
-from ..diagnosing.evidence import in_digits
 from ..measure.own_hook import HookHistory
-from ..records.reading import read_records
 from ..records.doubts import ESTIMATE
+from ..records.reading import read_records
 from ..records.recorded import Recorded
 from .run_differences import Differences, differences, equal_inputs
 from .run_noise import EXACT, Noise, Spread, finite, noise_of, typical

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..diagnosing.evidence import in_digits
+from ...findings.found import in_digits
 from ..records.recorded import Recorded
 from .run_differences import HISTORIES, ORDER, Differences
 from .run_noise import VARIED, Noise

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats.measure.samples import SILENT_FOR
+from hooklab.stats.measure.sampled_numbers import SILENT_FOR
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS = 70

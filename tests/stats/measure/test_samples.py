@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import hooklab as hl
-from hooklab.stats.measure.samples import SILENT_FOR, OutputLayout, Samples, layouts, part_of, probabilities_in
+from hooklab.stats.measure.sampled_numbers import SILENT_FOR, OutputLayout, Samples, layouts, part_of, probabilities_in
 from hooklab.stats.records.moments import merged
 from hooklab.stats.records.statistics import SAMPLE_ROWS, STATISTICS, row_names
 

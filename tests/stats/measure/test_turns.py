@@ -5,7 +5,7 @@ from torch import nn
 
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
-from hooklab.stats.measure.turns import OFTEN, RARELY, Schedule
+from hooklab.stats.measure.measured_steps import OFTEN, RARELY, Schedule
 
 
 def net(layers=12): return nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))

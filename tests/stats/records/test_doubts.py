@@ -390,9 +390,9 @@ def test_without_a_log_nobody_knows_whether_norms_are_exact():
 
 
 def test_what_nobody_knows_the_error_of_changes_no_diagnosis(monkeypatch):
-    from hooklab.stats.diagnosing import diagnosis
-    made, run = [], diagnosis.Run
-    monkeypatch.setattr(diagnosis, "Run", lambda *given: made.append(given) or run(*given))
+    from hooklab.diagnosis import diagnosing
+    made, run = [], diagnosing.Run
+    monkeypatch.setattr(diagnosing, "Run", lambda *given: made.append(given) or run(*given))
     s = clipped_by_hand(30)
     hl.diagnose(s)
     assert [*estimated(s.updates)] == ["grad_norm_unclipped"] and len(made) == 1
