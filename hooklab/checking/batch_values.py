@@ -16,9 +16,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from .first_loss import activation_of, maker_behind
 from .flight import Flight
 from .influence import given_in_calls
-from .loss_calls import OF_ANSWERS, OF_CLASSES, loss_calls, numbers
+from .loss_calls import loss_calls, numbers
 from .passes import calls_of, running_leaves
 from ..data_sets.batch import BatchPart, SampleBatch, are_rows_of_words, has_data, is_plain, run_at_the_end
+from ..data_sets.reading_sets import OF_ANSWERS, OF_CLASSES
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.operations import Value, values_in

@@ -124,7 +124,6 @@ class Flight:
         self.pass_seconds = 0. # how long a pass takes
         self.has_flown = False # has the first pass ended?
         self.first: Any = None # the `FirstStep`
-        self.sets: dict[str, Any] = {} # what was read of `train` and `valid`, a `DataSet` each
         self.not_loaded: list | None = None # which weights of a checkpoint the model did not have; None without one
         self.lesson: Any = None # how the loss went while 16 samples were learned, a `Lesson`
         if not model.training: model.train()

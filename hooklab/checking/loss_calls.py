@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from .flight import Flight, Flown, TRACE_BYTES, Written
 from ..data_sets.batch import given_by
+from ..data_sets.reading_sets import OF_ANSWERS, OF_CLASSES
 from ..findings.rules import NotLookedAt
 from ..hooks.operations import Op, Value
 from ..hooks.putting_back import seeded
@@ -26,8 +27,6 @@ from ..hooks.tree import map_tensors, tensors
 # %% ../../nbs/lib/checking/loss-calls.ipynb #e14f9bad
 DISTANCES = {"mse_loss": "squared error", "l1_loss": "absolute error", "smooth_l1_loss": "smooth L1 loss",
              "huber_loss": "Huber loss"}
-OF_CLASSES = "cross_entropy", "nll_loss"
-OF_ANSWERS = "binary_cross_entropy", "binary_cross_entropy_with_logits"
 LOSSES = {*DISTANCES, *OF_CLASSES, *OF_ANSWERS, "kl_div", "poisson_nll_loss", "ctc_loss", "soft_margin_loss",
           "hinge_embedding_loss", "cosine_embedding_loss", "margin_ranking_loss", "multilabel_soft_margin_loss"}
 SIGNATURES = {name: signature(getattr(F, name)) for name in LOSSES}

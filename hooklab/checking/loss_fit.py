@@ -16,17 +16,15 @@ from torch import Tensor, nn
 from hooklab.checking.first_loss import CASTS, only_turns
 from hooklab.checking.flight import Flight
 from hooklab.checking.loss_calls import (
-    DISTANCES, OF_ANSWERS, OF_CLASSES, LossCall, are_logarithms, are_probabilities, class_dim, loss_calls, numbers)
+    DISTANCES, LossCall, are_logarithms, are_probabilities, class_dim, loss_calls, numbers)
 from hooklab.data_sets.batch import in_labels, padded_inputs
+from hooklab.data_sets.reading_sets import FITS, FORM, OF_ANSWERS, OF_CLASSES
 from hooklab.findings.found import Check, Finding, in_digits
 from hooklab.findings.rules import Kind, rule
 from hooklab.hooks.operations import Value
 
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #30bb8eb2
-FITS, FORM = "loss does not fit the targets", "loss takes another form"
-
-
 def range_of(t: Tensor) -> str: return f"from {in_digits(t.min())} to {in_digits(t.max())}"
 def is_whole(t: Tensor) -> bool: return bool((t == t.round()).all())
 def percent(where: Tensor) -> str: return f"{where.double().mean():.0%}"

@@ -19,8 +19,8 @@ from hooklab.checking.first_loss import activation_of, softmax_dim, is_over_one,
 from hooklab.checking.flight import Flight
 from hooklab.checking.gradients import owners
 from hooklab.checking.influence import is_graph
-from hooklab.checking.loss_calls import (
-    ADDING, DISTANCES, LOSSES, OF_ANSWERS, SCALING, loss_calls, numbers)
+from hooklab.checking.loss_calls import ADDING, DISTANCES, LOSSES, SCALING, loss_calls, numbers
+from hooklab.data_sets.reading_sets import OF_ANSWERS
 from hooklab.findings.found import Check, Finding, in_digits
 from hooklab.findings.rules import Kind, NotLookedAt, rule
 from hooklab.hooks.graph import leaves_before, nodes_before, op_of

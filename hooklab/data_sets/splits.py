@@ -11,29 +11,13 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from ..checking.flight import Flight
-from ..checking.influence import is_graph
-from ..checking.loss_calls import OF_ANSWERS, OF_CLASSES, LossCall, class_dim, loss_calls
-from ..checking.loss_fit import FITS
-from .reading_sets import Columns, DataSet, is_constant, mean_and_deviation
+from .reading_sets import (
+    FITS, OF_ANSWERS, OF_CLASSES, Columns, DataSet, DataSets, is_constant, mean_and_deviation)
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
 
 
 # %% ../../nbs/lib/data_sets/splits.ipynb #4d3081a2
-FEW = 50  # samples: fewer say little about a data set
-
-
-def both_or_one(flight: Flight, *names: str) -> list[DataSet]:
-    "The data sets of these names; a `NotLookedAt` if one is missing or has too few samples."
-    for name in names:
-        if name not in flight.sets: raise NotLookedAt(f"no {name}= was given")
-        found = flight.sets[name]
-        if found.n < FEW:
-            raise NotLookedAt(f"{name}: {found.why_none}" if found.why_none else f"{name} has {found.n} samples")
-    return [flight.sets[name] for name in names]
-
-
 def shares_of(labels: Tensor) -> Tensor: return labels.unique(return_counts=True)[1]/len(labels)
 
 
@@ -77,10 +61,10 @@ def numbers_in_order(train: DataSet) -> Check:
          look_first="shuffle= and sampler= of the loader",
          advice="Set shuffle=True in the loader of the training data, or shuffle files before they are streamed."),
     claim="The training data is shuffled.", needs="sets")
-def shuffled(flight: Flight) -> Check:
+def shuffled(sets: DataSets) -> Check:
     "Do batches of the training data have as many classes as by chance?"
-    train, = both_or_one(flight, "train")
-    labels, valid = train.labels, flight.sets.get("valid")
+    train, = sets.need("train")
+    labels, valid = train.labels, sets.valid
     if labels is None:
         yield from numbers_in_order(train)
         return f"{train}"
@@ -104,9 +88,9 @@ def shuffled(flight: Flight) -> Check:
          advice="Look at a score that counts classes alike. Weights in the loss, a WeightedRandomSampler or a "
                 "first bias that fits the shares help."),
     claim="No class is nearly all of the training data.", needs="sets")
-def balanced(flight: Flight) -> Check:
+def balanced(sets: DataSets) -> Check:
     "Is one class nearly all of the training data?"
-    train, = both_or_one(flight, "train")
+    train, = sets.need("train")
     labels = train.labels
     if labels is None: raise NotLookedAt("targets are not one class for each sample")
     share = shares_of(labels).max().item()
@@ -116,27 +100,19 @@ def balanced(flight: Flight) -> Check:
     return f"{train}"
 
 
-def calls_for_targets(flight: Flight, names: tuple[str, ...]) -> list[LossCall]:
-    "The calls of these loss functions that get the targets of the batch as they are."
-    if not flight.batch.targets: return []
-    own = flight.batch.targets[0].tensor
-    return [call for call in loss_calls(flight).calls if call.name in names and call.target.shape == own.shape
-            and torch.equal(call.target.detach(), own.to(call.target))]
-
-
 @rule(
     claim="All targets are in the range of the loss.", needs="sets")
-def targets_in_range(flight: Flight) -> Check:
+def targets_in_range(sets: DataSets) -> Check:
     "Are there targets that the loss cannot take, or is not made for?"
-    calls, read = calls_for_targets(flight, OF_CLASSES + OF_ANSWERS), [s for s in flight.sets.values() if s.target]
+    losses, read = sets.losses_of(*OF_CLASSES, *OF_ANSWERS), [s for s in (sets.train, sets.valid) if s and s.target]
     for found in read:
         t = found.target.numbers
-        for call in calls:
-            odd, wanted = (t < 0) | (t > 1), f"{call.name} wants targets from 0 to 1"
-            if call.name in OF_CLASSES:
+        for loss in losses:
+            odd, wanted = (t < 0) | (t > 1), f"{loss.name} wants targets from 0 to 1"
+            if loss.name in OF_CLASSES:
                 if found.target.is_float: continue
-                n = call.prediction.size(class_dim(call.prediction))
-                odd = (t != call.given["ignore_index"]) & ((t < 0) | (t >= n))
+                n = loss.n_classes
+                odd = (t != loss.ignore_index) & ((t < 0) | (t >= n))
                 wanted = f"there are outputs for {n} classes, 0 to {n - 1}"
             if not odd.any(): continue
             yield Finding(FITS, "certain", f"Targets of {found.name} go up to {t[odd].max():g} and down to "
@@ -236,9 +212,9 @@ def classes_differ(train: DataSet, valid: DataSet) -> Check:
          advice="Use the same preprocessing for both: scaling, order of channels, vocabulary, encoding of labels. "
                 "Compute means and vocabularies on the training data, and use these for both."),
     claim="Validation has the classes and the scale of the training data.", needs="sets")
-def of_one_kind(flight: Flight) -> Check:
+def of_one_kind(sets: DataSets) -> Check:
     "Do features, tokens and classes of both sets agree?"
-    train, valid = both_or_one(flight, "train", "valid")
+    train, valid = sets.need("train", "valid")
     if len(train.inputs) != len(valid.inputs): raise NotLookedAt("their batches have other parts")
     for a, b in zip(train.inputs, valid.inputs):
         if a.is_float != b.is_float:
@@ -255,9 +231,9 @@ def of_one_kind(flight: Flight) -> Check:
 # %% ../../nbs/lib/data_sets/splits.ipynb #6071ce6c
 @rule(
     claim="Each feature of the training data changes.", needs="sets")
-def features_change(flight: Flight) -> Check:
+def features_change(sets: DataSets) -> Check:
     "Does each column of a table have more than one value?"
-    train, = both_or_one(flight, "train")
+    train, = sets.need("train")
     for part in train.inputs:
         if not part.is_float or len(part.shape) != 1 or not part.is_whole: continue
         which = is_constant(part.numbers).nonzero().flatten().tolist()
@@ -282,11 +258,11 @@ def is_discrete(found: DataSet) -> bool:
          advice="Split before augmenting, by source: all that is made from one recording, patient or document "
                 "belongs to one side. Remove copies before splitting."),
     claim="Validation has no sample of the training data.", needs="sets")
-def apart(flight: Flight) -> Check:
+def apart(sets: DataSets) -> Check:
     "Are samples of validation in the training data?"
-    train, valid = both_or_one(flight, "train", "valid")
+    train, valid = sets.need("train", "valid")
     if not train.hashes or not valid.hashes: raise NotLookedAt("no input has samples")
-    if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
+    if sets.are_nodes(): raise NotLookedAt("the samples seem to be nodes of a graph")
     known = {*train.hashes}
     share = sum(one in known for one in valid.hashes)/len(valid.hashes)
     if share < .02: return f"{train}, {valid}"
@@ -304,9 +280,9 @@ def apart(flight: Flight) -> Check:
          advice="Right for a sampler with replacement or for rare classes that are repeated. If not, remove "
                 "copies; if copies have several labels, look at which is right."),
     claim="No sample of the training data repeats.", needs="sets")
-def seldom_twice(flight: Flight) -> Check:
+def seldom_twice(sets: DataSets) -> Check:
     "Are samples of the training data equal?"
-    train, = both_or_one(flight, "train")
+    train, = sets.need("train")
     counts = Counter(train.hashes)
     copies = len(train.hashes) - len(counts)
     if copies <= .05*train.n or is_discrete(train): return f"{train}"
@@ -323,15 +299,14 @@ def seldom_twice(flight: Flight) -> Check:
 # %% ../../nbs/lib/data_sets/splits.ipynb #ec51cffa
 @rule(
     claim="Training data has the classes of validation data.", needs="sets")
-def classes_in_both(flight: Flight) -> Check:
+def classes_in_both(sets: DataSets) -> Check:
     "Are nearly all samples of validation of classes that training data lacks, as when data in order is cut in two?"
-    train, valid = both_or_one(flight, "train", "valid")
+    train, valid = sets.need("train", "valid")
     if train.labels is None or valid.labels is None: raise NotLookedAt("targets are no classes")
     kinds, others = train.labels.unique(), valid.labels.unique()
     in_both = torch.isin(valid.labels, kinds).double().mean().item()
     if in_both > .05 or not train.all_read: return f"{train} and {valid}"
-    made = [call.prediction for call in loss_calls(flight).calls if call.name in OF_CLASSES]
-    n_outputs = max((t.size(class_dim(t)) for t in made if t.dim()), default=0)
+    n_outputs = max((loss.n_classes for loss in sets.loss_targets() if loss.n_classes), default=0)
     has_outputs_for_all = n_outputs > max(kinds.max(), others.max())
     in_order = kinds.max() < others.min() or others.max() < kinds.min()
     sure = "likely" if has_outputs_for_all else "note"

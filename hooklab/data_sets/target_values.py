@@ -10,38 +10,32 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from ..checking.flight import Flight
-from ..checking.loss_calls import OF_CLASSES, class_dim, numbers
-from ..checking.loss_fit import FITS, FORM
-from .reading_sets import DataSet, is_constant
-from .splits import DIFFERS, both_or_one, calls_for_targets, is_discrete, is_in_order
+from .reading_sets import FITS, FORM, OF_CLASSES, DataSet, DataSets, is_constant
+from .splits import DIFFERS, is_discrete, is_in_order
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
-from ..hooks.hook import hooks_for_now
-from ..hooks.select import first_few, leaves
+from ..hooks.select import first_few
 
 
 # %% ../../nbs/lib/data_sets/target-values.ipynb #a0f10d92
 @rule(
     claim="Each class of the model has labels, and rare ones count no less.", needs="sets")
-def classes_fit(flight: Flight) -> Check:
+def classes_fit(sets: DataSets) -> Check:
     "Does the first or last class never occur? Are weights of classes larger for frequent ones?"
-    train, = both_or_one(flight, "train")
+    train, = sets.need("train")
     if train.labels is not None and is_in_order(train.labels) and not train.all_read:
         return "labels are in order"
     if train.target is None or train.target.is_float: return f"{train}"
-    of_words = any(p.tensor.dim() > 1 and not p.tensor.is_floating_point() for p in flight.batch.inputs)
-    for call in calls_for_targets(flight, OF_CLASSES):
-        n = call.prediction.size(class_dim(call.prediction))
-        labels = train.target.numbers.long()
-        labels = labels[labels != call.given["ignore_index"]]
+    for loss in sets.losses_of(*OF_CLASSES):
+        n, labels = loss.n_classes, train.target.numbers.long()
+        labels = labels[labels != loss.ignore_index]
         if not labels.numel() or labels.min() < 0 or labels.max() >= n: continue
         counts = labels.bincount(minlength=n)
-        if not of_words: yield from one_end_lacks(counts)
-        yield from weights_of_frequent(numbers(call.given["weight"]), counts, call.name)
+        if not sets.has_words: yield from one_end_lacks(counts)
+        yield from weights_of_frequent(loss.weight, counts, loss.name)
         break
     return f"{train}"
 
@@ -72,9 +66,9 @@ def weights_of_frequent(weight: Tensor | None, counts: Tensor, name: str) -> Che
 # %% ../../nbs/lib/data_sets/target-values.ipynb #12568999
 @rule(
     claim="Each number of the target changes.", needs="sets")
-def targets_change(flight: Flight) -> Check:
+def targets_change(sets: DataSets) -> Check:
     "Does each column of the targets have more than one value?"
-    train, = both_or_one(flight, "train")
+    train, = sets.need("train")
     t = train.target
     if t is None or train.is_own_target or not t.is_float or not t.is_whole or len(t.shape) not in (1, 2):
         raise NotLookedAt("targets are not a few numbers for each sample")
@@ -101,9 +95,9 @@ def targets_change(flight: Flight) -> Check:
          advice="Take this column out of the inputs, and all that are computed from the target or known only "
                 "after it."),
     claim="No feature is the target.", needs="sets")
-def answer_apart(flight: Flight) -> Check:
+def answer_apart(sets: DataSets) -> Check:
     "Is a feature equal to the target, or a code of it?"
-    train, = both_or_one(flight, "train")
+    train, = sets.need("train")
     t = train.target
     if t is None or train.is_own_target or t.numbers.size(1) != 1 or not t.numbers.std() > 0:
         raise NotLookedAt("targets are not one number for each sample")
@@ -186,13 +180,13 @@ def are_better(guesses: Guesses, errors: float) -> bool:
          advice="Record input and target at the same place of the loop, for each step anew, and move both by the "
                 "same number of rows."),
     claim="Each input is that of its own row.", needs="sets")
-def rows_belong_together(flight: Flight) -> Check:
+def rows_belong_together(sets: DataSets) -> Check:
     "Has one input many targets? Is a step of one series told by another series at the place before?"
-    train, = both_or_one(flight, "train")
+    train, = sets.need("train")
     if train.target is None or train.is_own_target:
         raise NotLookedAt("no target was found in the data")
     yield from inputs_stay(train)
-    if flight.call: yield from steps_of_others(train)
+    if sets.has_call: yield from steps_of_others(train)
     return f"{train}"
 
 
@@ -252,9 +246,9 @@ def gain(x: Tensor, y: Tensor, lag: int) -> float:
          advice="Look whether inputs and labels are sorted and shuffled together. Some tasks are too hard for so "
                 "small a model, so this may be no fault."),
     claim="A small model can tell labels from inputs.", needs="sets")
-def predictable(flight: Flight) -> Check:
+def predictable(sets: DataSets) -> Check:
     "Do the nearest neighbour and a linear model of the inputs predict targets better than a guess?"
-    train, = both_or_one(flight, "train")
+    train, = sets.need("train")
     target, labels = train.target, train.labels
     if target is None or train.is_own_target or labels is None and not target.is_float:
         raise NotLookedAt("targets are not one class for each sample")
@@ -295,24 +289,14 @@ def look_random(n: int, guesses: Guesses) -> Finding:
                    f"held out ones, the largest class in {most:.0%}.")
 
 # %% ../../nbs/lib/data_sets/target-values.ipynb #ad423728
-def both_features(flight: Flight, *sets: DataSet) -> Iterator[list[Tensor]]:
+def both_features(sets: DataSets) -> Iterator[list[Tensor]]:
     "What both sets can be compared by: their numbers, and what an untrained model makes of them before its last layer."
-    pairs = [(a.numbers, b.numbers) for a, b in zip(*(each.inputs for each in sets))
+    both = sets.train, sets.valid
+    pairs = [(a.numbers, b.numbers) for a, b in zip(*(each.inputs for each in both))
              if a.is_float and a.numbers.shape[1:] == b.numbers.shape[1:]]
     if pairs: yield [torch.cat(parts, 1) for parts in zip(*pairs)]
-    with suppress(Exception):
-        flight.afford(100)
-        yield [given_to_the_last_layer(flight, each) for each in sets]
-
-
-def given_to_the_last_layer(flight: Flight, found: DataSet) -> Tensor:
-    "What the last linear layer gets for each sample."
-    linear, seen, kept = [m for m in leaves(flight.model).values() if isinstance(m, nn.Linear)], [], []
-    def note(m, inputs, output): seen.append(inputs[0])
-    for raw in found.raws:
-        flight.edited(raw, lambda: hooks_for_now(linear, note), "eval")
-        kept.append(seen[-1].flatten(1).double().cpu())
-    return torch.cat(kept)
+    if sets.last_layer is None: return
+    with suppress(Exception): yield [*map(sets.last_layer, both)]
 
 
 def labels_nearby(x: Tensor, other: Tensor, labels: Tensor) -> Tensor:
@@ -338,13 +322,13 @@ def moved_classes(said: Tensor, y: Tensor, known: set[int]) -> dict[int, tuple[i
 
 @rule(
     claim="Classes have the same numbers in training and validation.", needs="sets")
-def classes_alike(flight: Flight) -> Check:
+def classes_alike(sets: DataSets) -> Check:
     "Do the nearest training samples of a class in validation have another label, and all the same one?"
-    train, valid = both_or_one(flight, "train", "valid")
+    train, valid = sets.need("train", "valid")
     if train.labels is None or valid.labels is None or train.is_own_target:
         raise NotLookedAt("targets are not one class for each sample")
     if not 2 <= len(valid.labels.unique()) <= 100: return f"{train}, {valid}"
-    for x, other in both_features(flight, train, valid):
+    for x, other in both_features(sets):
         x, other = x[:1000], other[:500]
         labels, y = train.labels[:len(x)], valid.labels[:len(other)]
         if len(labels) < len(x) or len(y) < len(other) or len(x) < 100: continue

@@ -1,6 +1,7 @@
 """What preflight says of whole data sets, what it leaves alone, and that it leaves no trace of having read them."""
 import random
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 import hooklab as hl
+from hooklab.data_sets.reading_sets import DataSets, LossTargets, read_set
 from hooklab.findings import time_limit
-from hooklab.findings.rules import pages
+from hooklab.findings.rules import NotLookedAt, pages, rules_that_need
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MINE = {"data not shuffled", "one class is most of the data", "validation differs from training", "labels look random",
@@ -148,6 +150,37 @@ def test_faults_of_data_are_named(name):
     found = said(train, *valid)
     assert what in found, found
     assert found[what][0] == sure and words in found[what][1], found[what]
+
+
+def said_of(sets):
+    "What the rules about data sets find, by the kind of finding."
+    found = []
+    for rule in rules_that_need("sets"):
+        with suppress(NotLookedAt): found += rule.look(sets)
+    return {f.what: (f.sure, f.evidence) for f in found}
+
+
+# these need a batch that was read before, or a loss
+NEED_MORE = "normalized in place", "a table in place", "an array in place", "a class beyond the outputs"
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if name not in NEED_MORE])
+def test_faults_of_data_are_named_without_a_model(name):
+    what, sure, words, make = FAULTS[name]
+    torch.manual_seed(0)
+    train, *valid = make()
+    found = said_of(DataSets(read_set(train, "train"), *(read_set(data, "valid") for data in valid)))
+    assert found[what][0] == sure and words in found[what][1], found
+
+
+def test_the_loss_is_known_without_a_model():
+    train = read_set(batches(*table()), "train")
+    assert not said_of(DataSets(train, loss_targets=lambda: [LossTargets("cross_entropy", 4)]))
+    assert "loss does not fit the targets" in said_of(DataSets(train, loss_targets=lambda: [LossTargets("nll_loss", 3)]))
+    left_out = LossTargets("cross_entropy", 3, ignore_index=3)
+    assert "loss does not fit the targets" not in said_of(DataSets(train, loss_targets=lambda: [left_out]))
+    others = LossTargets("cross_entropy", 3, from_batch=False)  # such as targets that `call` has made
+    assert not said_of(DataSets(train, loss_targets=lambda: [others]))
 
 
 class GoesOn(IterableDataset):
