@@ -18,16 +18,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from hooklab.checking import (  # noqa: F401 (their rules)
+from . import (  # noqa: F401 (their rules)
     batch_values, cut_gradients, first_loss, functions, gradients, influence, initialization, loss_fit, masks,
-    operations, optimizers, overfitting, precision, recurrence, reduction, sequences, structure, train_and_eval,
-    unused)
+    operations, optimizers, overfitting, precision, recurrence, reduction, sequences, structure, train_and_eval)
 from ..checkpoints.loading import weights_not_loaded
 from ..errors.explaining import explaining
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import NotLookedAt, rules_that_need
 from ..hooks.copies import HookWarning, is_wrapper
 from ..hooks.hook import hooks_for_now
+from ..hooks.operations import values_in
 from ..hooks.putting_back import seeded
 from ..hooks.select import leaves
 from ..hooks.trace import traced
@@ -40,7 +40,7 @@ from .flight import Flight, Flown, TRACE_BYTES
 from .influence import callers_of_the_model, is_graph
 from .loss_calls import class_dim, loss_calls, numbers
 from .operations import where_nan_arises
-from .passes import check_quiet, layer_outputs, layer_that_grows
+from .passes import calls_of, check_quiet, layer_outputs, numbers_in, rms, running_leaves
 from .result import Checklist, Preflight
 from ..data_sets import splits, target_values  # noqa: F401 (their rules)
 from ..data_sets.batch import TARGET_NAMES, batch_of, data_in, is_plain, readings_of
@@ -115,6 +115,18 @@ def last_inputs(flight: Flight, found: DataSet) -> Tensor:
     return torch.cat(kept)
 
 # %% ../../nbs/lib/checking/checklist.ipynb #4a3e17a1
+GROWS = 5  # times: layers with usual weights return numbers about as large as they get
+
+
+def layer_that_grows(flight: Flight) -> tuple[str, float, float] | None: # Its name, and the sizes of both
+    "The layer whose output is the most times as large as its input, if it is many times as large."
+    def size(values): return max(map(rms, numbers_in(values)), default=0)
+    calls = calls_of(flight, running_leaves(flight.model), mode="train")
+    sizes = [(call.name, size(values_in(call.args)), size(call.made)) for call in calls]
+    found = [(made/given, name, given, made) for name, given, made in sizes if given and made > GROWS*given]
+    return max(found)[1:] if found else None
+
+
 def name_its_layer(flight: Flight, made: Checklist):
     "A first loss that is far too high is told with the layer that makes the numbers large."
     for i, f in enumerate(made.findings):

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from .arguments import handed
-from .changed import any_differs
 from .flight import Flight
-from .passes import calls_of, moved_to, numbers_in, same
+from .passes import any_differs, calls_of, moved_to, numbers_in, same
 from ..findings.found import Check, Finding
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.distributed import is_dtensor

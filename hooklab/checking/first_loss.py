@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from .flight import Flight, Flown
 from .loss_calls import (
-    DISTANCES, LossCall, LossCalls, are_logarithms, are_probabilities, class_dim, loss_calls, pushed_apart)
+    DISTANCES, MOST, LossCall, LossCalls, are_logarithms, are_probabilities, class_dim, loss_calls)
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..findings.time_limit import TimeIsUp
@@ -260,6 +260,22 @@ def perfect_is_worse(flight: Flight) -> bool:
     if pair is None: return False
     pairs = [[loss_with(flight, t, pair[1]) for t in both] for both in right_and_wrong(*pair)]
     return bool(pairs) and all(low > high + .05*(abs(low) + abs(high)) for low, high in pairs)
+
+# %% ../../nbs/lib/checking/first-loss.ipynb #2347cba2
+OF_PAIRS = "matmul", "mm", "einsum", "bmm", "cosine_similarity", "inner"
+
+
+def pushed_apart(seen: LossCalls) -> int | None:
+    "How many pairs, if a loss rises with the similarity of each pair and falls with that of all others."
+    for op in seen.trace.of(*OF_PAIRS)[:MOST]:
+        n = op.y.shape[0] if len(op.y.shape) == 2 else 0
+        if n < 4 or op.y.shape[1] != n: continue
+        grad, = seen.slopes(op)
+        if grad is None or not grad.isfinite().all(): continue
+        pairs, others = grad.diagonal(), grad[~torch.eye(n, dtype=torch.bool, device=grad.device)]
+        are_apart = (pairs > 0).all() and (others <= 0).all()
+        if are_apart and (others < 0).double().mean() > .5: return n
+    return None
 
 # %% ../../nbs/lib/checking/first-loss.ipynb #6b2f10c5
 @rule(

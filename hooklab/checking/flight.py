@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from .arguments import check_number, handed, loss_in
-from .norms import Moments, moments_noted
 from ..data_sets.batch import SampleBatch, given_by, is_plain
 from ..edit.edits import edit_output
 from ..findings.rules import NotLookedAt
 from ..findings.time_limit import TimeLimit
 from ..hooks.copies import HookWarning, is_as_copied
+from ..hooks.hook import hooks_for_now
 from ..hooks.putting_back import putting_back, seeded
 from ..hooks.select import is_scripted, outermost, runs, unwrap
 from ..hooks.trace import Trace, traced
@@ -50,6 +50,36 @@ def are_equal(a: Tensor, b: Tensor) -> bool:
     if not (is_plain(a) and is_plain(b)): return False
     kinds = [(t.shape, t.dtype, t.device, t.requires_grad) for t in (a, b)]
     return kinds[0] == kinds[1] and torch.equal(a, b)
+
+# %% ../../nbs/lib/checking/flight.ipynb #51379852
+Moments = tuple[Tensor, Tensor]  # mean and variance, a number for each channel
+
+
+def keeps_statistics(m: nn.Module) -> bool:
+    is_norm = isinstance(m, nn.modules.batchnorm._NormBase)
+    return is_norm and m.track_running_stats and m.running_mean is not None
+
+
+def is_of_instances(m: nn.Module) -> bool:
+    return isinstance(m, nn.modules.instancenorm._InstanceNorm)
+
+
+def moments_of(x: Tensor, by_sample: bool) -> list[Moments]:
+    "Of all samples together, or of each alone."
+    groups = x.detach().double().split(1) if by_sample else [x.detach().double()]
+    flat = [group.transpose(0, 1).flatten(1) for group in groups]
+    return [(one.mean(1), one.var(1, correction=0)) for one in flat]
+
+
+@contextmanager
+def moments_noted(model: nn.Module, training: set[nn.Module]) -> Iterator[dict[str, list[list[Moments]]]]:
+    "By the name of each norm that is in train mode, for each of its calls in the `with`: the moments of its groups."
+    names = {m: name for name, m in unwrap(model).named_modules() if m in training and keeps_statistics(m)}
+    found = {}
+    def note(m, inputs, output):
+        if isinstance(inputs[0], Tensor) and inputs[0].dim() > 1:
+            found.setdefault(names[m], []).append(moments_of(inputs[0], is_of_instances(m)))
+    with hooks_for_now([*names], note) if names else nullcontext(): yield found
 
 # %% ../../nbs/lib/checking/flight.ipynb #36c6cad4
 class Flown(NamedTuple):

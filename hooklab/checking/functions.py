@@ -12,10 +12,9 @@ from typing import Any
 
 from torch import nn
 
-from .changed import differs
 from .flight import Flight
 from .influence import all_equal, given_in_calls, is_graph, leaks
-from .passes import base_of, first_layer_where, same
+from .passes import base_of, differs, first_layer_where, same
 from ..findings.found import Check, Finding
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.operations import Op, Value

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .changed import any_differs, by_sample, differs, of_pairs, others_changed
 from .cut_gradients import by_scale_only, goes_straight_through
 from .flight import Flight, Flown, are_equal
-from .passes import (
-    base_of, calls_of, finer, first_layer_where, layer_outputs, roused, same, samples_of_a_label)
+from hooklab.checking.passes import (
+    any_differs, base_of, by_sample, calls_of, differs, first_layer_where, layer_outputs, of_pairs, others_changed,
+    roused, same)
 from ..data_sets.batch import (
     BatchPart, SampleBatch, given_by, is_plain, looks_like_mask, other_label, other_sample, swapped, with_sample)
 from ..findings.found import Check, Finding
@@ -169,6 +169,37 @@ def labels_used(flight: Flight) -> Check:
                       f"{len(idle)} of {n} labels do not change the loss: those of samples {samples}.")
     yield from shuffle_labels(flight, base, output, targets, first)
     return ""
+
+# %% ../../nbs/lib/checking/influence.ipynb #1c5eae67
+def finer(t: Tensor) -> Tensor:
+    "In 16 bits one label of many may change nothing."
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
+
+
+def samples_of_a_label(flight: Flight, output: Any, targets: list[BatchPart]) -> int | None:
+    "The most samples whose gradient of the output changes with a single label. None if that is not known."
+    n = flight.batch.n
+    def gradients(new):
+        with seeded(): return of_outputs(flight.batch.put(new))
+    def of_outputs(raw):
+        if flight.call or flight.loss_fn is None:
+            flown = flight.run(raw, flight.quiet)
+            outputs, loss = [t for _, t in flown.floats], flown.loss
+        else:
+            own = map_tensors(lambda t: t.detach().requires_grad_(t.is_floating_point()), output)
+            target = map_tensors(finer, given_by(raw, flight.model.forward).target)
+            outputs, loss = tensors(own), flight.loss_fn(map_tensors(Tensor.clone, own), target)
+        outputs = [t for t in outputs if t.requires_grad and t.dim() and t.size(0) == n]
+        return torch.autograd.grad(loss, outputs, allow_unused=True)
+    def reached_by(i):
+        new = {p.number: with_sample(p.tensor, p.dim, i, other_label(p.tensor, p.dim, i, 2)) for p in targets}
+        pairs = zip(before, gradients(new))
+        changed = [differs(a, b).reshape(n, -1).any(1) for a, b in pairs if a is not None and b is not None]
+        return int(torch.stack(changed).any(0).sum())
+    try:
+        before = gradients({})
+        return max(map(reached_by, range(min(n, 8))))
+    except Exception: return None
 
 # %% ../../nbs/lib/checking/influence.ipynb #77300201
 def shuffle_labels(flight: Flight, base: Flown, output: Any, targets: list[BatchPart],

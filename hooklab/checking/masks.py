@@ -12,9 +12,8 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from .changed import differs
 from .flight import Flight, Flown
-from .passes import base_of, calls_of, numbers_in, roused, same
+from .passes import base_of, calls_of, differs, numbers_in, roused, same
 from ..data_sets.batch import BatchPart, is_plain, looks_like_mask, masked_by, padded_at
 from ..edit.edits import edit_output
 from ..findings.found import Check, Finding, in_digits

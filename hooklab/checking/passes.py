@@ -14,14 +14,75 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .changed import differs
 from .flight import Flight, Flown
-from ..data_sets.batch import BatchPart, given_by, other_label, with_sample
 from ..findings.rules import NotLookedAt
-from ..hooks.operations import LayerCall, values_in
+from ..hooks.operations import LayerCall
 from ..hooks.putting_back import putting_back, seeded
 from ..hooks.select import leaves, runs, unwrap
-from ..hooks.tree import map_tensors, tensors
+
+# %% ../../nbs/lib/checking/passes.ipynb #1826ebd7
+def largest(x: Tensor) -> Tensor:
+    "The largest size of a number, without one that fills several places, as -1e9 does where scores are hidden."
+    sizes = x.abs().nan_to_num(0, 0, 0)
+    most = sizes.max()
+    fills = sizes == most
+    rest = sizes.masked_fill(fills, 0).max()
+    return torch.where((fills.sum() > 1) & (rest > 0), rest, most)
+
+
+def differs(x: Tensor, y: Tensor) -> Tensor:
+    "Where do the numbers of two tensors differ by more than rounding?"
+    limit = 1e-5*largest(x.detach()) if x.numel() else 0
+    return ~(((x - y).abs() <= limit) | (x == y) | (x.isnan() & y.isnan()))
+
+
+def any_differs(xs: Iterable[Tensor], ys: Iterable[Tensor]) -> bool:
+    "Has one of these tensors another shape than its partner, or other numbers?"
+    return any(x.shape != y.shape or bool(differs(x, y).any()) for x, y in zip(xs, ys))
+
+# %% ../../nbs/lib/checking/passes.ipynb #40b42904
+def by_sample(t: Tensor, n: int) -> list[Tensor]:
+    "The ways to read a tensor as `n` rows, one for each sample."
+    found = [t.transpose(0, d).reshape(n, -1) for d in range(min(t.dim(), 2)) if t.size(d) == n]
+    if not t.dim() or t.size(0) % n or t.size(0) == n: return found
+    in_turns = t.unflatten(0, (-1, n)).transpose(0, 1)
+    return [*found, t.reshape(n, -1), in_turns.reshape(n, -1)]
+
+
+def moved_apart(a: Tensor, b: Tensor) -> Tensor: # By row
+    "Have the numbers of a row changed, and neither all by one number nor all by one factor, as a softmax changes them?"
+    by_number = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
+    by_factor = a*b.sum(1, keepdim=True), b*a.sum(1, keepdim=True)
+    return differs(*by_number).any(1) & differs(*by_factor).any(1)
+
+
+def of_pairs(t: Tensor, n: int) -> bool:
+    "Does a matrix have a row and a column for each sample, or for each of its views, maybe without the diagonal?"
+    return t.dim() > 1 and not t.size(0) % n and t.size(0) - t.size(1) in (0, 1)
+
+
+def with_pairs(before: Tensor, after: Tensor, n: int, samples: set[int]) -> Iterator[list[int]]:
+    """The other samples with another output, where that has a number for each pair of samples, as a contrastive loss
+    compares them: there a sample changes its own pairs, and may change the sum of a row."""
+    if before.dim() != 2 or not of_pairs(before, n): return
+    views, rows = before.size(0)//n, torch.arange(before.size(0), device=before.device)
+    for sample_of in ((rows % n, rows//views) if views > 1 else (rows,)):
+        others = ~torch.isin(sample_of, torch.tensor([*samples], device=before.device))
+        a, b = before[others], after[others]
+        if before.size(0) == before.size(1): changed = moved_apart(a[:, others], b[:, others])
+        else: changed = differs(a, b).sum(1) > views
+        yield sample_of[others][changed].unique().tolist()
+
+# %% ../../nbs/lib/checking/passes.ipynb #c7d10b07
+def others_changed(before: Tensor, after: Tensor, n: int, samples: set[int]) -> list[int]:
+    "Which samples but these have another output, however samples are read; those of the first reading."
+    if before.shape != after.shape: return []
+    readings = []
+    for a, b in zip(by_sample(before, n), by_sample(after, n)):
+        rows = differs(a, b).any(1).nonzero().flatten().tolist()
+        readings.append([j for j in rows if j not in samples])
+    readings += with_pairs(before, after, n, samples)
+    return readings[0] if readings and all(readings) else []
 
 # %% ../../nbs/lib/checking/passes.ipynb #ebae6c8e
 def same(a: Flown, b: Flown) -> bool:
@@ -112,49 +173,6 @@ def first_layer_where(flight: Flight, a: Any, b: Any, holds: Callable[[Tensor, T
             if x.shape == y.shape and x.numel() and holds(x, y):
                 return name
     return ""
-
-
-GROWS = 5  # times: layers with usual weights return numbers about as large as they get
-
-
-def layer_that_grows(flight: Flight) -> tuple[str, float, float] | None: # Its name, and the sizes of both
-    "The layer whose output is the most times as large as its input, if it is many times as large."
-    def size(values): return max(map(rms, numbers_in(values)), default=0)
-    calls = calls_of(flight, running_leaves(flight.model), mode="train")
-    sizes = [(call.name, size(values_in(call.args)), size(call.made)) for call in calls]
-    found = [(made/given, name, given, made) for name, given, made in sizes if given and made > GROWS*given]
-    return max(found)[1:] if found else None
-
-# %% ../../nbs/lib/checking/passes.ipynb #1c5eae67
-def finer(t: Tensor) -> Tensor:
-    "In 16 bits one label of many may change nothing."
-    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
-
-
-def samples_of_a_label(flight: Flight, output: Any, targets: list[BatchPart]) -> int | None:
-    "The most samples whose gradient of the output changes with a single label. None if that is not known."
-    n = flight.batch.n
-    def gradients(new):
-        with seeded(): return of_outputs(flight.batch.put(new))
-    def of_outputs(raw):
-        if flight.call or flight.loss_fn is None:
-            flown = flight.run(raw, flight.quiet)
-            outputs, loss = [t for _, t in flown.floats], flown.loss
-        else:
-            own = map_tensors(lambda t: t.detach().requires_grad_(t.is_floating_point()), output)
-            target = map_tensors(finer, given_by(raw, flight.model.forward).target)
-            outputs, loss = tensors(own), flight.loss_fn(map_tensors(Tensor.clone, own), target)
-        outputs = [t for t in outputs if t.requires_grad and t.dim() and t.size(0) == n]
-        return torch.autograd.grad(loss, outputs, allow_unused=True)
-    def reached_by(i):
-        new = {p.number: with_sample(p.tensor, p.dim, i, other_label(p.tensor, p.dim, i, 2)) for p in targets}
-        pairs = zip(before, gradients(new))
-        changed = [differs(a, b).reshape(n, -1).any(1) for a, b in pairs if a is not None and b is not None]
-        return int(torch.stack(changed).any(0).sum())
-    try:
-        before = gradients({})
-        return max(map(reached_by, range(min(n, 8))))
-    except Exception: return None
 
 # %% ../../nbs/lib/checking/passes.ipynb #02e22ebc
 @contextmanager

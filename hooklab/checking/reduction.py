@@ -6,11 +6,49 @@
 __all__ = []
 
 # %% ../../nbs/lib/checking/reduction.ipynb #129d6f27
+from dataclasses import dataclass
+
 from hooklab.checking.flight import Flight
-from hooklab.checking.loss_calls import Term, loss_of_samples, terms_of
+from hooklab.checking.loss_calls import ADDING, MOST, SCALING, LossCalls, loss_of_samples, numbers
 from hooklab.findings.found import Check, Finding, in_digits
 from hooklab.findings.rules import Kind, NotLookedAt, rule
+from hooklab.hooks.operations import Value
 
+# %% ../../nbs/lib/checking/reduction.ipynb #4c27c7ad
+@dataclass
+class Term:
+    "One of the numbers that a loss adds up."
+    function: str # Which returned it
+    factor: float # In front of it
+    value: float # With that factor
+
+
+def added_up(total: Value) -> list[Value]:
+    "The numbers that a sum is made of, which may have factors that are not trained."
+    todo, found = [total], []
+    for value in todo:  # it grows while the loop goes on
+        op = value.makers[0] if len(value.makers) == 1 else None
+        trained = [v for v in op.given if v.requires_grad] if op else []
+        is_sum = trained and (op.function in ADDING or op.function in SCALING and len(trained) == 1)
+        if is_sum and len(todo) < MOST: todo += [v for v in trained if v not in todo]
+        else: found.append(value)
+    return found
+
+
+def terms_of(seen: LossCalls) -> list[Term]:
+    "The numbers that a loss adds up, or that its one sum or mean does, in the order in which they were computed."
+    loss = seen.trace.value(seen.flown.loss)
+    if loss is None or not loss.requires_grad or loss.shape.numel() != 1: return []
+    found = added_up(loss)
+    last = found[0].makers
+    if len(found) == len(last) == 1 and last[0].function in ("sum", "mean"):
+        inner = added_up(last[0].x)
+        if len(inner) > 1: found = inner
+    makers = {op for value in found for op in value.makers[:1]}
+    ops = [op for op in seen.trace.top if op in makers]
+    if len(ops) < len(found): return []  # a number that no function returned, such as the one behind `backward`
+    return [Term(op.function, factor.sum().item(), (factor*numbers(op.y)).sum().item())
+            for op, factor in zip(ops, seen.slopes(*ops)) if factor is not None]
 
 # %% ../../nbs/lib/checking/reduction.ipynb #85f273dc
 EXACT = 2e-3  # how far the whole may be from the sum of its halves, relative to their sizes

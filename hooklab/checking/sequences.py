@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .changed import differs
 from .flight import Flight, Flown
 from .influence import given_in_calls, leaks
 from .loss_calls import DISTANCES, class_dim, loss_calls
 from .masks import other_numbers
-from .passes import base_of, first_layer_where
+from .passes import base_of, differs, first_layer_where
 from ..data_sets.batch import BatchPart
 from ..data_sets.reading_sets import OF_CLASSES
 from ..findings.found import Check, Finding

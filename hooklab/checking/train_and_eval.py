@@ -13,8 +13,7 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
-from .flight import Flight
-from .norms import Moments, distance_of, is_of_instances, keeps_statistics
+from .flight import Flight, Moments, is_of_instances, keeps_statistics
 from .passes import row_of, same
 from ..diagnosis.special_layer_faults import LONG, TAKEN_UP
 from ..findings.found import Check, Finding, in_digits
@@ -96,6 +95,14 @@ def pairs_of(groups: tuple[list[Moments], ...], by_sample: bool) -> list[tuple[M
     "The groups of several batches to be compared: single samples of any batch, or one batch with the other."
     if by_sample: return [*combinations([one for batch in groups for one in batch[:SAMPLES]], 2)]
     return [pair for first, other in combinations(groups, 2) for pair in zip(first, other)]
+
+
+def distance_of(pairs: list[tuple[Moments, Moments]]) -> float:
+    """How far means are apart, in deviations within a group, or these deviations, in powers of e; of half the channels,
+    in half of the pairs."""
+    means = [((a - b).square()/((v + w)/2 + 1e-12)).sqrt().median() for (a, v), (b, w) in pairs]
+    widths = [((v + 1e-12).log() - (w + 1e-12).log()).abs().median()/2 for (_, v), (_, w) in pairs]
+    return max(torch.stack(found).median().item() for found in (means, widths)) if pairs else 0.
 
 # %% ../../nbs/lib/checking/train-and-eval.ipynb #8e7c7268
 MIN_UPDATES = 10  # batches times momentum: while weights move fast, their averages lag behind for some time

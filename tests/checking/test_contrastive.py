@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.checking.changed import moved_apart, of_pairs, others_changed
+from hooklab.checking.passes import moved_apart, of_pairs, others_changed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

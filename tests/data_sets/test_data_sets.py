@@ -176,7 +176,8 @@ def test_faults_of_data_are_named_without_a_model(name):
 def test_the_loss_is_known_without_a_model():
     train = read_set(batches(*table()), "train")
     assert not said_of(DataSets(train, loss_targets=lambda: [LossTargets("cross_entropy", 4)]))
-    assert "loss does not fit the targets" in said_of(DataSets(train, loss_targets=lambda: [LossTargets("nll_loss", 3)]))
+    too_few = LossTargets("nll_loss", 3)
+    assert "loss does not fit the targets" in said_of(DataSets(train, loss_targets=lambda: [too_few]))
     left_out = LossTargets("cross_entropy", 3, ignore_index=3)
     assert "loss does not fit the targets" not in said_of(DataSets(train, loss_targets=lambda: [left_out]))
     others = LossTargets("cross_entropy", 3, from_batch=False)  # such as targets that `call` has made
