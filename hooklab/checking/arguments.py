@@ -53,7 +53,7 @@ def check_number(loss: Any):
     raise TypeError(f"the loss has the shape {tuple(loss.shape)}, and backward() needs one number")
 
 
-def handed(raw: Any) -> Any:
+def copy_batch(raw: Any) -> Any:
     "A batch for one pass, with containers and numbers of its own. Inputs require gradients if those given do."
     def own(t): return t.detach().clone().requires_grad_(t.requires_grad)
     given = map_tensors(own, raw)
@@ -74,7 +74,7 @@ def check_model(model: Any, call: Any = None):
         raise ValueError("the model has parameters on the meta device, which have no numbers")
 
 
-def where_the_model_is(model: nn.Module, batch: Any) -> Any:
+def to_model_device(model: nn.Module, batch: Any) -> Any:
     "The batch on the model's device."
     devices = {t.device for t in model.parameters()}
     if len(devices) != 1: return batch
@@ -84,10 +84,10 @@ def where_the_model_is(model: nn.Module, batch: Any) -> Any:
     return map_tensors(lambda t: t.to(device), batch)
 
 
-def reading_that_runs(model: nn.Module, call: Callable | None, readings: list[list[Any]]) -> list[Any]:
+def first_reading_that_runs(model: nn.Module, call: Callable | None, readings: list[list[Any]]) -> list[Any]:
     "The first of several readings of what was given for which `call` runs; if there is none, the first."
     for raws in readings if len(readings) > 1 else ():
-        try: call(model, handed(raws[0]))
+        try: call(model, copy_batch(raws[0]))
         except Exception: continue
         return raws
     return readings[0]
@@ -117,7 +117,7 @@ def fresh_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 # %% ../../nbs/lib/checking/arguments.ipynb #b4473946
 @contextmanager
-def restored(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) -> Iterator[StateKept]:
+def restore_after(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) -> Iterator[StateKept]:
     "Afterwards everything is as it was: parameters, buffers, gradients, modes, attributes and random numbers."
     refuse_opaque(model)
     both = nn.ModuleList([model])

@@ -13,18 +13,17 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .first_loss import activation_of, maker_behind
+from .first_loss import activation_of, maker_of
 from .flight import Flight
-from .influence import given_in_calls
+from .influence import model_inputs
 from .loss_calls import loss_calls, numbers
 from .passes import calls_of, running_leaves
-from ..data_sets.batch import BatchPart, SampleBatch, are_rows_of_words, has_data, is_plain, run_at_the_end
-from ..data_sets.reading_sets import OF_ANSWERS, OF_CLASSES
+from ..data_sets.batch import BatchPart, SampleBatch, are_rows_of_words, has_data, is_plain, trailing_run
+from ..data_sets.reading_sets import BINARY_LOSSES, CLASS_LOSSES
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.operations import Value, values_in
 from ..hooks.select import first_few
-
 
 # %% ../../nbs/lib/checking/batch-values.ipynb #77aa0003
 def are_constant(ts: list[Tensor], is_first: bool) -> bool:
@@ -36,10 +35,10 @@ def are_constant(ts: list[Tensor], is_first: bool) -> bool:
     return is_first or not may_be
 
 # %% ../../nbs/lib/checking/batch-values.ipynb #77aa0009
-def of_another_range(flight: Flight) -> Check:
+def other_range(flight: Flight) -> Check:
     "Is what the model makes from -1 to 1 or from 0 to 1, and the data of that shape otherwise?"
-    trace, flown = flight.written()
-    for _, t in flown.floats:
+    trace, result = flight.traced_pass()
+    for _, t in result.floats:
         activation = activation_of(trace.value(t))
         if activation not in ("tanh", "sigmoid") or t[0].numel() < 8: continue
         for p in flight.whole[0].parts:
@@ -54,13 +53,13 @@ def of_another_range(flight: Flight) -> Check:
             return
 
 # %% ../../nbs/lib/checking/batch-values.ipynb #99bb0012
-def mostly_one_token(p: BatchPart) -> Check:
+def one_token_everywhere(p: BatchPart) -> Check:
     "Are nearly all tokens the same, and not only as padding at an end?"
     t = p.tensor
     if not are_rows_of_words(t) or t.dtype == torch.bool or len(t.unique()) < 3: return
     usual = t.flatten().mode().values
     share = (t == usual).double().mean().item()
-    inner = [turned[~run_at_the_end(turned)].double() for turned in (t == usual, (t == usual).flip(1))]
+    inner = [turned[~trailing_run(turned)].double() for turned in (t == usual, (t == usual).flip(1))]
     if share < .9 or any(len(x) < 20 or x.mean() < .6 for x in inner): return
     yield Finding("constant inputs", "possible", f"{share:.0%} of the tokens of {p.name} are {usual}, and not as "
                   "padding: as if most words were in no list.", [p.name])
@@ -87,7 +86,7 @@ def has_bad_numbers(ts: list[Tensor]) -> bool:
          advice="Subtract the mean and divide by the standard deviation of the training set, column by column for "
                 "a table; or begin the model with a normalization layer."),
     claim="Inputs are finite, different from each other and of a usual size.", needs="batch")
-def inputs_fine(flight: Flight) -> Check:
+def inputs_usable(flight: Flight) -> Check:
     "Are inputs finite, different from each other and of a usual size?"
     parts = [[p for p in batch.inputs if p.tensor.dim() and has_data(p)] for batch in flight.whole]
     if not parts[0]: raise NotLookedAt("no input is a tensor")
@@ -102,18 +101,18 @@ def inputs_fine(flight: Flight) -> Check:
         elif i == 0 and all(map(is_alike, same)):
             sure = "certain" if all(map(is_alike, parts[0])) else "note"  # such as rays that begin at one camera
             yield Finding("samples alike", sure, f"All samples of {name} are equal.", [name])
-    for p in parts[0]: yield from mostly_one_token(p)
-    yield from scaled(flight)
-    yield from of_another_range(flight)
+    for p in parts[0]: yield from one_token_everywhere(p)
+    yield from check_scale(flight)
+    yield from other_range(flight)
     odd = [p.name for p in flight.batch.odd if p.is_input]
     return f"without {first_few(odd, 4)}, which is sparse, nested or quantized" if odd else ""
 
 # %% ../../nbs/lib/checking/batch-values.ipynb #0c5149a6
-TOO_LARGE = 12. # a size of an input from which it is too large
-TOO_SMALL = .01 # an input is too small if its largest number is below this
+MAX_INPUT_SIZE = 12. # a size of an input from which it is too large
+MIN_INPUT_SIZE = .01 # an input is too small if its largest number is below this
 
 
-def given_to_the_first(flight: Flight) -> tuple[str, Tensor] | None:
+def first_layer_input(flight: Flight) -> tuple[str, Tensor] | None:
     "The first layer with parameters, and the numbers it gets; None if that is normalization or gets no numbers."
     for call in calls_of(flight, running_leaves(flight.model), mode="train"):
         if "Norm" in type(call.layer).__name__: return None
@@ -123,20 +122,20 @@ def given_to_the_first(flight: Flight) -> tuple[str, Tensor] | None:
     return None
 
 
-def scaled(flight: Flight) -> Check:
+def check_scale(flight: Flight) -> Check:
     "Does the first layer get numbers of a usual size?"
-    found = given_to_the_first(flight)
+    found = first_layer_input(flight)
     if found is None: return
     name, x = found
     if not x.isfinite().all() or not x.any(): return
     size, most = x.double().square().mean().sqrt().item(), x.abs().max().item()
-    if size <= TOO_LARGE and most >= TOO_SMALL: return
-    sure = "likely" if size > 2*TOO_LARGE or most < TOO_SMALL/10 else "possible"
+    if size <= MAX_INPUT_SIZE and most >= MIN_INPUT_SIZE: return
+    sure = "likely" if size > 2*MAX_INPUT_SIZE or most < MIN_INPUT_SIZE/10 else "possible"
     yield Finding("inputs not scaled", sure, f"{name} gets numbers of size {in_digits(size)}, from "
                   f"{in_digits(x.min())} to {in_digits(x.max())}.", [name])
 
 # %% ../../nbs/lib/checking/batch-values.ipynb #46006a8d
-EXACTLY = 2e-3  # of a deviation: room for a small number in the divisor, and for a few numbers that are cut off
+MAX_DEVIATION = 2e-3  # of a deviation: room for a small number in the divisor, and for a few numbers that are cut off
 
 
 def shared_scale(windows: Tensor) -> str:
@@ -144,7 +143,7 @@ def shared_scale(windows: Tensor) -> str:
     def in_nearly_all(x, wanted, room): return ((x - x.new_tensor(wanted)).abs() < room).all(-1).double().mean() >= .9
     for unbiased in (0, 1):
         both = torch.stack([windows.mean(1), windows.std(1, correction=unbiased)], -1)
-        if in_nearly_all(both, [0, 1], EXACTLY): return "a mean of 0 and a deviation of 1"
+        if in_nearly_all(both, [0, 1], MAX_DEVIATION): return "a mean of 0 and a deviation of 1"
     for least in (0, -1):
         both = torch.stack([windows.amin(1), windows.amax(1)], -1)
         if in_nearly_all(both, [least, 1], 1e-4): return f"a range from {least} to 1"
@@ -159,14 +158,14 @@ def windows_of(flight: Flight) -> Iterator[tuple[BatchPart, Tensor, Tensor]]:
         if not is_series(own): continue
         for y in [p.tensor for p in flight.batch.targets]:
             if y is not own and is_series(y) and y.shape[2:] == own.shape[2:]: yield p, own, torch.cat([own, y], 1)
-        for x in given_in_calls(flight) if flight.call else []:
+        for x in model_inputs(flight) if flight.call else []:
             n = x.size(1) if is_series(x) else own.size(1)
             if n < own.size(1) and torch.equal(x, own[:, :n]): yield p, x, own
 
 
 @rule(
     claim="Past and future are not scaled together.", needs="passes")
-def scaled_by_the_past(flight: Flight) -> Check:
+def scaled_by_past_only(flight: Flight) -> Check:
     "Do input and target together have a mean and a deviation that are the same in each sample?"
     if not flight.batch.n or flight.batch.n < 4: return "there are too few samples"
     for p, *both in windows_of(flight):
@@ -182,23 +181,23 @@ def scaled_by_the_past(flight: Flight) -> Check:
     return ""
 
 # %% ../../nbs/lib/checking/batch-values.ipynb #5bfc27d1
-FROM_LAYER = {"linear", "addmm", "mm", "matmul", "conv1d", "conv2d", "conv3d"}
+LAYER_FUNCTIONS = {"linear", "addmm", "mm", "matmul", "conv1d", "conv2d", "conv3d"}
 
 
 def comes_from_layer(made: Value) -> bool:
     "Are these numbers the output of a linear layer or convolution, whose units are classes?"
-    op = maker_behind(made)
-    return op is not None and op.function in FROM_LAYER and any(v.requires_grad and not v.makers for v in op.given)
+    op = maker_of(made)
+    return op is not None and op.function in LAYER_FUNCTIONS and any(v.requires_grad and not v.makers for v in op.given)
 
 
-def labels_made(flight: Flight, batch: SampleBatch, names: tuple[str, ...]) -> list[tuple[Value, Tensor]]:
+def labels_in_loss(flight: Flight, batch: SampleBatch, names: tuple[str, ...]) -> list[tuple[Value, Tensor]]:
     "Predictions and labels of the calls of these functions in one pass; none if the batch has labels for them."
     found, own = [], [p.tensor.flatten() for p in batch.parts if is_plain(p.tensor)]
     for call in loss_calls(flight, batch.raw).calls:
         if call.name not in names: continue
         t = call.target.flatten()
         if any(len(x) == len(t) and (x == t).all() for x in own): return []
-        if names is OF_CLASSES:
+        if names is CLASS_LOSSES:
             if t.is_floating_point(): return []
             t = t[t != call.given["ignore_index"]]
         found.append((call.made, t))
@@ -207,19 +206,19 @@ def labels_made(flight: Flight, batch: SampleBatch, names: tuple[str, ...]) -> l
 
 def may_be_constant(predictions: list[Value], names: tuple[str, ...]) -> str:
     "How sure it is that such labels are a fault, by what they are compared with; empty if they are none."
-    if names is OF_CLASSES:  # else own pairs may be in the first column
+    if names is CLASS_LOSSES:  # else own pairs may be in the first column
         return "likely" if all(map(comes_from_layer, predictions)) else ""
-    makers = {op.function if op else "" for op in map(maker_behind, predictions)}
+    makers = {op.function if op else "" for op in map(maker_of, predictions)}
     if "sub" in makers: return ""  # the difference of two scores
     return "likely" if makers == {"cat"} else "note"  # what two kinds of samples get, in one row
 
 
-def labels_of_the_loss(flight: Flight) -> Check:
+def check_labels_in_loss(flight: Flight) -> Check:
     "Are all labels the same that the loss makes, as where the number for nothing is that of something?"
-    for names in (OF_CLASSES, OF_ANSWERS):
+    for names in (CLASS_LOSSES, BINARY_LOSSES):
         made = []
         for batch in (flight.batch, *flight.whole):
-            made += labels_made(flight, batch, names)
+            made += labels_in_loss(flight, batch, names)
             labels = torch.cat([t for _, t in made]) if made else torch.zeros(0)
             if not len(labels) or (labels != labels[0]).any(): break
         else:
@@ -239,9 +238,9 @@ def labels_of_the_loss(flight: Flight) -> Check:
          advice="Look at how targets are made. Sorted data needs shuffle=True, or a batch has one class only.",
          brings=("samples alike", "loss does not fall", "spike"), page="preflight"),
     claim="Targets are finite, and not all the same.", needs="batch")
-def targets_fine(flight: Flight) -> Check:
+def targets_usable(flight: Flight) -> Check:
     "Are targets finite, and not all the same?"
-    if flight.call: yield from labels_of_the_loss(flight)
+    if flight.call: yield from check_labels_in_loss(flight)
     if not flight.whole[0].targets: raise NotLookedAt("no target was found in the batch")
     for same in zip(*(batch.targets for batch in flight.whole)):
         ts = [p.tensor for p in same]
@@ -269,12 +268,12 @@ def is_a_target(flight: Flight, number: Tensor) -> bool:
 
 
 def n_classes(flight: Flight) -> int:
-    return next((t.size(1) for _, t in flight.first.flown.floats if t.dim() > 1), 0)
+    return next((t.size(1) for _, t in flight.first.result.floats if t.dim() > 1), 0)
 
 
 def all_finite(flight: Flight) -> bool:
     "Are the first loss and its gradient finite?"
-    loss = flight.first.flown.loss
+    loss = flight.first.result.loss
     if not loss.isfinite() or not loss.requires_grad: return bool(loss.isfinite())
     grads = [g for g in flight.backward().gradients.values() if g is not None]
     return not has_bad_numbers([g.coalesce().values() if g.is_sparse else g for g in grads])
@@ -288,7 +287,7 @@ def last_batch_size(loader: Any) -> int | None:
     except TypeError: return None
 
 
-MANY = 32  # numbers: their deviation is known to an eighth
+MIN_NUMBERS = 32  # numbers: their deviation is known to an eighth
 
 
 @rule(
@@ -296,7 +295,7 @@ MANY = 32  # numbers: their deviation is known to an eighth
          advice="Larger batches, drop_last=True in the loader, or GroupNorm, which needs no batch; for running "
                 "statistics, a momentum near 0.1."),
     claim="Batches are large enough for batch norm.", needs="batch")
-def batch_norm_fine(flight: Flight) -> Check:
+def batches_fit_batch_norm(flight: Flight) -> Check:
     "Are batches large enough for batch norm in train mode?"
     training = [name for name, m in flight.model.named_modules()
                 if isinstance(m, _BatchNorm) and m in flight.training]
@@ -305,7 +304,7 @@ def batch_norm_fine(flight: Flight) -> Check:
     if n is not None and n <= 2:
         shapes = [call.args[0].shape for call in calls_of(flight, training, mode="train")]
         fewest = min((shape.numel()//max(shape[1], 1) for shape in shapes), default=n)
-        sure = "likely" if fewest <= 4 else "possible" if fewest < MANY else "note"
+        sure = "likely" if fewest <= 4 else "possible" if fewest < MIN_NUMBERS else "note"
         yield Finding("batch norm", sure,
                       f"Batch norm in {first_few(training, 3)} takes its statistics from {n} samples, "
                       f"{fewest} numbers for a unit where they are fewest.", training[:1])

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .arguments import handed
+from .arguments import copy_batch
 from .flight import Flight
-from .passes import any_differs, calls_of, moved_to, numbers_in, same
+from .passes import any_differs, are_same, calls_of, numbers_in, replace_parameters
 from ..findings.found import Check, Finding
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.distributed import is_dtensor
@@ -36,17 +36,17 @@ def perturb(flight: Flight, names: Iterable[str]) -> AbstractContextManager[None
         p = flight.parameters[name].detach()
         size = p.abs().double().square().mean().sqrt().item() or .1
         new[name] = p + torch.randn(p.shape, generator=chance).to(p)*size
-    return moved_to(flight, new)
+    return replace_parameters(flight, new)
 
 
 def change_loss(flight: Flight, names: list[str]) -> list[str]:
     "Those of these parameters with which the loss of a pass in train mode changes."
     own = flight.batch.raw
     if not names or any(map(is_dtensor, flight.trained.values())): return []
-    base, found = flight.out(own, "train").loss, []
-    if not torch.equal(base, flight.again((own, "train"))[0].loss): return []
+    base, found = flight.forward(own, "train").loss, []
+    if not torch.equal(base, flight.forward_in_sequence((own, "train"))[0].loss): return []
     for name in names:
-        with perturb(flight, [name]): loss = flight.out(own, "train").loss
+        with perturb(flight, [name]): loss = flight.forward(own, "train").loss
         if (loss - base).abs() > 1e-6*base.abs(): found.append(name)
     return found
 
@@ -55,7 +55,7 @@ def gradients_by_inputs(flight: Flight, samples: list[int] | None = None) -> lis
     "The gradients of outputs, or of those of some samples, by what the model is given. Their weights are random."
     floats = [p for p in flight.batch.inputs if p.tensor.is_floating_point()]
     given = {p.number: p.tensor.detach().requires_grad_() for p in floats}
-    outputs = [t for _, t in flight.run(flight.batch.put(given), flight.quiet).floats if t.requires_grad]
+    outputs = [t for _, t in flight.new_pass(flight.batch.put(given), flight.compare_mode).floats if t.requires_grad]
     inputs = [*{*leaves_before(*outputs)} - {*flight.parameters.values()}]
     if samples is not None: outputs = [t[samples] for t in outputs if t.size(0) == flight.batch.n]
     if not inputs or not outputs: return []
@@ -69,7 +69,7 @@ def goes_straight_through(flight: Flight) -> bool:
     return any(bool(g.any()) for g in gradients_by_inputs(flight))
 
 # %% ../../nbs/lib/checking/cut-gradients.ipynb #15320ad5
-def by_scale_only(flight: Flight, i: int, others: list[int]) -> bool:
+def shares_only_a_scale(flight: Flight, i: int, others: list[int]) -> bool:
     "Do the outputs of other samples have no gradient by sample `i`, though they have one by their own inputs?"
     batch = flight.batch
     if not all(p.dim == 0 and p.tensor.is_floating_point() for p in batch.inputs): return False
@@ -79,13 +79,13 @@ def by_scale_only(flight: Flight, i: int, others: list[int]) -> bool:
     return any(s[others].any() for s in sizes) and not any(s[i] for s in sizes)
 
 
-IN_STEPS = {"Ceil", "Floor", "Round", "Trunc", "Sign"}
+STEP_FUNCTIONS = {"Ceil", "Floor", "Round", "Trunc", "Sign"}
 
 
-def behind_rounding(flight: Flight, zero: list[str]) -> dict[str, list[str]]:
+def parameters_behind_rounding(flight: Flight, zero: list[str]) -> dict[str, list[str]]:
     "By the functions that round: those of these parameters that lead to the loss through them only."
-    loss, found = flight.written().flown.loss, {}
-    steps = [node for node in nodes_before(loss) if op_of(node) in IN_STEPS]
+    loss, found = flight.traced_pass().result.loss, {}
+    steps = [node for node in nodes_before(loss) if op_of(node) in STEP_FUNCTIONS]
     free = {*leaves_before(loss, ends=steps)} if steps else ()
     for step in steps:
         only_here = {*leaves_before(step)}.difference(free)
@@ -121,24 +121,24 @@ def what_cuts(call: LayerCall, other: LayerCall) -> str:
 # %% ../../nbs/lib/checking/cut-gradients.ipynb #9f1f1b1a
 def whole_gradient(flight: Flight, mode: str, watch: AbstractContextManager) -> tuple[dict[str, Tensor], float]:
     "The gradients of one pass that are not zero, and its loss; `watch` is on while the pass goes forward."
-    with flight.at_the_start(mode):
-        with watch: flown = flight.go(handed(flight.batch.raw), mode)
-        if not flown.loss.requires_grad: raise NotLookedAt("the loss has no graph")
-        grads = flight.arrived(flown)
+    with flight.start_state(mode):
+        with watch: result = flight.forward_here(copy_batch(flight.batch.raw), mode)
+        if not result.loss.requires_grad: raise NotLookedAt("the loss has no graph")
+        grads = flight.gradients_after(result)
     found = {name: grad.to_dense() for name, grad in grads.items() if grad is not None}
-    return {name: g for name, g in found.items() if g.any() and g.isfinite().all()}, flown.loss.item()
+    return {name: g for name, g in found.items() if g.any() and g.isfinite().all()}, result.loss.item()
 
 
 def steady_mode(flight: Flight) -> str:
     "The training mode, if the model returns the same twice in it, or else the mode in which it does."
-    first, second = flight.again((flight.batch.raw, "train"), (flight.batch.raw, "train"))
-    mode = "train" if same(first, second) else flight.quiet
+    first, second = flight.forward_in_sequence((flight.batch.raw, "train"), (flight.batch.raw, "train"))
+    mode = "train" if are_same(first, second) else flight.compare_mode
     if not mode:
         raise NotLookedAt("the model returns something else each time for the same batch")
     return mode
 
 # %% ../../nbs/lib/checking/cut-gradients.ipynb #c2ce500c
-TAKE_A_NUMBER = "item", "float", "tolist", "detach", "data"
+NUMBER_FUNCTIONS = "item", "float", "tolist", "detach", "data"
 
 
 class DoubledNumbers:
@@ -161,7 +161,7 @@ class DoubledNumbers:
         return result
 
 
-def added_as_number(flight: Flight, mode: str, grads: dict[str, Tensor], base: float) -> str:
+def line_of_detached_term(flight: Flight, mode: str, grads: dict[str, Tensor], base: float) -> str:
     """Where a number is taken out of the graph that is added to the loss; empty if there is none. With twice that
     number the loss is another, and its gradient is not: a factor would change both."""
     taken = DoubledNumbers()
@@ -179,18 +179,18 @@ def added_as_number(flight: Flight, mode: str, grads: dict[str, Tensor], base: f
          advice="Look for detach, no_grad, `.data`, `.item()`, rounding or argmax in a part of the loss. For a "
                 "target, a teacher or a straight-through estimator it is meant."),
     claim="No number that is taken out of the graph is added to the loss.", needs="passes")
-def no_term_is_a_number(flight: Flight) -> Check:
+def no_detached_term(flight: Flight) -> Check:
     "Does the loss change with a number that is taken out of the graph, and its gradient does not?"
     if not flight.trained:
         raise NotLookedAt("no parameter is trained")
     if any(map(is_dtensor, flight.trained.values())):
         raise NotLookedAt("parameters are split between processes")
-    if not any(map(takes_a_number, flight.written().trace.top)): return ""
+    if not any(map(takes_a_number, flight.traced_pass().trace.top)): return ""
     flight.afford(4, 1.)
     mode = steady_mode(flight)
     grads, base = whole_gradient(flight, mode, nullcontext())
     if not grads: raise NotLookedAt("all gradients are zero")
-    line = added_as_number(flight, mode, grads, base)
+    line = line_of_detached_term(flight, mode, grads, base)
     if line:
         yield Finding("term without gradient", "likely", f"A number is taken out of the graph{line} and added to the "
                       "loss. With twice that number the loss is another one, and all gradients are the same.")
@@ -199,5 +199,5 @@ def no_term_is_a_number(flight: Flight) -> Check:
 
 def takes_a_number(op: Op) -> bool:
     "Does an operation take a single number out of the graph?"
-    if op.function not in TAKE_A_NUMBER: return False
+    if op.function not in NUMBER_FUNCTIONS: return False
     return op.x.requires_grad and op.x.shape.numel() == 1

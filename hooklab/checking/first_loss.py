@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .flight import Flight, Flown
+from .flight import Flight, PassResult
 from .loss_calls import (
-    DISTANCES, MOST, LossCall, LossCalls, are_logarithms, are_probabilities, class_dim, loss_calls)
+    DISTANCES, MAX_CALLS, LossCall, LossCalls, are_logarithms, are_probabilities, class_dim, loss_calls)
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..findings.time_limit import TimeIsUp
@@ -28,25 +28,25 @@ from ..stats.measure.loss_kind import look_at_output, loss_kind
 
 # %% ../../nbs/lib/checking/first-loss.ipynb #0b21f95c
 CASTS = {"to", "type", "type_as", "float", "double", "half", "bfloat16"}
-ONLY_TURN = CASTS | {"view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
+RESHAPES = CASTS | {"view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
                      "transpose", "t", "T", "mT", "permute", "movedim", "getitem", "narrow", "select", "chunk",
                      "split", "unbind", "clone", "contiguous", "expand", "expand_as"}
 ACTIVATIONS = {"softmax": "softmax", "sigmoid": "sigmoid", "relu": "ReLU", "tanh": "tanh",
                "log_softmax": "log_softmax", "exp": "exp", "softplus": "softplus"}
 
 
-def only_turns(op: Op) -> bool:
+def only_reshapes(op: Op) -> bool:
     "Does an operation put the numbers that it gets into another shape, order or dtype, and change none?"
-    return op.function in ONLY_TURN and len(op.given) == 1
+    return op.function in RESHAPES and len(op.given) == 1
 
 
-def maker_behind(value: Value | None, also: tuple[str, ...] = ()) -> Op | None:
+def maker_of(value: Value | None, also: tuple[str, ...] = ()) -> Op | None:
     """The operation that has computed these numbers, behind those that only turn them, and behind those with one of
     these names that get a single argument with a gradient. None where there is not just one."""
     while value is not None and len(value.makers) == 1:
         op, = value.makers
         trained = [v for v in op.given if v.requires_grad]
-        if only_turns(op): value = op.x
+        if only_reshapes(op): value = op.x
         elif op.function in also and len(trained) == 1: value, = trained
         else: return op
     return None
@@ -54,7 +54,7 @@ def maker_behind(value: Value | None, also: tuple[str, ...] = ()) -> Op | None:
 
 def activation_of(value: Value | None, also: tuple[str, ...] = ()) -> str:
     "The activation that has made these numbers; empty if none has."
-    op = maker_behind(value, also)
+    op = maker_of(value, also)
     return ACTIVATIONS.get(op.function.removesuffix("_"), "") if op else ""
 
 
@@ -65,7 +65,7 @@ def softmax_dim(op: Op) -> int | None:
     return dim % len(op.x.shape) if isinstance(dim, int) else None
 
 # %% ../../nbs/lib/checking/first-loss.ipynb #9f3b20f5
-KIND_OF = {**dict.fromkeys(DISTANCES, "distance"), "cross_entropy": "cross-entropy", "nll_loss": "nll",
+LOSS_KINDS = {**dict.fromkeys(DISTANCES, "distance"), "cross_entropy": "cross-entropy", "nll_loss": "nll",
          "binary_cross_entropy": "bce", "binary_cross_entropy_with_logits": "bce with logits",
          "log_softmax": "log softmax"}
 
@@ -83,15 +83,15 @@ class Criterion:
 
 def criteria_in(seen: LossCalls) -> Iterator[Criterion]:
     "The functions that compare outputs with targets, those next to the loss first; not what is behind one of them."
-    calls, last = {call.op: call for call in seen.calls}, seen.trace.makers(seen.flown.loss)
-    for op in [*last, *ops_before(last, stop=KIND_OF.__contains__)]:
-        if op.function not in KIND_OF or not op.trains: continue
+    calls, last = {call.op: call for call in seen.calls}, seen.trace.makers(seen.result.loss)
+    for op in [*last, *ops_before(last, stop=LOSS_KINDS.__contains__)]:
+        if op.function not in LOSS_KINDS or not op.trains: continue
         if op in calls: yield criterion_at(calls[op], seen)
         elif op.function == "log_softmax": yield Criterion("log softmax", activation_of(op.x))
 
 
 def criterion_at(call: LossCall, seen: LossCalls) -> Criterion:
-    kind, made, target, before = KIND_OF[call.name], call.prediction, call.target, maker_behind(call.made)
+    kind, made, target, before = LOSS_KINDS[call.name], call.prediction, call.target, maker_of(call.made)
     activation = activation_of(call.made)
     if kind == "nll" and before is not None and before.function == "log_softmax":
         kind, activation = "cross-entropy", activation_of(before.x)
@@ -105,31 +105,31 @@ def criterion_at(call: LossCall, seen: LossCalls) -> Criterion:
 @dataclass(eq=False)
 class FirstStep:
     "What the first pass has shown, before anything was changed."
-    flown: Flown
+    result: PassResult
     loss: float
     criteria: list[Criterion]
 
 
-def first_step(flight: Flight, flown: Flown) -> FirstStep:
-    step = FirstStep(flown, flown.loss.item(), [])
-    with suppress(Exception, TimeIsUp): step.criteria = criteria_of(flight, flown)  # a graph may be odd
+def first_step(flight: Flight, result: PassResult) -> FirstStep:
+    step = FirstStep(result, result.loss.item(), [])
+    with suppress(Exception, TimeIsUp): step.criteria = criteria_of(flight, result)  # a graph may be odd
     return step
 
 
-def criteria_of(flight: Flight, flown: Flown) -> list[Criterion]:
+def criteria_of(flight: Flight, result: PassResult) -> list[Criterion]:
     "What compares outputs with targets: by the functions that are called, or else by what the loss does."
-    seen, outputs = loss_calls(flight), [t for _, t in flown.floats]
-    found = [*criteria_in(seen)] if flown.loss.requires_grad else []
+    seen, outputs = loss_calls(flight), [t for _, t in result.floats]
+    found = [*criteria_in(seen)] if result.loss.requires_grad else []
     if found or len(outputs) != 1: return found
-    activation = activation_of(seen.trace.value(seen.flown.floats[0][1]))
-    pair = output_and_target(flight, flown)
+    activation = activation_of(seen.trace.value(seen.result.floats[0][1]))
+    pair = output_and_target(flight, result)
     if pair and is_distance(flight, *pair): return [Criterion("distance", activation, *pair)]
-    return [*by_gradient(flown.loss, outputs[0], activation)]
+    return [*criteria_by_gradient(result.loss, outputs[0], activation)]
 
 # %% ../../nbs/lib/checking/first-loss.ipynb #6b2f10c4
-def output_and_target(flight: Flight, flown: Flown) -> tuple[Tensor, Tensor] | None:
+def output_and_target(flight: Flight, result: PassResult) -> tuple[Tensor, Tensor] | None:
     "Those of a loss function that gets one of each."
-    outputs, targets = [t.detach() for _, t in flown.floats], tensors(flight.batch.given.target)
+    outputs, targets = [t.detach() for _, t in result.floats], tensors(flight.batch.given.target)
     if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1: return None
     return outputs[0], targets[0].to(outputs[0].device)
 
@@ -147,7 +147,7 @@ def is_distance(flight: Flight, output: Tensor, target: Tensor) -> bool:
     return abs(loss_with(flight, target, target)) <= 1e-6*abs(loss_with(flight, output, target))
 
 
-def by_gradient(loss: Tensor, output: Tensor, activation: str) -> Iterator[Criterion]:
+def criteria_by_gradient(loss: Tensor, output: Tensor, activation: str) -> Iterator[Criterion]:
     "A loss over classes or answers that was written by hand, as its gradient shows it."
     grad, = torch.autograd.grad(loss, [output], retain_graph=True, allow_unused=True)
     if grad is None: return
@@ -167,10 +167,10 @@ def by_gradient(loss: Tensor, output: Tensor, activation: str) -> Iterator[Crite
     claim="A softmax goes over several numbers.", needs="passes")
 def several_classes(flight: Flight) -> Check:
     "Does the loss, or a softmax at the end of the model, choose among more than one class?"
-    trace, flown = flight.written()
-    outputs = [t for _, t in flown.floats]
-    last = [maker_behind(trace.value(t)) for t in outputs]
-    if any(map(is_over_one, trace.leading_to(flown.loss) - trace.leading_to(*outputs))):
+    trace, result = flight.traced_pass()
+    outputs = [t for _, t in result.floats]
+    last = [maker_of(trace.value(t)) for t in outputs]
+    if any(map(is_over_one, trace.leading_to(result.loss) - trace.leading_to(*outputs))):
         yield Finding("one class", "certain", "The loss chooses among one class, so it is the same whatever the model "
                       "returns.")
     elif any(op and is_over_one(op) for op in last):
@@ -183,11 +183,11 @@ def is_over_one(op: Op) -> bool:
     return softmax_dim(op) is not None and op.x.shape[softmax_dim(op)] == 1
 
 # %% ../../nbs/lib/checking/first-loss.ipynb #bd7ba74d
-WANTED = {"cross-entropy": "cross-entropy wants logits, and applies softmax itself",
+WANTED_INPUT = {"cross-entropy": "cross-entropy wants logits, and applies softmax itself",
           "log softmax": "log_softmax wants logits",
           "bce with logits": "this loss wants logits, and applies sigmoid itself"}
-RANGE = {"ReLU": (0., math.inf), "sigmoid": (0., 1.), "tanh": (-1., 1.), "softmax": (0., 1.)}
-RANGES = RANGE | {"exp": (0., math.inf), "softplus": (0., math.inf), "log_softmax": (-math.inf, 0.)}
+LOGIT_RANGES = {"ReLU": (0., math.inf), "sigmoid": (0., 1.), "tanh": (-1., 1.), "softmax": (0., 1.)}
+RANGES = LOGIT_RANGES | {"exp": (0., math.inf), "softplus": (0., math.inf), "log_softmax": (-math.inf, 0.)}
 
 
 @rule(
@@ -202,33 +202,33 @@ def activation_fits(flight: Flight) -> Check:
     kinds = {c.kind for c in flight.first.criteria}
     for c in flight.first.criteria:
         if c.kind == "log softmax" and "cross-entropy" in kinds: continue  # label smoothing uses it twice
-        if c.kind in WANTED: yield from logits_given(c)
-        elif c.kind == "nll": yield from logarithms_given(c)
-        elif c.kind == "distance" and c.activation in RANGES: yield from range_fits(c)
+        if c.kind in WANTED_INPUT: yield from check_logits(c)
+        elif c.kind == "nll": yield from check_log_probabilities(c)
+        elif c.kind == "distance" and c.activation in RANGES: yield from check_range(c)
 
 
-def logits_given(c: Criterion) -> Check:
+def check_logits(c: Criterion) -> Check:
     "Does a loss that applies softmax or sigmoid itself get logits?"
-    if c.activation in RANGE:
+    if c.activation in LOGIT_RANGES:
         applied = "sigmoid" if c.kind == "bce with logits" else "softmax"
         yield Finding("activation before the loss", "certain" if c.activation == applied else "likely",
-                      f"The loss gets what {c.activation} returns; {WANTED[c.kind]}.")
+                      f"The loss gets what {c.activation} returns; {WANTED_INPUT[c.kind]}.")
     elif c.kind != "bce with logits" and c.prediction is not None and c.prediction.numel() <= 1e7:
         dim = class_dim(c.prediction)
         n = c.prediction.size(dim)
         if n < 2 or c.prediction.numel() < 8*n or not are_probabilities(c.prediction, dim): return
         yield Finding("activation before the loss", "certain", f"The loss gets {n} numbers for each label that are not "
-                      f"negative and add up to 1, as probabilities do; {WANTED['cross-entropy']}.")
+                      f"negative and add up to 1, as probabilities do; {WANTED_INPUT['cross-entropy']}.")
 
 
-def logarithms_given(c: Criterion) -> Check:
+def check_log_probabilities(c: Criterion) -> Check:
     if are_logarithms(c.prediction, class_dim(c.prediction)): return
     given = "probabilities" if c.activation == "softmax" else "numbers that are none"
     yield Finding("activation before the loss", "certain",
                   f"NLLLoss wants logarithms of probabilities, as log_softmax returns them, and gets {given}.")
 
 
-def range_fits(c: Criterion) -> Check:
+def check_range(c: Criterion) -> Check:
     "Can the activation return the targets?"
     low, high = RANGES[c.activation]
     outside = ((c.target < low - .01) | (c.target > high + .01)).double().mean().item()
@@ -238,7 +238,7 @@ def range_fits(c: Criterion) -> Check:
                   f"{in_digits(c.target.max())}, are outside of what {c.activation} can return.")
 
 # %% ../../nbs/lib/checking/first-loss.ipynb #77aa0008
-def right_and_wrong(out: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def best_and_worst_outputs(out: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     "Outputs that are as right and as wrong as can be: as numbers or probabilities, and as logits."
     if y.is_floating_point() and out.shape == y.shape:
         is_binary = bool(((y == 0) | (y == 1)).all())
@@ -256,18 +256,18 @@ def right_and_wrong(out: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 def perfect_is_worse(flight: Flight) -> bool:
     "Does a loss of unknown kind rise when the output becomes the target?"
-    pair = output_and_target(flight, flight.first.flown)
+    pair = output_and_target(flight, flight.first.result)
     if pair is None: return False
-    pairs = [[loss_with(flight, t, pair[1]) for t in both] for both in right_and_wrong(*pair)]
+    pairs = [[loss_with(flight, t, pair[1]) for t in both] for both in best_and_worst_outputs(*pair)]
     return bool(pairs) and all(low > high + .05*(abs(low) + abs(high)) for low, high in pairs)
 
 # %% ../../nbs/lib/checking/first-loss.ipynb #2347cba2
-OF_PAIRS = "matmul", "mm", "einsum", "bmm", "cosine_similarity", "inner"
+SIMILARITIES = "matmul", "mm", "einsum", "bmm", "cosine_similarity", "inner"
 
 
-def pushed_apart(seen: LossCalls) -> int | None:
+def n_repelled_pairs(seen: LossCalls) -> int | None:
     "How many pairs, if a loss rises with the similarity of each pair and falls with that of all others."
-    for op in seen.trace.of(*OF_PAIRS)[:MOST]:
+    for op in seen.trace.of(*SIMILARITIES)[:MAX_CALLS]:
         n = op.y.shape[0] if len(op.y.shape) == 2 else 0
         if n < 4 or op.y.shape[1] != n: continue
         grad, = seen.slopes(op)
@@ -285,7 +285,7 @@ def pushed_apart(seen: LossCalls) -> int | None:
 def sign_right(flight: Flight) -> Check:
     "Does the loss fall when outputs come closer to targets?"
     known = [c for c in flight.first.criteria if c.target is not None]
-    apart = pushed_apart(loss_calls(flight))
+    apart = n_repelled_pairs(loss_calls(flight))
     if apart:
         yield Finding("wrong sign", "likely", f"The loss falls when each of {apart} samples becomes less similar to "
                       "its own partner, on the diagonal of the similarities, and more similar to all others.")
@@ -299,14 +299,14 @@ def sign_right(flight: Flight) -> Check:
                       "The loss falls when outputs and targets grow apart.")
 
 # %% ../../nbs/lib/checking/first-loss.ipynb #fab76b5d
-OF_KIND = {"nll": F.nll_loss, "cross-entropy": F.cross_entropy, "bce": F.binary_cross_entropy,
+LOSS_FUNCTIONS = {"nll": F.nll_loss, "cross-entropy": F.cross_entropy, "bce": F.binary_cross_entropy,
            "bce with logits": F.binary_cross_entropy_with_logits}
 
 
-def classified(c: Criterion) -> tuple[float, float] | None:
+def classification_loss(c: Criterion) -> tuple[float, float] | None:
     "The mean loss of a classification, and that of a guess."
-    if c.kind not in OF_KIND: return None
-    loss_fn, n = OF_KIND[c.kind], 2
+    if c.kind not in LOSS_FUNCTIONS: return None
+    loss_fn, n = LOSS_FUNCTIONS[c.kind], 2
     if "bce" not in c.kind:
         if (c.target == c.ignored).all(): return None
         loss_fn, n = partial(loss_fn, ignore_index=c.ignored), c.prediction.size(class_dim(c.prediction))
@@ -335,8 +335,8 @@ def loss_of_a_guess(flight: Flight) -> Check:
         raise NotLookedAt("what a guess loses is unknown where the loss has parameters of its own")
     compared = []
     for c in known:
-        if c.kind == "distance": yield from sizes_fit(c)
-        pair = classified(c)
+        if c.kind == "distance": yield from check_sizes(c)
+        pair = classification_loss(c)
         if pair is None: continue
         loss, guess = pair
         compared.append(f"{in_digits(loss)}, and a guess loses {in_digits(guess)}")
@@ -347,7 +347,7 @@ def loss_of_a_guess(flight: Flight) -> Check:
 ROUNDING = 1e-5  # of the size of the outputs
 
 
-def sizes_fit(c: Criterion) -> Check:
+def check_sizes(c: Criterion) -> Check:
     "Are outputs and targets of about the same size?"
     out, y = (t.double().square().mean().sqrt().item() for t in (c.prediction, c.target))
     if not y: return

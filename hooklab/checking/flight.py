@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .arguments import check_number, handed, loss_in
-from ..data_sets.batch import SampleBatch, given_by, is_plain
+from .arguments import check_number, copy_batch, loss_in
+from ..data_sets.batch import SampleBatch, is_plain, split_batch
 from ..edit.edits import edit_output
 from ..findings.rules import NotLookedAt
 from ..findings.time_limit import TimeLimit
@@ -72,7 +72,7 @@ def moments_of(x: Tensor, by_sample: bool) -> list[Moments]:
 
 
 @contextmanager
-def moments_noted(model: nn.Module, training: set[nn.Module]) -> Iterator[dict[str, list[list[Moments]]]]:
+def record_moments(model: nn.Module, training: set[nn.Module]) -> Iterator[dict[str, list[list[Moments]]]]:
     "By the name of each norm that is in train mode, for each of its calls in the `with`: the moments of its groups."
     names = {m: name for name, m in unwrap(model).named_modules() if m in training and keeps_statistics(m)}
     found = {}
@@ -82,7 +82,7 @@ def moments_noted(model: nn.Module, training: set[nn.Module]) -> Iterator[dict[s
     with hooks_for_now([*names], note) if names else nullcontext(): yield found
 
 # %% ../../nbs/lib/checking/flight.ipynb #36c6cad4
-class Flown(NamedTuple):
+class PassResult(NamedTuple):
     "What one pass has made."
     output: Any # None if `call` does not call the model as a whole; a list if it calls it, or its parts, several times
     loss: Tensor
@@ -93,9 +93,9 @@ class Flown(NamedTuple):
         named = named_tensors(self.output)
         return [(name, t) for name, t in named if t.is_floating_point() and t.dim()]
 
-    def copied(self) -> "Flown":
+    def copied(self) -> "PassResult":
         "Without its graph, and with numbers to which nobody else can write."
-        return Flown(map_tensors(lambda t: t.detach().clone(), self.output), self.loss.detach().clone())
+        return PassResult(map_tensors(lambda t: t.detach().clone(), self.output), self.loss.detach().clone())
 
 
 class Backward(NamedTuple):
@@ -104,17 +104,17 @@ class Backward(NamedTuple):
     moments: dict[str, list[list[Moments]]] # Of what norms got, by name and call
 
 
-class Written(NamedTuple):
+class TracedPass(NamedTuple):
     "A pass that was written down."
     trace: Trace
-    flown: Flown
+    result: PassResult
 
 # %% ../../nbs/lib/checking/flight.ipynb #e12448fc
 TRACE_BYTES = 2**30  # of the numbers of one traced pass
 Start = list[Tensor]  # the numbers of all buffers
 
 
-def own_numbers(trace: Trace, state: StateKept):
+def keep_numbers(trace: Trace, state: StateKept):
     "Copy the numbers that are about to be put back, where they were written to in this pass."
     changed = {place for place, parts in state.numbers.copies.items() if not all(is_as_copied(*pair) for pair in parts)}
     for value in [value for op in trace.ops for value in (*op.given, *op.made)] if changed else ():
@@ -123,13 +123,13 @@ def own_numbers(trace: Trace, state: StateKept):
         value.kept = numbers, version_of(numbers)
 
 
-def all_copied(state: StateKept) -> StateKept:
+def copied_state(state: StateKept) -> StateKept:
     state.copy_all()
     return state
 
 
 @contextmanager
-def filled(modes: list[tuple[nn.Module, bool]]) -> Iterator[None]:
+def use_batch_statistics(modes: list[tuple[nn.Module, bool]]) -> Iterator[None]:
     "Norms take the statistics of one batch: those of a fresh model are made up, and in eval mode signals fade."
     norms = [m for m, on in modes if on and getattr(m, "track_running_stats", False) and not is_scripted(m)]
     before = [m.momentum for m in norms]
@@ -147,29 +147,29 @@ class Flight:
         self.model, self.loss_fn, self.call, self.optimizers = model, loss_fn, call, optimizers
         self.batch = batches[0]
         self.other = batches[-1] if len(batches) > 1 else None
-        self.gives: set[int] | None = None # the numbers of the parts that the model gets, if not all but the last one
+        self.model_parts: set[int] | None = None # the numbers of the parts that the model gets; None: all but the last
         self.whole = self.small = batches # as they were given, and with 16 samples where the model takes that
         self.last_size: int | None = None # how many samples the last batch of an epoch has
         self.limit = TimeLimit() # for everything together
         self.pass_seconds = 0. # how long a pass takes
-        self.has_flown = False # has the first pass ended?
+        self.first_pass_done = False # has the first pass ended?
         self.first: Any = None # the `FirstStep`
         self.not_loaded: list | None = None # which weights of a checkpoint the model did not have; None without one
-        self.lesson: Any = None # how the loss went while 16 samples were learned, a `Lesson`
+        self.overfit_result: Any = None # how the loss went while 16 samples were learned, a `Lesson`
         if not model.training: model.train()
         self.modes = [(m, m.training) for m in model.modules() if hasattr(m, "training")]  # frozen code has none
         self.training = {m for m, on in self.modes if on}
         self.parameters = dict(unwrap(model).named_parameters())
         self.trained = {name: p for name, p in self.parameters.items() if p.requires_grad}
-        self.quiet = "eval" # the mode in which passes can be compared
-        self.has_forces = False # does its forward compute gradients?
-        self.repeats = True # do two passes from one state agree? If not, none is kept
-        self.state = state or all_copied(kept_state(model))
+        self.compare_mode = "eval" # the mode in which passes can be compared
+        self.needs_gradients = False # does its forward compute gradients?
+        self.is_repeatable = True # do two passes from one state agree? If not, none is kept
+        self.state = state or copied_state(kept_state(model))
         self.buffers = [*model.buffers(), *(loss_fn.buffers() if isinstance(loss_fn, nn.Module) else ())]
         given = [b.detach().clone() for b in self.buffers]
         self.start: dict[str, Start] = {"train": given, "eval": given} # what buffers hold when a pass begins, by mode
-        self.moves: dict[str, Tensor] = {} # the numbers of parameters that are moved
-        self.kept: dict[Any, Any] = {}
+        self.new_parameters: dict[str, Tensor] = {} # the numbers of parameters that are moved
+        self.cache: dict[Any, Any] = {}
 
     def afford(self, passes: int, most: float = 3.):
         "Raise an error where so many passes would take too long, or longer than there is time."
@@ -184,38 +184,38 @@ class Flight:
             for m, training in self.modes: m.training = training
 
     @contextmanager
-    def at_the_start(self, mode: str) -> Iterator[None]:
+    def start_state(self, mode: str) -> Iterator[None]:
         "The state from which all passes in this mode start; afterwards everything is as it was."
-        before = [(t, t.data) for t in (*self.buffers, *map(self.parameters.get, self.moves))]
+        before = [(t, t.data) for t in (*self.buffers, *map(self.parameters.get, self.new_parameters))]
         def put_back():
             for t, data in before: t.data = data
             for p in self.parameters.values(): p.grad = None
             self.state.put_back()
         with putting_back(put_back):
-            for name, numbers in self.moves.items(): self.parameters[name].data = numbers.clone()
+            for name, numbers in self.new_parameters.items(): self.parameters[name].data = numbers.clone()
             self.fill_buffers(mode)
             yield
 
     def fill_buffers(self, mode: str):
         for b, numbers in zip(self.buffers, self.start[mode]): b.data = numbers.clone()
 
-    def go(self, given: Any, mode: str, seed: int = 0) -> Flown:
+    def forward_here(self, given: Any, mode: str, seed: int = 0) -> PassResult:
         "A pass from wherever the model is now."
         self.set_mode(mode)
-        with seeded(seed): return Flown(*self.called(given))
+        with seeded(seed): return PassResult(*self.output_and_loss(given))
 
-    def called(self, raw: Any) -> tuple[Any, Tensor]:
+    def output_and_loss(self, raw: Any) -> tuple[Any, Tensor]:
         "Output and loss, as the user computes them. The first pass has all the time it needs."
-        if self.has_flown: self.limit.check()
-        if self.call: return self._noted(raw)
-        given = given_by(raw, self.model.forward)
+        if self.first_pass_done: self.limit.check()
+        if self.call: return self._watched_call(raw)
+        given = split_batch(raw, self.model.forward)
         if self.loss_fn is None and isinstance(raw, Mapping) and not given.is_whole:
             output = self.model(**raw)
         else: output = self.model(*given.args, **given.kwargs)
         if self.loss_fn is None: return output, loss_in(output)
         return output, self.loss_fn(output, given.target)
 
-    def _noted(self, raw):
+    def _watched_call(self, raw):
         outputs = []
         def note(m, inputs, output): outputs.append(output)
         with warnings.catch_warnings():
@@ -229,58 +229,60 @@ class Flight:
         if len(outputs) == 1: return outputs[0], loss
         return outputs or None, loss
 
-    def run(self, raw: Any, mode: str = "train", inside: Callable[[], AbstractContextManager] = nullcontext) -> Flown:
+    def new_pass(self, raw: Any, mode: str = "train") -> PassResult:
         "A new pass with its graph, and with the user's own errors."
-        with self.at_the_start(mode), inside(): return self.go(handed(raw), mode)
+        with self.start_state(mode): return self.forward_here(copy_batch(raw), mode)
 
-    def fact(self, what: str, raw: Any, mode: str, seed: int, measure: Callable[[], Any]) -> Any:
+    def measure_once(self, what: str, raw: Any, mode: str, seed: int, measure: Callable[[], Any]) -> Any:
         "What was measured of a pass before, or is measured now; also that it failed."
         if not mode: raise NotLookedAt("the model returns something else each time for the same batch")
         autocast = torch.is_autocast_enabled(next((p.device.type for p in self.parameters.values()), "cpu"))
         setting = mode, seed, torch.is_grad_enabled(), autocast, id(self.start[mode])
-        key = what, PassInput(raw), PassInput(self.moves), setting
-        if key not in self.kept or not self.repeats:
-            try: self.kept[key] = measure()
-            except Exception as error: self.kept[key] = error
-        found = self.kept[key]
+        key = what, PassInput(raw), PassInput(self.new_parameters), setting
+        if key not in self.cache or not self.is_repeatable:
+            try: self.cache[key] = measure()
+            except Exception as error: self.cache[key] = error
+        found = self.cache[key]
         if isinstance(found, NotLookedAt): raise found
         if not isinstance(found, Exception): return found
         raise NotLookedAt(f"the model cannot run like this ({type(found).__name__}: {found})") from found
 
-    def out(self, raw: Any, mode: str | None = None, seed: int = 0) -> Flown:
+    def forward(self, raw: Any, mode: str | None = None, seed: int = 0) -> PassResult:
         "What a pass without gradients returns; with them if its forward computes some."
-        mode = mode or self.quiet
+        mode = mode or self.compare_mode
         def measure():
-            with self.at_the_start(mode): return self.without_graph(raw, mode, seed)
-        return self.fact("out", raw, mode, seed, measure).copied()
+            with self.start_state(mode): return self.without_graph(raw, mode, seed)
+        return self.measure_once("forward", raw, mode, seed, measure).copied()
 
-    def without_graph(self, raw: Any, mode: str, seed: int = 0) -> Flown:
+    def without_graph(self, raw: Any, mode: str, seed: int = 0) -> PassResult:
         def measure():
-            with torch.set_grad_enabled(self.has_forces): return self.go(handed(raw), mode, seed).copied()
-        return self.maybe_with_forces(measure)
+            with torch.set_grad_enabled(self.needs_gradients):
+                return self.forward_here(copy_batch(raw), mode, seed).copied()
+        return self.retry_with_gradients(measure)
 
-    def maybe_with_forces(self, measure: Callable[[], Any]) -> Any:
+    def retry_with_gradients(self, measure: Callable[[], Any]) -> Any:
         "Measure something without gradients, and again with them if the model computes some in its forward."
         try: return measure()
         except Exception as error:
-            if self.has_forces or not asks_for_gradients(error): raise
-            self.has_forces = True
+            if self.needs_gradients or not asks_for_gradients(error): raise
+            self.needs_gradients = True
             return measure()
 
-    def edited(self, raw: Any, inside: Callable[[], AbstractContextManager], mode: str | None = None) -> Flown:
+    def forward_in_context(self, raw: Any, inside: Callable[[], AbstractContextManager],
+                           mode: str | None = None) -> PassResult:
         "A pass without gradients in a context, such as that of hooks that change something. It is not kept."
-        mode = mode or self.quiet
+        mode = mode or self.compare_mode
         try:
-            with self.at_the_start(mode), inside(): return self.without_graph(raw, mode)
+            with self.start_state(mode), inside(): return self.without_graph(raw, mode)
         except Exception as error:
             raise NotLookedAt(f"the model cannot run like this ({type(error).__name__}: {error})") from error
 
-    def again(self, *passes: tuple[Any, str]) -> list[Flown]:
+    def forward_in_sequence(self, *passes: tuple[Any, str]) -> list[PassResult]:
         """Passes one after another, each with a batch and a mode. Nothing is put back between them but buffers where
         the mode changes, and none is kept."""
         found, last = [], passes[0][1]
         try:
-            with self.at_the_start(last):
+            with self.start_state(last):
                 for raw, mode in passes:
                     if mode != last: self.fill_buffers(mode)
                     found.append(self.without_graph(raw, last := mode))
@@ -288,50 +290,53 @@ class Flight:
         except Exception as error:
             raise NotLookedAt(f"the model cannot run like this ({type(error).__name__}: {error})") from error
 
-    def written(self, raw: Any = None, mode: str = "train", graph: bool = True, seed: int = 0) -> Written:
+    def traced_pass(self, raw: Any = None, mode: str = "train", graph: bool = True, seed: int = 0) -> TracedPass:
         "A pass, written down. It is compared with other written ones only: torch leaves its fast paths in it."
         raw = self.batch.raw if raw is None else raw
         def measure():
-            given = handed(raw)
-            with self.at_the_start(mode), traced(self.model, TRACE_BYTES) as trace:
-                with torch.set_grad_enabled(graph or self.has_forces): flown = self.go(given, mode, seed)
-                own_numbers(trace, self.state)
-                return Written(trace, flown)
-        if graph: return self.fact("written", raw, mode, seed, measure)
-        return self.fact("written without its graph", raw, mode, seed, partial(self.maybe_with_forces, measure))
+            given = copy_batch(raw)
+            with self.start_state(mode), traced(self.model, TRACE_BYTES) as trace:
+                with torch.set_grad_enabled(graph or self.needs_gradients):
+                    result = self.forward_here(given, mode, seed)
+                keep_numbers(trace, self.state)
+                return TracedPass(trace, result)
+        if graph: return self.measure_once("traced", raw, mode, seed, measure)
+        measure_it = partial(self.retry_with_gradients, measure)
+        return self.measure_once("traced without its graph", raw, mode, seed, measure_it)
 
     def backward(self, raw: Any = None, of_output: bool = False) -> Backward:
         "What a pass in train mode shows, of which the loss or the sum of all outputs goes backward."
         raw = self.batch.raw if raw is None else raw
         def measure():
-            with self.at_the_start("train"), moments_noted(self.model, self.training) as moments:
-                return Backward(self.arrived(self.go(handed(raw), "train"), of_output), moments)
-        return self.fact("outputs backward" if of_output else "loss backward", raw, "train", 0, measure)
+            with self.start_state("train"), record_moments(self.model, self.training) as moments:
+                return Backward(self.gradients_after(self.forward_here(copy_batch(raw), "train"), of_output), moments)
+        return self.measure_once("outputs backward" if of_output else "loss backward", raw, "train", 0, measure)
 
-    def arrived(self, flown: Flown, of_output: bool = False) -> dict[str, Tensor | None]:
+    def gradients_after(self, result: PassResult, of_output: bool = False) -> dict[str, Tensor | None]:
         "The gradients of the trained parameters after a pass."
-        total = sum([t.sum() for _, t in flown.floats], torch.zeros(())) if of_output else flown.loss
+        total = sum([t.sum() for _, t in result.floats], torch.zeros(())) if of_output else result.loss
         for p in self.trained.values(): p.grad = None
         if total.requires_grad: total.backward(retain_graph=True)
         found = {name: p.grad for name, p in self.trained.items()}
         for p in self.parameters.values(): p.grad = None
         return found
 
-    def begin(self, raw: Any) -> Flown:
+    def first_pass(self, raw: Any) -> PassResult:
         "The first pass, with which others are compared. Norms take its statistics, which passes in eval mode use."
-        with self.at_the_start("train"), filled(self.modes), moments_noted(self.model, self.training) as moments:
+        recording = record_moments(self.model, self.training)
+        with self.start_state("train"), use_batch_statistics(self.modes), recording as moments:
             began = self.limit.took
-            flown = self.go(handed(raw), "train")
+            result = self.forward_here(copy_batch(raw), "train")
             self.pass_seconds = self.limit.took - began
-            check_number(flown.loss)
-            def measure(): return Backward(self.arrived(flown), moments)
-            with suppress(NotLookedAt): self.fact("loss backward", raw, "train", 0, measure)
-            self.fact("out", raw, "train", 0, flown.copied)
+            check_number(result.loss)
+            def measure(): return Backward(self.gradients_after(result), moments)
+            with suppress(NotLookedAt): self.measure_once("loss backward", raw, "train", 0, measure)
+            self.measure_once("forward", raw, "train", 0, result.copied)
             self.start["eval"] = [b.detach().clone() for b in self.buffers]
-        return flown
+        return result
 
     def close(self):
         "Let go of all passes."
-        for found in self.kept.values():
-            if isinstance(found, Written): found.trace.close()
-        self.kept.clear()
+        for found in self.cache.values():
+            if isinstance(found, TracedPass): found.trace.close()
+        self.cache.clear()

@@ -13,8 +13,8 @@ from typing import Any
 from torch import nn
 
 from .flight import Flight
-from .influence import all_equal, given_in_calls, is_graph, leaks
-from .passes import base_of, differs, first_layer_where, same
+from .influence import all_equal, is_graph, leaks, model_inputs
+from .passes import are_same, baseline, differs, first_layer_where
 from ..findings.found import Check, Finding
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.operations import Op, Value
@@ -24,11 +24,11 @@ from ..hooks.select import first_few, runs, unwrap
 def calls_in(flight: Flight, functions: set[str], raw: Any = None, mode: str = "train") -> dict[str, Op]:
     "The calls that the model makes of these functions, also inside those of torch, by name; not those of the loss."
     if not runs(unwrap(flight.model)): raise NotLookedAt("the model has no forward of its own")
-    ops = flight.written(raw, mode, graph=mode == "train").trace.ops
+    ops = flight.traced_pass(raw, mode, graph=mode == "train").trace.ops
     return {op.name: op for op in ops if op.function in functions and op.in_model}
 
 
-def makers_of(calls: list[Op]) -> tuple[str, list[str]]:
+def calling_layers(calls: list[Op]) -> tuple[str, list[str]]:
     "The layers that have made these calls, in words, and the names of those that have one."
     layers = list(dict.fromkeys(op.layer for op in calls))
     return first_few([layer or "the model itself" for layer in layers], 4), [layer for layer in layers if layer]
@@ -51,7 +51,7 @@ def drops(op: Op) -> bool:
 def gets_noise(flight: Flight) -> bool:
     "Do the inputs of the model depend on random numbers, as where the loss adds noise to them?"
     if not flight.call: return False
-    return not all_equal(*(given_in_calls(flight, mode="eval", seed=seed) for seed in (0, 1)))
+    return not all_equal(*(model_inputs(flight, mode="eval", seed=seed) for seed in (0, 1)))
 
 # %% ../../nbs/lib/checking/functions.ipynb #ee11f1a2
 @rule(
@@ -61,18 +61,18 @@ def gets_noise(flight: Flight) -> bool:
          advice="Use nn.Dropout as a registered layer, or pass training=self.training, and dropout_p=0 in eval "
                 "mode. A layer of your own has to look at self.training each time."),
     claim="In eval mode the output does not depend on random numbers.", needs="passes")
-def calm_in_eval(flight: Flight) -> Check:
+def deterministic_in_eval(flight: Flight) -> Check:
     "Does the output in eval mode depend on random numbers?"
-    if flight.quiet != "eval":
+    if flight.compare_mode != "eval":
         raise NotLookedAt("the model returns something else each time, or has no eval mode")
     own = flight.batch.raw
-    if not flight.out(own).floats: raise NotLookedAt("no output was seen")
-    if same(flight.out(own), flight.out(own, seed=1)): return ""
+    if not flight.forward(own).floats: raise NotLookedAt("no output was seen")
+    if are_same(flight.forward(own), flight.forward(own, seed=1)): return ""
     if gets_noise(flight): return "its inputs do already"
     evidence = "In eval mode the output changes with the random numbers"
     dropped = [op for op in calls_in(flight, DROPOUTS, mode="eval").values() if drops(op)]
     if dropped:
-        words, layers = makers_of(dropped)
+        words, layers = calling_layers(dropped)
         kinds = dict.fromkeys(op.function for op in dropped)
         yield Finding("random in eval", "likely", f"{evidence}: {' and '.join(kinds)} in {words} still drops "
                       "numbers.", layers)
@@ -110,7 +110,7 @@ def fewer_columns(flight: Flight) -> tuple[Any, int, int] | None:
     return batch.put({p.number: p.tensor.narrow(1, 0, fewer) for p in parts}), sizes[1], fewer
 
 
-def size_summed(op: Op) -> tuple[int, int]:
+def softmax_size(op: Op) -> tuple[int, int]:
     "Along which dimension a softmax goes, and how long that is."
     shape, dim = op.x.shape, op.arg(1, "dim")
     if dim is None: dim = 0 if len(shape) in (0, 1, 3) else 1
@@ -133,37 +133,37 @@ def softmax_within_samples(flight: Flight) -> Check:
     if not own: return "there is none"
     theirs = calls_in(flight, SOFTMAXES, fewer)
     wrong = [name for name in own if name in theirs
-             and size_summed(theirs[name])[1]*before == size_summed(own[name])[1]*after]
+             and softmax_size(theirs[name])[1]*before == softmax_size(own[name])[1]*after]
     pairs = [name for name in wrong if [*own[name].x.shape].count(before) > 1]  # all samples with each other
-    if pairs and not of_columns and next(leaks(flight, flight.batch, base_of(flight)), None) is None:
+    if pairs and not of_columns and next(leaks(flight, flight.batch, baseline(flight)), None) is None:
         wrong = [name for name in wrong if name not in pairs]
     if not wrong: return ""
-    words, layers = makers_of([own[name] for name in wrong])
-    first, (dim, size) = own[wrong[0]], size_summed(own[wrong[0]])
+    words, layers = calling_layers([own[name] for name in wrong])
+    first, (dim, size) = own[wrong[0]], softmax_size(own[wrong[0]])
     sure = "possible" if of_columns else "likely"  # a recurrent layer may have been made without batch_first by mistake
     yield Finding("softmax over samples", sure, f"A softmax in {words} goes over dimension {dim} of "
                   f"{first.x.shape_text}, which has {size} numbers with {before} samples and "
-                  f"{size_summed(theirs[wrong[0]])[1]} with {after}.", layers)
+                  f"{softmax_size(theirs[wrong[0]])[1]} with {after}.", layers)
     return ""
 
 # %% ../../nbs/lib/checking/functions.ipynb #1f0a03f5
 VIEWS = {"view", "reshape", "flatten"}
 
 
-def joined(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def joined_shapes(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     "All shapes that come of joining neighbours."
     if len(sizes) < 2: yield sizes
     else:
         first, second, *others = sizes
-        yield from ((first, *rest) for rest in joined((second, *others)))
-        yield from joined((first*second, *others))
+        yield from ((first, *rest) for rest in joined_shapes((second, *others)))
+        yield from joined_shapes((first*second, *others))
 
 
 def looks_swapped(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
     "Is the new shape the old one with dimensions swapped, and maybe joined, while no order of the old one explains it?"
     old, new = (tuple(size for size in sizes if size != 1) for sizes in (old, new))
-    if not 2 <= len(old) <= 5 or len(new) > len(old) or new in joined(old): return False
-    return any(new in joined(order) for order in permutations(old))
+    if not 2 <= len(old) <= 5 or len(new) > len(old) or new in joined_shapes(old): return False
+    return any(new in joined_shapes(order) for order in permutations(old))
 
 # %% ../../nbs/lib/checking/functions.ipynb #1f0a03f6
 def looks_cut(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
@@ -197,7 +197,7 @@ def views_keep_order(flight: Flight) -> Check:
     theirs = calls_in(flight, VIEWS, fewer_samples(flight)[0])
     found = [op for name, op in own.items() if name in theirs and not keeps_its_order(theirs[name])]
     if not found: return ""
-    (words, layers), first = makers_of(found), found[0]
+    (words, layers), first = calling_layers(found), found[0]
     yield Finding("places mixed up", "likely", f"A view or reshape in {words} makes {first.y.shape_text} of "
                   f"{first.x.shape_text}, which looks like a permutation but keeps the order of the numbers: they land "
                   "at other places.", layers)

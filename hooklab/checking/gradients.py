@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor, nn
 
-from .cut_gradients import behind_rounding, change_loss, where_cut
+from .cut_gradients import change_loss, parameters_behind_rounding, where_cut
 from .flight import Flight
 from .loss_calls import numbers
-from .passes import calls_of, layer_outputs, moved_to, roused
+from .passes import calls_of, layer_outputs, replace_parameters, wake
 from ..data_sets.batch import SampleBatch
 from ..diagnosis.layer_faults import DEAD, MANY
 from ..findings.found import Check, Finding
@@ -90,7 +90,7 @@ def gradients_arrive(flight: Flight) -> Check:
     if frozen:
         yield Finding("frozen part", "note", f"{len(frozen)} of {len(flight.parameters)} parameters are frozen.",
                       owners(flight, frozen))
-    if not flight.first.flown.loss.requires_grad:
+    if not flight.first.result.loss.requires_grad:
         yield no_graph(flight)
         return ""
     if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
@@ -99,40 +99,40 @@ def gradients_arrive(flight: Flight) -> Check:
     if flight.optimizers:
         given = in_optimizers(flight)
         missing = [name for name in missing if id(flight.trained[name]) in given]
-    yield from not_reached(flight, missing, found)
+    yield from missing_gradients(flight, missing, found)
     zero = [name for name, arrives in found.items() if arrives is None]
-    if zero: yield from with_zeros(flight, zero, found)
-    yield from mostly_silent(flight, found)
+    if zero: yield from zero_gradients(flight, zero, found)
+    yield from mostly_dead_layers(flight, found)
     return ""
 
 # %% ../../nbs/lib/checking/gradients.ipynb #c84ed635
-def with_zeros(flight: Flight, zero: list[str], found: dict[str, bool | None]) -> Iterator[Finding]:
+def zero_gradients(flight: Flight, zero: list[str], found: dict[str, bool | None]) -> Iterator[Finding]:
     "The findings on parameters with a gradient of zeros, also once the layers that begin at zero have moved."
     yield from stuck_at_zero(flight, zero)
     trained = {owner_of(name) for name, arrives in found.items() if arrives}
     # a bias before normalization has a gradient of zero, or of noise
     rest = [name for name in zero if "bias" not in name.rpartition(".")[2] or owner_of(name) not in trained]
     if not rest: return
-    with roused(flight): again = arrivals(flight, flight.small)
+    with wake(flight): again = arrivals(flight, flight.small)
     rest = [name for name in rest if again[name] is None]
-    lost = [*without_memory(flight, rest)]
+    lost = [*memoryless_layers(flight, rest)]
     yield from lost
     rest = [name for name in rest if not any(owner_of(name) in one.layers for one in lost)]
-    if rest: yield from only_zeros(flight, rest)
+    if rest: yield from always_zero(flight, rest)
 
 
-def given_states(flight: Flight, names: list[str]) -> bool:
+def gets_a_state(flight: Flight, names: list[str]) -> bool:
     "Is one of these recurrent layers called with a state?"
     return any(x is not None for call in calls_of(flight, names) for x in (*call.args[1:], call.kwargs.get("hx")))
 
 
-def without_memory(flight: Flight, zero: list[str]) -> Iterator[Finding]:
+def memoryless_layers(flight: Flight, zero: list[str]) -> Iterator[Finding]:
     "The finding on recurrent layers whose weights for the state get zeros: the state is always zero."
     modules = dict(unwrap(flight.model).named_modules())
     names = [owner_of(name) for name in zero if "weight_hh" in name]
     layers = list(dict.fromkeys(n for n in names if isinstance(modules[n], nn.RNNBase | nn.RNNCellBase)))
     if not layers: return
-    sure = "note" if given_states(flight, layers) else "likely"  # which the caller hands on
+    sure = "note" if gets_a_state(flight, layers) else "likely"  # which the caller hands on
     yield Finding("state is lost", sure, f"The weights of {first_few(layers, 4)} for its own state get a gradient "
                   "of zero: in each call it begins with a state of zeros and has one place, so it remembers "
                   "nothing.", layers)
@@ -148,15 +148,15 @@ def stuck_at_zero(flight: Flight, zero: list[str]) -> Iterator[Finding]:
         p, g = flight.trained[name].detach(), g.to_dense()
         size = p.square().mean().sqrt() or .1
         moved[name] = p - .05*size*g/g.square().mean().sqrt()
-    with moved_to(flight, moved): after = arrivals(flight, flight.small)
-    with roused(flight): again = arrivals(flight, flight.small)
+    with replace_parameters(flight, moved): after = arrivals(flight, flight.small)
+    with wake(flight): again = arrivals(flight, flight.small)
     stuck = [name for name in empty if after[name] is None and again[name]]
     if not stuck: return
     yield Finding("stuck at zero", "likely", f"All numbers of {first_few(stuck, 4)} are zero, and so is their "
                   "gradient, also when all others have made a step: each waits for another.", owners(flight, stuck))
 
 # %% ../../nbs/lib/checking/gradients.ipynb #ab726e71
-def of_another_loss(flight: Flight, found: dict[str, bool | None]) -> set[str]:
+def parameters_of_other_losses(flight: Flight, found: dict[str, bool | None]) -> set[str]:
     "The parameters of optimizers that have nothing to do for this loss, where another optimizer has."
     names = {id(p): name for name, p in flight.trained.items()}
     theirs = [{names[id(p)] for group in o.param_groups for p in group["params"] if id(p) in names}
@@ -165,9 +165,9 @@ def of_another_loss(flight: Flight, found: dict[str, bool | None]) -> set[str]:
     return set().union(*idle) if len(idle) < len(theirs) else set()
 
 # %% ../../nbs/lib/checking/gradients.ipynb #ab726e70
-def not_reached(flight: Flight, missing: list[str], found: dict[str, bool | None]) -> Iterator[Finding]:
+def missing_gradients(flight: Flight, missing: list[str], found: dict[str, bool | None]) -> Iterator[Finding]:
     "The findings on parameters without a gradient: did their layer run?"
-    elsewhere, missing = split(missing, of_another_loss(flight, found).__contains__)
+    elsewhere, missing = split(missing, parameters_of_other_losses(flight, found).__contains__)
     if elsewhere:
         yield Finding("not trained", "note", f"{first_few(elsewhere, 4)} got no gradient of this loss. They have an "
                       "optimizer of their own, so another loss may train them.", owners(flight, elsewhere))
@@ -181,7 +181,7 @@ def not_reached(flight: Flight, missing: list[str], found: dict[str, bool | None
                       owners(flight, names))
     depends, of_output = change_loss(flight, cut), arrivals(flight, [flight.batch], of_output=True)
     unused, cut = split(cut, lambda name: of_output[name] is not False and name not in depends)
-    constants, cut = split(cut, lambda name: flight.has_forces and "bias" in name.rpartition(".")[2])
+    constants, cut = split(cut, lambda name: flight.needs_gradients and "bias" in name.rpartition(".")[2])
     depends, cut = split(cut, depends.__contains__)
     for names, why in ((unused, "they lead to a part of the output that the loss does not use."),
                        (constants, "the forward takes a gradient, which a constant that is added to an energy does not "
@@ -233,9 +233,9 @@ def no_graph(flight: Flight) -> Finding:
                    f"{first_few(depends, 4)}{where}.", [layer] if layer else [])
 
 # %% ../../nbs/lib/checking/gradients.ipynb #f20a362e
-def only_zeros(flight: Flight, zero: list[str]) -> Iterator[Finding]:
+def always_zero(flight: Flight, zero: list[str]) -> Iterator[Finding]:
     "The findings on gradients of zeros: is a function behind them constant between its steps, or a layer silent?"
-    for name, names in behind_rounding(flight, zero).items():
+    for name, names in parameters_behind_rounding(flight, zero).items():
         yield Finding("term without gradient", "likely", f"{first_few(names, 4)} lead to the loss through {name} only, "
                       "whose gradient is zero everywhere: this part of the loss trains nothing. Take the numbers "
                       f"before {name} for the loss.", owners(flight, names))
@@ -254,7 +254,7 @@ def only_zeros(flight: Flight, zero: list[str]) -> Iterator[Finding]:
 WITH_UNITS = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
 
 
-def mostly_silent(flight: Flight, found: dict[str, bool | None]) -> Iterator[Finding]:
+def mostly_dead_layers(flight: Flight, found: dict[str, bool | None]) -> Iterator[Finding]:
     "The finding on layers of which most units get no gradient and are never above zero, while some learn."
     modules, dead = dict(unwrap(flight.model).named_modules()), {}
     for name, grads in gradients_of(flight, flight.small).items():

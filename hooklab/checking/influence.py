@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .cut_gradients import by_scale_only, goes_straight_through
-from .flight import Flight, Flown, are_equal
-from hooklab.checking.passes import (
-    any_differs, base_of, by_sample, calls_of, differs, first_layer_where, layer_outputs, of_pairs, others_changed,
-    roused, same)
+from .cut_gradients import goes_straight_through, shares_only_a_scale
+from .flight import Flight, PassResult, are_equal
+from .passes import (
+    any_differs, are_same, baseline, calls_of, differs, first_layer_where, is_pair_matrix, layer_outputs,
+    other_changed_samples, rows_by_sample, wake)
 from ..data_sets.batch import (
-    BatchPart, SampleBatch, given_by, is_plain, looks_like_mask, other_label, other_sample, swapped, with_sample)
+    BatchPart, SampleBatch, is_plain, looks_like_mask, other_label, other_sample, split_batch, swap_in, with_sample)
 from ..findings.found import Check, Finding
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.putting_back import seeded
@@ -28,15 +28,15 @@ from ..hooks.select import first_few, outermost, runs, unwrap
 from ..hooks.tree import map_tensors, shape_text, tensors
 
 # %% ../../nbs/lib/checking/influence.ipynb #77aa0004
-def callers_of_the_model(flight: Flight) -> Iterable[str]:
+def called_models(flight: Flight) -> Iterable[str]:
     "The names of the model, or of the models in it, that somebody else calls."
     return [""] if runs(unwrap(flight.model)) else outermost(flight.model)
 
 
-def given_in_calls(flight: Flight, raw: Any = None, mode: str | None = None, seed: int = 0) -> list[Tensor]:
+def model_inputs(flight: Flight, raw: Any = None, mode: str | None = None, seed: int = 0) -> list[Tensor]:
     "The tensors that the model, or the models in it, get from whoever calls them, also those that no batch holds."
     calls = []
-    with suppress(NotLookedAt): calls = calls_of(flight, callers_of_the_model(flight), raw, mode, seed)
+    with suppress(NotLookedAt): calls = calls_of(flight, called_models(flight), raw, mode, seed)
     return [v.numbers for call in calls for v in call.given if v.numbers is not None]
 
 
@@ -58,24 +58,25 @@ def other_inputs(flight: Flight, moved: list[BatchPart], new: Mapping[int, Tenso
     claim="The output depends on the input.", needs="passes")
 def input_used(flight: Flight) -> Check:
     "Does the output depend on the input, and on each of its parts?"
-    batch, base = flight.batch, base_of(flight)
+    batch, base = flight.batch, baseline(flight)
     others = flight.other.parts if flight.other else None
-    new = {p.number: swapped(p.tensor, others and others[p.number].tensor, p.dim) for p in batch.inputs}
+    new = {p.number: swap_in(p.tensor, others and others[p.number].tensor, p.dim) for p in batch.inputs}
     moved = [p for p in batch.inputs if not torch.equal(new[p.number], p.tensor)]
     if not moved: raise NotLookedAt(batch.why_unknown or "all samples are equal")
     if not others and base.floats and not any(t.size(0) == batch.n for _, t in base.floats):
         raise NotLookedAt("there is one batch only, and its samples in another order may have the same output")
     raw = other_inputs(flight, moved, new)
-    if same(base, flight.out(raw)):
+    if are_same(base, flight.forward(raw)):
         if any(p.dim is None and p.tensor.is_floating_point() and p not in moved for p in batch.inputs):
             raise NotLookedAt(f"another batch has other shapes: {batch.why_unknown}")
-        if is_ignored(flight, raw): yield ignored_input(flight, raw)
+        if is_ignored(flight, raw): yield unused_input_finding(flight, raw)
         return "once the layers that begin at zero have moved"
     if len(batch.inputs) == 1: return ""
     for p in moved:
         raw = batch.put({p.number: new[p.number]})
-        if looks_like_mask(p, batch) or not same(base, flight.out(raw)): continue
-        of_loss = flight.call and bool(differs(flight.out(raw).loss, base.loss))  # a target, or what only the loss uses
+        if looks_like_mask(p, batch) or not are_same(base, flight.forward(raw)): continue
+        # a target, or what only the loss uses
+        of_loss = flight.call and bool(differs(flight.forward(raw).loss, base.loss))
         if of_loss or not is_ignored(flight, raw): continue
         yield Finding("input unused", "note" if flight.call else "likely",
                       f"With another batch's {p.name} the output is the same.", [p.name])
@@ -84,23 +85,23 @@ def input_used(flight: Flight) -> Check:
 
 def is_ignored(flight: Flight, raw: Any) -> bool:
     "Is the output the same also when layers that begin at zero have moved?"
-    with roused(flight): return same(flight.out(flight.batch.raw), flight.out(raw))
+    with wake(flight): return are_same(flight.forward(flight.batch.raw), flight.forward(raw))
 
 
-def ignored_input(flight: Flight, raw: Any) -> Finding:
+def unused_input_finding(flight: Flight, raw: Any) -> Finding:
     "The finding on an output that is the same for the inputs of this batch."
     evidence = f"With another batch's input the output is the same. {last_difference(flight, raw)}"
     if goes_straight_through(flight):
         return Finding("input unused", "note", f"{evidence} It has a gradient by the input, as behind a rounding.")
-    is_noise = flight.call and (not flight.out(flight.batch.raw).floats  # a generator gets noise
-                                or all_equal(given_in_calls(flight), given_in_calls(flight, raw)))
-    in_training = same(flight.out(flight.batch.raw, "train"), flight.out(raw, "train"))
+    is_noise = flight.call and (not flight.forward(flight.batch.raw).floats  # a generator gets noise
+                                or all_equal(model_inputs(flight), model_inputs(flight, raw)))
+    in_training = are_same(flight.forward(flight.batch.raw, "train"), flight.forward(raw, "train"))
     return Finding("input unused", "note" if is_noise else "certain" if in_training else "likely", evidence)
 
 # %% ../../nbs/lib/checking/influence.ipynb #3fda6739
 def last_difference(flight: Flight, raw: Any) -> str:
     "Up to where the outputs of layers still differ."
-    with roused(flight): own, theirs = (layer_outputs(flight, one) for one in (flight.batch.raw, raw))
+    with wake(flight): own, theirs = (layer_outputs(flight, one) for one in (flight.batch.raw, raw))
     last = -1
     for i, ((_, xs), (_, ys)) in enumerate(zip(own, theirs)):
         if any_differs(xs, ys): last = i
@@ -113,7 +114,7 @@ def add_noise(output: Any) -> Any:
     "An output with other numbers for each sample and unit, in the range of the old ones."
     def moved(t):
         if not t.is_floating_point() or not t.numel(): return t
-        t = finer(t)
+        t = in_float32(t)
         if t.min() > 0: return t*(1 - .5*torch.rand_like(t))
         size = t.std(correction=0) + .1
         return t + torch.randn_like(t)*size
@@ -124,9 +125,9 @@ def losses_with(flight: Flight, output: Any, changes: list[Mapping[int, Tensor]]
     "The loss for each of these changes of the batch."
     raws = [flight.batch.put(new) for new in changes]
     if flight.call or flight.loss_fn is None:
-        with roused(flight): return [flight.out(raw).loss.item() for raw in raws]
+        with wake(flight): return [flight.forward(raw).loss.item() for raw in raws]
     def loss_with(raw):
-        target = map_tensors(finer, given_by(raw, flight.model.forward).target)
+        target = map_tensors(in_float32, split_batch(raw, flight.model.forward).target)
         with torch.no_grad(), seeded(): return flight.loss_fn(map_tensors(Tensor.clone, output), target).item()
     try: return [*map(loss_with, raws)]
     except Exception as e: raise NotLookedAt(f"the loss cannot take other labels ({type(e).__name__}: {e})") from e
@@ -150,7 +151,7 @@ def labels_used(flight: Flight) -> Check:
     batch, is_inside = flight.batch, flight.call is not None or flight.loss_fn is None
     targets = [p for p in batch.targets if p.dim is not None and not (is_inside and p.is_input)]
     if not targets: raise NotLookedAt("no target was found that has a label for each sample")
-    base = base_of(flight)
+    base = baseline(flight)
     n, output = min(batch.n, 8 if is_inside else 64), add_noise(base.output)
     n_classes = next((t.size(1) for _, t in base.floats if t.dim() > 1), 2)
     def changed(i):
@@ -161,7 +162,7 @@ def labels_used(flight: Flight) -> Check:
     if len(idle) == n:
         yield Finding("labels not used", "note" if flight.call else "likely", "No label changes the loss.")
         return ""
-    is_coarse = is_inside and finer(base.loss) is not base.loss
+    is_coarse = is_inside and in_float32(base.loss) is not base.loss
     if idle and not is_coarse:
         samples = first_few(list(map(str, idle)), 8)
         sure = "likely" if 2*len(idle) >= n else "note"  # a few may be without effect by chance
@@ -171,23 +172,23 @@ def labels_used(flight: Flight) -> Check:
     return ""
 
 # %% ../../nbs/lib/checking/influence.ipynb #1c5eae67
-def finer(t: Tensor) -> Tensor:
+def in_float32(t: Tensor) -> Tensor:
     "In 16 bits one label of many may change nothing."
     return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
 
 
-def samples_of_a_label(flight: Flight, output: Any, targets: list[BatchPart]) -> int | None:
+def n_samples_changed_by_a_label(flight: Flight, output: Any, targets: list[BatchPart]) -> int | None:
     "The most samples whose gradient of the output changes with a single label. None if that is not known."
     n = flight.batch.n
     def gradients(new):
         with seeded(): return of_outputs(flight.batch.put(new))
     def of_outputs(raw):
         if flight.call or flight.loss_fn is None:
-            flown = flight.run(raw, flight.quiet)
-            outputs, loss = [t for _, t in flown.floats], flown.loss
+            result = flight.new_pass(raw, flight.compare_mode)
+            outputs, loss = [t for _, t in result.floats], result.loss
         else:
             own = map_tensors(lambda t: t.detach().requires_grad_(t.is_floating_point()), output)
-            target = map_tensors(finer, given_by(raw, flight.model.forward).target)
+            target = map_tensors(in_float32, split_batch(raw, flight.model.forward).target)
             outputs, loss = tensors(own), flight.loss_fn(map_tensors(Tensor.clone, own), target)
         outputs = [t for t in outputs if t.requires_grad and t.dim() and t.size(0) == n]
         return torch.autograd.grad(loss, outputs, allow_unused=True)
@@ -202,7 +203,7 @@ def samples_of_a_label(flight: Flight, output: Any, targets: list[BatchPart]) ->
     except Exception: return None
 
 # %% ../../nbs/lib/checking/influence.ipynb #77300201
-def shuffle_labels(flight: Flight, base: Flown, output: Any, targets: list[BatchPart],
+def shuffle_labels(flight: Flight, base: PassResult, output: Any, targets: list[BatchPart],
                    first: float) -> Iterator[Finding]:
     "Does it matter which sample has which label?"
     n = flight.batch.n
@@ -211,10 +212,10 @@ def shuffle_labels(flight: Flight, base: Flown, output: Any, targets: list[Batch
     rolls = [new for new in rolls if not all(torch.equal(new[p.number], p.tensor) for p in targets)]
     if not rolls: return
     if flight.call or flight.loss_fn is None:  # without noise, equal outputs do not show which label moved
-        with roused(flight): rows = [t for _, t in flight.out(flight.batch.raw).floats if t.size(0) == n]
+        with wake(flight): rows = [t for _, t in flight.forward(flight.batch.raw).floats if t.size(0) == n]
         if not any(differs(t, t[:1]).any() for t in rows): return
     if any(abs(loss - first) > 1e-5*abs(first) for loss in losses_with(flight, output, rolls)): return
-    n_changed = samples_of_a_label(flight, output, targets)
+    n_changed = n_samples_changed_by_a_label(flight, output, targets)
     if n_changed in (0, 1, 2): return  # rows that say themselves which sample they are of, such as boxes
     target = targets[0].tensor
     shapes = {tuple(t.shape) for t in (*tensors(base.output)[:1], target)}
@@ -226,7 +227,7 @@ def shuffle_labels(flight: Flight, base: Flown, output: Any, targets: list[Batch
                   f"target {shape_text(target)}.")
 
 # %% ../../nbs/lib/checking/influence.ipynb #ef773ca0
-def changed_samples(flight: Flight, batch: SampleBatch, samples: set[int]) -> dict[int, Tensor]:
+def replace_samples(flight: Flight, batch: SampleBatch, samples: set[int]) -> dict[int, Tensor]:
     "The inputs with another sample in place of each of these."
     new = {}
     for p in batch.inputs:
@@ -242,15 +243,15 @@ def changed_samples(flight: Flight, batch: SampleBatch, samples: set[int]) -> di
     return new
 
 
-def leaks(flight: Flight, batch: SampleBatch, base: Flown) -> Iterator[tuple[int, list[int], dict]]:
+def leaks(flight: Flight, batch: SampleBatch, base: PassResult) -> Iterator[tuple[int, list[int], dict]]:
     "A sample, the others whose output it changes, and the inputs with which it does."
     def others_with(new, samples):
-        pairs = zip(base.floats, flight.out(batch.put(new)).floats)
-        return [others_changed(a, b, batch.n, samples) for (_, a), (_, b) in pairs]
+        pairs = zip(base.floats, flight.forward(batch.put(new)).floats)
+        return [other_changed_samples(a, b, batch.n, samples) for (_, a), (_, b) in pairs]
     two = {0, batch.n//2 - 1}
-    if batch.n > 6 and not any(others_with(changed_samples(flight, batch, two), two)): return
+    if batch.n > 6 and not any(others_with(replace_samples(flight, batch, two), two)): return
     for i in sorted({0, batch.n//2, batch.n - 1}):
-        new = changed_samples(flight, batch, {i})
+        new = replace_samples(flight, batch, {i})
         for others in others_with(new, {i}) if new else ():
             if others: yield i, others, new
 
@@ -274,10 +275,10 @@ def is_graph(flight: Flight) -> bool:
     if any(joins(p.tensor) for p in (*beside, *batch.odd)): return True
     for m in flight.model.modules():
         if any(map(joins, (*m.buffers(recurse=False), *vars(m).values()))): return True
-    return bool(flight.call) and any(map(joins, given_in_calls(flight)))
+    return bool(flight.call) and any(map(joins, model_inputs(flight)))
 
 
-def time_may_be_first(flight: Flight, base: Flown) -> bool:
+def time_may_be_first(flight: Flight, base: PassResult) -> bool:
     "Are the samples apart along the second dimension, which targets have as well?"
     batch, sizes = flight.batch, flight.batch.inputs[0].tensor.shape[:2]
     if len(sizes) < 2 or min(sizes) < 2 or not batch.targets: return False
@@ -286,16 +287,16 @@ def time_may_be_first(flight: Flight, base: Flown) -> bool:
     return not any(leaks(flight, replace(batch, parts=parts, n=sizes[1]), base))
 
 # %% ../../nbs/lib/checking/influence.ipynb #77aa0006
-def by_place_in_batch(flight: Flight, base: Flown) -> Iterator[Finding]:
+def depends_on_position(flight: Flight, base: PassResult) -> Iterator[Finding]:
     "Does the answer for a sample depend on its place in the batch, as with positions that are counted along it?"
     batch, n = flight.batch, flight.batch.n
     if n < 3 or any(p.dim is None for p in batch.parts): return  # `call` may put the target into the model as well
-    if not same(base, flight.out(batch.raw, seed=1)): return  # random numbers are drawn sample after sample
-    after = flight.out(batch.put({p.number: p.tensor.roll(1, p.dim) for p in batch.parts}))
+    if not are_same(base, flight.forward(batch.raw, seed=1)): return  # random numbers are drawn sample after sample
+    after = flight.forward(batch.put({p.number: p.tensor.roll(1, p.dim) for p in batch.parts}))
     moved = []
     for (_, a), (_, b) in zip(base.floats, after.floats):
-        if a.shape != b.shape or of_pairs(a, n): continue
-        for x, y in zip(by_sample(a, n), by_sample(b, n)):
+        if a.shape != b.shape or is_pair_matrix(a, n): continue
+        for x, y in zip(rows_by_sample(a, n), rows_by_sample(b, n)):
             moved.append(bool(differs(x.roll(1, 0), y).any()))
     if not moved or not all(moved): return
     if any(p.is_input and p.tensor.shape[:2] == (n, n) for p in batch.parts): return  # the other may have the samples
@@ -311,34 +312,34 @@ def by_place_in_batch(flight: Flight, base: Flown) -> Iterator[Finding]:
                 "for the dim= of softmax, mean or cat. If samples shall see each other, this is no fault.",
          page="preflight"),
     claim="No sample changes the output of another.", needs="passes")
-def samples_apart(flight: Flight) -> Check:
+def samples_independent(flight: Flight) -> Check:
     "Does a sample change the outputs of others?"
     batch = flight.batch
     if batch.n is None: raise NotLookedAt(batch.why_unknown)
     if batch.n < 2: raise NotLookedAt("the batch has one sample")
     if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
-    base, norm = base_of(flight), nn.modules.batchnorm._BatchNorm
-    if flight.quiet == "train" and any(isinstance(m, norm) for m in flight.model.modules()):
+    base, norm = baseline(flight), nn.modules.batchnorm._BatchNorm
+    if flight.compare_mode == "train" and any(isinstance(m, norm) for m in flight.model.modules()):
         raise NotLookedAt("the model does not run in eval mode, and in train mode batch norm mixes samples")
-    if not any(by_sample(t, batch.n) for _, t in base.floats):
+    if not any(rows_by_sample(t, batch.n) for _, t in base.floats):
         raise NotLookedAt("no output has a part for each sample")
     leak = next(leaks(flight, batch, base), None)
-    if leak is None: yield from by_place_in_batch(flight, base)
-    else: yield leaking(flight, base, *leak)
+    if leak is None: yield from depends_on_position(flight, base)
+    else: yield leak_finding(flight, base, *leak)
     return ""
 
 
-def leaking(flight: Flight, base: Flown, i: int, others: list[int], new: dict[int, Tensor]) -> Finding:
+def leak_finding(flight: Flight, base: PassResult, i: int, others: list[int], new: dict[int, Tensor]) -> Finding:
     "The finding on a sample that changes the outputs of others."
     batch, samples = flight.batch, first_few(list(map(str, others)), 6)
-    evidence = f"Another sample {i} changes the outputs of samples {samples} in {flight.quiet} mode"
+    evidence = f"Another sample {i} changes the outputs of samples {samples} in {flight.compare_mode} mode"
     if time_may_be_first(flight, base):
         return Finding("samples leak", "note", f"{evidence}; along the second dimension they stay apart, so this is "
                                                "right if time comes first.")
-    def leak(a, b): return bool(others_changed(a, b, batch.n, {i}))
+    def leak(a, b): return bool(other_changed_samples(a, b, batch.n, {i}))
     layer = first_layer_where(flight, batch.raw, batch.put(new), leak)
     names = [layer] if layer else []
-    if by_scale_only(flight, i, others):
+    if shares_only_a_scale(flight, i, others):
         return Finding("samples leak", "note", f"{evidence}, but no gradient leads from one to the other: something is "
                        "measured over the whole batch, as the step of a quantisation.", names)
     m = dict(flight.model.named_modules()).get(layer)

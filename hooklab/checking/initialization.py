@@ -12,27 +12,26 @@ from torch.nn.parameter import is_lazy
 
 from .flight import Flight
 from .gradients import arrivals, gradients_of, owner_of
-from .passes import calls_of, moved_to, numbers_in, rms
+from .passes import calls_of, numbers_in, replace_parameters, rms
 from ..checkpoints.tensor_names import layer_of
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.distributed import is_dtensor
 from ..hooks.select import first_few, leaves, unwrap
 
-
 # %% ../../nbs/lib/checking/initialization.ipynb #518c4cd2
-HUGE = 1e15  # no initialisation draws such numbers, and 32 bits hold no square of one beside a 1
-TINY = 1e-30  # nor such, which memory has where it was used for something else
+MAX_INITIAL = 1e15  # no initialisation draws such numbers, and 32 bits hold no square of one beside a 1
+MIN_INITIAL = 1e-30  # nor such, which memory has where it was used for something else
 
 
-def as_memory_was(p: Tensor) -> str:
+def sign_of_garbage(p: Tensor) -> str:
     "What shows that nothing has filled a parameter; empty if nothing does."
     t = p.detach().abs()
     if not t.numel(): return ""
     if t.isnan().any(): return f"{t.isnan().double().mean():.0%} of its numbers are NaN"
-    if t.max() > HUGE: return f"its largest number is {in_digits(t.max())}"
-    share = (t[t > 0] < TINY).double().mean()
-    return f"{share:.0%} of its numbers that are not zero are below {TINY:g}" if share > .05 else ""
+    if t.max() > MAX_INITIAL: return f"its largest number is {in_digits(t.max())}"
+    share = (t[t > 0] < MIN_INITIAL).double().mean()
+    return f"{share:.0%} of its numbers that are not zero are below {MIN_INITIAL:g}" if share > .05 else ""
 
 
 @rule(
@@ -44,11 +43,11 @@ def as_memory_was(p: Tensor) -> str:
                 "in NaN, make the model anew.",
          brings=("NaN or Inf", "first loss too high", "activations explode", "not trained", "skipped steps")),
     claim="Parameters begin with numbers that somebody has chosen.", needs="batch")
-def all_filled(flight: Flight) -> Check:
+def all_initialized(flight: Flight) -> Check:
     "Has each parameter numbers of a usual size?"
     if any(map(is_dtensor, flight.parameters.values())):
         raise NotLookedAt("parameters are split between processes")
-    said = {name: as_memory_was(p) for name, p in flight.parameters.items() if p.is_floating_point()}
+    said = {name: sign_of_garbage(p) for name, p in flight.parameters.items() if p.is_floating_point()}
     found = [name for name in said if said[name]]
     if not found: return ""
     others = f"; and {len(found) - 1} more do" if len(found) > 1 else ""
@@ -59,7 +58,7 @@ def all_filled(flight: Flight) -> Check:
 # %% ../../nbs/lib/checking/initialization.ipynb #203d454e
 def is_finite_now(flight: Flight) -> bool:
     "Are the loss of a pass and its gradient finite?"
-    if not flight.out(flight.batch.raw, "train").loss.isfinite().all(): return False
+    if not flight.forward(flight.batch.raw, "train").loss.isfinite().all(): return False
     return all(g.isfinite().all() for grads in gradients_of(flight, [flight.batch]).values() for g in grads)
 
 
@@ -69,12 +68,12 @@ def is_finite_with(flight: Flight, names: list[str]) -> bool:
     for name in names:
         p = flight.trained[name].data
         new[name] = p + .1*torch.randn(p.shape, generator=chance).to(p)
-    with moved_to(flight, new): return is_finite_now(flight)
+    with replace_parameters(flight, new): return is_finite_now(flight)
 
 
 @rule(
     claim="No parameter of zeros makes NaN.", needs="batch")
-def zeros_are_fine(flight: Flight) -> Check:
+def zeros_cause_no_nan(flight: Flight) -> Check:
     "Is loss or gradient finite with random numbers in place of a parameter that is zero everywhere, and not without?"
     if any(map(is_dtensor, flight.parameters.values())):
         raise NotLookedAt("parameters are split between processes")
@@ -96,7 +95,7 @@ def zeros_are_fine(flight: Flight) -> Check:
                 "`load_state_dict` returns as missing.",
          brings=("first loss too high",)),
     claim="The weights of the checkpoint are in the model.", needs="weights")
-def loaded(flight: Flight) -> Check:
+def weights_loaded(flight: Flight) -> Check:
     "Which tensors of the checkpoint had the model no copy of, before the first pass?"
     unplaced = ""  # such as the head for other classes, which is no fault
     for sure, evidence, names in flight.not_loaded or ():
@@ -147,7 +146,7 @@ def scales_of(model: nn.Module) -> dict[str, Tensor]:
                  "not trained", "input unused", "samples alike", "constant output", "cannot learn by heart",
                  "learning rate too small", "loss does not fall")),
     claim="Norms begin with scales of about one.", needs="passes")
-def norms_begin_at_one(flight: Flight) -> Check:
+def norm_scales_start_at_one(flight: Flight) -> Check:
     "Are scales of norms random numbers around zero, or all zero so that nothing comes through?"
     scales = scales_of(unwrap(flight.model))
     if not scales: return "there is none with a scale"
@@ -163,7 +162,7 @@ def norms_begin_at_one(flight: Flight) -> Check:
         yield Finding("scale of a norm", "likely", f"The scale of {norms} with small numbers of either sign: that of "
                       f"{random[0]} with a standard deviation of {in_digits(p.std())} around {in_digits(p.mean())}, so "
                       f"that {layers[0]} returns numbers of size {in_digits(behind[layers[0]])}.", layers)
-    if empty and not flight.first.flown.loss.requires_grad: raise NotLookedAt("the loss has no graph")
+    if empty and not flight.first.result.loss.requires_grad: raise NotLookedAt("the loss has no graph")
     found = arrivals(flight, [flight.batch]) if empty else {}
     dead = [name for name in empty if found.get(name, True) is None]
     if dead:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .flight import Flight, Flown, TRACE_BYTES, Written
-from ..data_sets.batch import given_by
-from ..data_sets.reading_sets import OF_ANSWERS, OF_CLASSES
+from .flight import TRACE_BYTES, Flight, PassResult, TracedPass
+from ..data_sets.batch import split_batch
+from ..data_sets.reading_sets import BINARY_LOSSES, CLASS_LOSSES
 from ..findings.rules import NotLookedAt
 from ..hooks.operations import Op, Value
 from ..hooks.putting_back import seeded
@@ -27,12 +27,12 @@ from ..hooks.tree import map_tensors, tensors
 # %% ../../nbs/lib/checking/loss-calls.ipynb #e14f9bad
 DISTANCES = {"mse_loss": "squared error", "l1_loss": "absolute error", "smooth_l1_loss": "smooth L1 loss",
              "huber_loss": "Huber loss"}
-LOSSES = {*DISTANCES, *OF_CLASSES, *OF_ANSWERS, "kl_div", "poisson_nll_loss", "ctc_loss", "soft_margin_loss",
+LOSSES = {*DISTANCES, *CLASS_LOSSES, *BINARY_LOSSES, "kl_div", "poisson_nll_loss", "ctc_loss", "soft_margin_loss",
           "hinge_embedding_loss", "cosine_embedding_loss", "margin_ranking_loss", "multilabel_soft_margin_loss"}
 SIGNATURES = {name: signature(getattr(F, name)) for name in LOSSES}
 ADDING = {"add", "sub", "rsub", "neg", "add_", "sub_"}
 SCALING = {"mul", "div", "mul_", "div_"}
-MOST = 1000  # calls of losses, and numbers that a loss adds up
+MAX_CALLS = 1000  # calls of losses, and numbers that a loss adds up
 
 
 def numbers(x: Any) -> Any:
@@ -66,16 +66,16 @@ class LossCall:
 
 class LossCalls:
     "What a pass shows of its loss: the calls of torch's loss functions, and the gradients of what was computed."
-    def __init__(self, written: Written):
-        self.trace, self.flown = written
+    def __init__(self, written: TracedPass):
+        self.trace, self.result = written
         ops = [op for op in self.trace.of(*LOSSES) if op.call.__module__ == F.__name__]
-        self.calls = [LossCall(op, arguments_of(op)) for op in ops[:MOST]]
+        self.calls = [LossCall(op, arguments_of(op)) for op in ops[:MAX_CALLS]]
 
     def slopes(self, *ops: Op) -> list[Tensor | None]:
         "The gradients of the loss by what these operations returned."
         edges = [op.y.edge for op in ops]
-        if not self.flown.loss.requires_grad or None in edges: return [None]*len(ops)
-        return torch.autograd.grad(self.flown.loss, edges, retain_graph=True, allow_unused=True)
+        if not self.result.loss.requires_grad or None in edges: return [None]*len(ops)
+        return torch.autograd.grad(self.result.loss, edges, retain_graph=True, allow_unused=True)
 
 
 def arguments_of(op: Op) -> dict[str, Any]:
@@ -87,22 +87,22 @@ def arguments_of(op: Op) -> dict[str, Any]:
 def loss_calls(flight: Flight, raw: Any = None, mode: str = "train", graph: bool = True) -> LossCalls:
     "What a pass shows of its loss; that of the first batch without a change."
     raw = flight.batch.raw if raw is None else raw
-    return flight.fact("loss calls", raw, mode, graph, lambda: LossCalls(flight.written(raw, mode, graph)))
+    return flight.measure_once("loss calls", raw, mode, graph, lambda: LossCalls(flight.traced_pass(raw, mode, graph)))
 
 
 def loss_of_samples(flight: Flight, samples: Sequence[int], mode: str) -> LossCalls:
     "What the loss shows of these samples: of their rows of one output, where a function gets that; or else of a pass."
     batch = flight.batch
     raw, alone = batch.taken(samples), flight.call is None and flight.loss_fn is not None
-    output = flight.out(batch.raw, mode).output if alone else None
+    output = flight.forward(batch.raw, mode).output if alone else None
     if output is None or any(not t.dim() or t.size(0) != batch.n for t in tensors(output)):
         return loss_calls(flight, raw, mode)
     def rows(t): return t[torch.tensor(samples, device=t.device)].requires_grad_(t.is_floating_point())
     def measure():
-        made, target = map_tensors(rows, output), given_by(raw, flight.model.forward).target
+        made, target = map_tensors(rows, output), split_batch(raw, flight.model.forward).target
         with seeded(), traced(flight.model, TRACE_BYTES) as trace: loss = flight.loss_fn(made, target)
-        return Written(trace, Flown(made, loss))
-    return LossCalls(flight.fact("loss alone", raw, mode, 0, measure))
+        return TracedPass(trace, PassResult(made, loss))
+    return LossCalls(flight.measure_once("loss alone", raw, mode, 0, measure))
 
 # %% ../../nbs/lib/checking/loss-calls.ipynb #b40ebdf9
 def class_dim(t: Tensor | Value) -> int: return min(1, len(t.shape) - 1)

@@ -13,16 +13,15 @@ from itertools import chain, islice
 import torch
 from torch import Tensor, nn
 
-from hooklab.checking.first_loss import CASTS, only_turns
+from hooklab.checking.first_loss import CASTS, only_reshapes
 from hooklab.checking.flight import Flight
 from hooklab.checking.loss_calls import (
     DISTANCES, LossCall, are_logarithms, are_probabilities, class_dim, loss_calls, numbers)
-from hooklab.data_sets.batch import in_labels, padded_inputs
-from hooklab.data_sets.reading_sets import FITS, FORM, OF_ANSWERS, OF_CLASSES
+from hooklab.data_sets.batch import padded_inputs, padding_in_labels
+from hooklab.data_sets.reading_sets import BINARY_LOSSES, CLASS_LOSSES, FORM, MISFIT
 from hooklab.findings.found import Check, Finding, in_digits
 from hooklab.findings.rules import Kind, rule
 from hooklab.hooks.operations import Value
-
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #30bb8eb2
 def range_of(t: Tensor) -> str: return f"from {in_digits(t.min())} to {in_digits(t.max())}"
@@ -39,7 +38,7 @@ def answers(call: LossCall) -> Check:
     if kinds.tolist() == [-1, 1]: change = "(target + 1)/2 makes 0 and 1 of them"
     elif is_natural and len(kinds) <= 20: change = "If they are classes, one output for each class and cross_entropy"
     elif is_natural and t.max() <= 255: change = "Divide them by 255 if they are pixels"
-    yield Finding(FITS, "certain", f"{call.name} wants targets from 0 to 1, and {percent(outside)} of these are "
+    yield Finding(MISFIT, "certain", f"{call.name} wants targets from 0 to 1, and {percent(outside)} of these are "
                   f"outside: they go {range_of(t)}. {change}.")
 
 
@@ -47,13 +46,13 @@ def signs(call: LossCall) -> Check:
     "A margin wants targets of -1 and 1."
     t = call.target
     if (t != 0).all() or (t < 0).any(): return
-    yield Finding(FITS, "certain", f"{call.name} wants targets of -1 and 1, and {percent(t == 0)} of these are 0, for "
-                  "which it does not compute what is meant. 2*target - 1 makes -1 and 1 of 0 and 1.")
+    yield Finding(MISFIT, "certain", f"{call.name} wants targets of -1 and 1, and {percent(t == 0)} of these are 0, "
+                  "for which it does not compute what is meant. 2*target - 1 makes -1 and 1 of 0 and 1.")
 
 
 def several_answers(call: LossCall) -> Check:
     if (call.target >= 0).all(): return
-    yield Finding(FITS, "certain", f"{call.name} wants targets of 0 and 1, and these go {range_of(call.target)}. "
+    yield Finding(MISFIT, "certain", f"{call.name} wants targets of 0 and 1, and these go {range_of(call.target)}. "
                   "(target + 1)/2 makes 0 and 1 of -1 and 1.")
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #19305e6c
@@ -64,15 +63,15 @@ def shares_of_classes(call: LossCall) -> Check:
     sums = t.double().sum(dim)
     odd = ((sums - 1).abs() > .02) & (sums != 0)
     if (t < 0).any():
-        yield Finding(FITS, "likely", f"{call.name} wants classes or their probabilities, and the targets go "
+        yield Finding(MISFIT, "likely", f"{call.name} wants classes or their probabilities, and the targets go "
                       f"{range_of(t)}. For numbers, take a loss such as mse_loss.")
     elif odd.double().mean() <= .05: return
     elif ((t == 0) | (t == 1)).all():
-        yield Finding(FITS, "likely", f"{call.name} wants one class, and {percent(odd)} of the targets have several: "
+        yield Finding(MISFIT, "likely", f"{call.name} wants one class, and {percent(odd)} of the targets have several: "
                       f"{range_of(sums)} of {t.size(dim)}. For several answers at once, take "
                       "binary_cross_entropy_with_logits.")
     else:
-        yield Finding(FITS, "possible", f"{call.name} wants probabilities that add up to 1, and those of the targets "
+        yield Finding(MISFIT, "possible", f"{call.name} wants probabilities that add up to 1, and those of the targets "
                       f"add up to numbers {range_of(sums)}. For numbers, take a loss such as mse_loss.")
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #5020f3c6
@@ -83,11 +82,11 @@ def numbers_of_classes(call: LossCall) -> Check:
     n_kinds, k, name = len(t.unique()), int(t.max()) + 1, DISTANCES[call.name]
     width = made.size(-1) if made.dim() == 2 else 1
     if width > 2 and n_kinds > 2 and k <= width:
-        yield Finding(FITS, "certain", f"The {name} compares each of the {width} outputs of a sample with one number "
+        yield Finding(MISFIT, "certain", f"The {name} compares each of the {width} outputs of a sample with one number "
                       f"from 0 to {k - 1}, which seems to be its class. For classes, take cross_entropy.")
     elif width == 1 and 3 <= n_kinds == k <= t.numel()/3:
-        yield Finding(FITS, "note", f"The {name} is computed from the whole numbers 0 to {k - 1}. If they are classes, "
-                      f"{k} outputs and cross_entropy: class {k - 1} is no further from 0 than class 1.")
+        yield Finding(MISFIT, "note", f"The {name} is computed from the whole numbers 0 to {k - 1}. If they are "
+                      f"classes, {k} outputs and cross_entropy: class {k - 1} is no further from 0 than class 1.")
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #4012a457
 def divergence(call: LossCall) -> Check:
@@ -112,7 +111,7 @@ def counts(call: LossCall) -> Check:
     "The loss of counts takes the exponential itself, unless it is told otherwise."
     below = call.target < 0
     if below.any():
-        yield Finding(FITS, "certain", f"{call.name} wants counts, and {percent(below)} of the targets are below "
+        yield Finding(MISFIT, "certain", f"{call.name} wants counts, and {percent(below)} of the targets are below "
                       "zero.")
     before = {op.function for op in call.made.makers} & {"exp", "softplus", "relu"}
     if not call.given["log_input"] or not before: return
@@ -127,7 +126,7 @@ def paths(call: LossCall) -> Check:
         lengths = torch.as_tensor(numbers(call.given["target_lengths"])).to(t.device).flatten()
         t = t[torch.arange(t.size(1), device=t.device) < lengths[:, None]]
     if (t == blank).any():
-        yield Finding(FITS, "certain", f"ctc_loss takes {blank} for the blank, which stands for no sound, and "
+        yield Finding(MISFIT, "certain", f"ctc_loss takes {blank} for the blank, which stands for no sound, and "
                       f"{percent(t == blank)} of the targets are {blank}. Give it blank=… with a number that no "
                       "target has, or number the targets anew.")
     if are_logarithms(made): return
@@ -136,16 +135,16 @@ def paths(call: LossCall) -> Check:
                   f"{given}: log_softmax(2) before it.")
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #d241b1c3
-OF_MARGINS = "soft_margin_loss", "hinge_embedding_loss", "cosine_embedding_loss", "margin_ranking_loss"
-MISFITS: dict[str, Callable[[LossCall], Check]] = {
-    **dict.fromkeys(OF_ANSWERS, answers), **dict.fromkeys(DISTANCES, numbers_of_classes),
+MARGIN_LOSSES = "soft_margin_loss", "hinge_embedding_loss", "cosine_embedding_loss", "margin_ranking_loss"
+TARGET_CHECKS: dict[str, Callable[[LossCall], Check]] = {
+    **dict.fromkeys(BINARY_LOSSES, answers), **dict.fromkeys(DISTANCES, numbers_of_classes),
     "cross_entropy": shares_of_classes, "kl_div": divergence, "poisson_nll_loss": counts, "ctc_loss": paths,
     "multilabel_soft_margin_loss": several_answers,
-    **dict.fromkeys(OF_MARGINS, signs)}
+    **dict.fromkeys(MARGIN_LOSSES, signs)}
 
 
 @rule(
-    Kind(FITS, rank=52, lesson="01-why-hooks", page="task",
+    Kind(MISFIT, rank=52, lesson="01-why-hooks", page="task",
          symptom="The loss falls, even below zero, and predictions mean nothing.",
          look_first="the range and the dtype of one batch of targets, beside the documentation of the loss",
          advice="Change the targets to what the loss wants, or take the loss that is made for such targets."),
@@ -159,8 +158,8 @@ def targets_fit(flight: Flight) -> Check:
     calls = loss_calls(flight).calls
     found = {}
     for call in calls:
-        if call.name not in MISFITS or not isinstance(call.wanted, Value) or not call.target.numel(): continue
-        for one in MISFITS[call.name](call): found.setdefault((one.what, call.name), one)
+        if call.name not in TARGET_CHECKS or not isinstance(call.wanted, Value) or not call.target.numel(): continue
+        for one in TARGET_CHECKS[call.name](call): found.setdefault((one.what, call.name), one)
     yield from found.values()
     return "" if calls else "it calls no loss function of torch"
 
@@ -188,7 +187,7 @@ def rival_dim(t: Tensor, y: Tensor) -> int | None:
     claim="Classes are compared along their own dimension.", needs="passes")
 def axis_right(flight: Flight) -> Check:
     "Do a softmax and the loss compare the classes of one place, and not places?"
-    checks = chain(places_compete(flight), samples_compete(flight), cut_apart(flight))
+    checks = chain(places_compete(flight), samples_compete(flight), units_cut_apart(flight))
     yield from islice(checks, 1)
 
 
@@ -196,10 +195,10 @@ def places_compete(flight: Flight) -> Check:
     "Does a softmax go over a dimension of which each place has a target of its own?"
     if len(flight.batch.targets) != 1: return
     y = flight.batch.targets[0].tensor
-    trace, flown = flight.written()
-    found = [t.detach() for _, t in flown.floats]
+    trace, result = flight.traced_pass()
+    found = [t.detach() for _, t in result.floats]
     if not flight.call:
-        of_model = trace.leading_to(*(t for _, t in flown.floats))
+        of_model = trace.leading_to(*(t for _, t in result.floats))
         after = [op.y for op in trace.of("softmax", "log_softmax") if op.y and op not in of_model]
         found += [numbers(value) for value in after if len(value.shape) > 1]
     for t in found:
@@ -220,15 +219,15 @@ def samples_compete(flight: Flight) -> Check:
                       "for the classes of a single one. For yes or no, take binary_cross_entropy_with_logits.")
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #bbed3d92
-def cut_apart(flight: Flight) -> Check:
+def units_cut_apart(flight: Flight) -> Check:
     "Does a row of numbers that the loss compares come from the units of one place?"
-    with_units = [call for call in flight.written().trace.calls if isinstance(call.out, Value)
+    with_units = [call for call in flight.traced_pass().trace.calls if isinstance(call.out, Value)
                   and isinstance(call.layer, nn.Linear | nn.modules.conv._ConvNd)]
     makers = {call.out: call for call in with_units[-3:]}
     for call in loss_calls(flight).calls:
         made, turns = call.made, []
-        if call.name not in OF_CLASSES or len(made.shape) < 2: continue
-        while made not in makers and len(made.makers) == 1 and only_turns(made.makers[0]):
+        if call.name not in CLASS_LOSSES or len(made.shape) < 2: continue
+        while made not in makers and len(made.makers) == 1 and only_reshapes(made.makers[0]):
             turns.append(made.makers[0])
             made = turns[-1].x
         if made not in makers or not all(isinstance(op.out, Value) for op in turns): continue
@@ -262,11 +261,11 @@ def cut_apart(flight: Flight) -> Check:
 def labels_count(flight: Flight) -> Check:
     "Do labels count, and does padding not?"
     calls = [call for call in loss_calls(flight).calls
-             if call.name in OF_CLASSES and not call.wanted.dtype.is_floating_point]
+             if call.name in CLASS_LOSSES and not call.wanted.dtype.is_floating_point]
     for call in calls:
         t, weight, ignored = call.target, numbers(call.given["weight"]), call.given["ignore_index"]
         left = t[t != ignored]
-        if not t.numel() or not left.numel() and some_left(flight, ignored): continue
+        if not t.numel() or not left.numel() and labels_remain(flight, ignored): continue
         if not left.numel() or weight is not None and not weight[left].any():
             why = f"equal ignore_index, which is {ignored}" if not left.numel() else "are of classes with the weight 0"
             yield Finding("labels left out", "certain", f"All {t.numel()} labels of the first batch {why}: nothing is "
@@ -276,10 +275,10 @@ def labels_count(flight: Flight) -> Check:
     return "" if calls else "no labels of classes were seen in the loss"
 
 
-def some_left(flight: Flight, ignored: int) -> bool:
+def labels_remain(flight: Flight, ignored: int) -> bool:
     "Have other samples of the batch labels that count?"
     calls = loss_calls(flight, flight.whole[0].raw, graph=False).calls
-    return any(call.name in OF_CLASSES and (call.target != ignored).any() for call in calls)
+    return any(call.name in CLASS_LOSSES and (call.target != ignored).any() for call in calls)
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #389be5ac
 def padding_counts(flight: Flight, call: LossCall) -> Check:
@@ -287,12 +286,12 @@ def padding_counts(flight: Flight, call: LossCall) -> Check:
     labels, seen = call.target, loss_calls(flight)
     if not call.made.requires_grad or len(call.made.shape) < 2: return
     for x, where in padded_inputs(flight.batch):
-        padded = in_labels(x, where, labels)
+        padded = padding_in_labels(x, where, labels)
         if padded is None: continue
         there = labels.flatten()[padded]
         value = there.mode().values
         if (there == value).double().mean() < .8: continue  # labels of their own
-        grad, = torch.autograd.grad(seen.flown.loss, [call.made.edge], retain_graph=True, allow_unused=True)
+        grad, = torch.autograd.grad(seen.result.loss, [call.made.edge], retain_graph=True, allow_unused=True)
         if grad is None: return
         counts = grad.movedim(class_dim(grad), -1).flatten(0, -2).any(1)
         n = (counts & padded & (labels.flatten() == value)).sum().item()

@@ -12,9 +12,9 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from .flight import Flight, Flown
-from .passes import base_of, calls_of, differs, numbers_in, roused, same
-from ..data_sets.batch import BatchPart, is_plain, looks_like_mask, masked_by, padded_at
+from .flight import Flight, PassResult
+from .passes import are_same, baseline, calls_of, differs, numbers_in, wake
+from ..data_sets.batch import BatchPart, inputs_under_mask, is_plain, looks_like_mask, padding_mask
 from ..edit.edits import edit_output
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
@@ -23,7 +23,7 @@ from ..hooks.putting_back import seeded
 from ..hooks.select import leaves
 
 # %% ../../nbs/lib/checking/masks.ipynb #77aa0007
-def vectors_of(flight: Flight, x: Tensor) -> str:
+def embedding_of(flight: Flight, x: Tensor) -> str:
     "The name of the layer that makes vectors of these tokens; empty if none is seen."
     names = [name for name, m in leaves(flight.model).items() if isinstance(m, nn.Embedding)]
     calls = calls_of(flight, names) if names else ()
@@ -33,17 +33,17 @@ def vectors_of(flight: Flight, x: Tensor) -> str:
 
 def padded_parts(flight: Flight) -> list[tuple[BatchPart, Tensor]]:
     "The inputs that are padded sequences of tokens, each with where it is padded."
-    found = [(p, padded_at(p.tensor)) for p in flight.batch.inputs if p.dim == 0]
+    found = [(p, padding_mask(p.tensor)) for p in flight.batch.inputs if p.dim == 0]
     return [(p, padded) for p, padded in found if padded is not None]
 
 # %% ../../nbs/lib/checking/masks.ipynb #74709c80
-def with_noise(flight: Flight, name: str, where: Tensor) -> Flown:
+def with_noise(flight: Flight, name: str, where: Tensor) -> PassResult:
     "A pass in which the vectors of the tokens at these places are others."
     def change(m, inputs, output):
         if output.shape[:2] != where.shape: return None
         with seeded(): noise = torch.randn_like(output)
         return torch.where(where[..., None], output + noise*(output.std() + .1), output)
-    return flight.edited(flight.batch.raw, lambda: edit_output(flight.model, change, names=[name]))
+    return flight.forward_in_context(flight.batch.raw, lambda: edit_output(flight.model, change, names=[name]))
 
 
 def next_known(known: Tensor, tokens: Tensor) -> Tensor:
@@ -52,10 +52,10 @@ def next_known(known: Tensor, tokens: Tensor) -> Tensor:
     return known[following % len(known)]
 
 
-def reads_padding_only(flight: Flight) -> Iterator[Finding]:
+def only_padding_read(flight: Flight) -> Iterator[Finding]:
     "The finding on an output that is the same for other tokens wherever there is no padding."
     for p, padded in padded_parts(flight):
-        with roused(flight): nothing_else = padding_counts_only(flight, p, padded)
+        with wake(flight): nothing_else = padding_counts_only(flight, p, padded)
         if not nothing_else: continue
         yield Finding("mask ignored", "likely", f"Other tokens in {p.name}, where it is not padded, do not change the "
                       "output; what is at padded places does. A mask shows what it should hide.", [p.name])
@@ -63,26 +63,26 @@ def reads_padding_only(flight: Flight) -> Iterator[Finding]:
 
 def padding_counts_only(flight: Flight, p: BatchPart, padded: Tensor) -> bool:
     "Does the output of these tokens hang on padding alone: on how much of it there is, or on its vectors?"
-    tokens, base = p.tensor, base_of(flight)
-    def stays(changed): return same(base, flight.out(flight.batch.put({p.number: changed})))
+    tokens, base = p.tensor, baseline(flight)
+    def stays(changed): return are_same(base, flight.forward(flight.batch.put({p.number: changed})))
     others = next_known(tokens[~padded].unique(), tokens)
     if not base.floats or not stays(torch.where(padded, tokens, others)): return False
     is_last = ~padded & padded.roll(-1, 1)
     if not stays(torch.where(is_last, tokens[padded][0], tokens)): return True
     # that one token less changes nothing may be because the padding has a vector of zeros
-    name = vectors_of(flight, tokens)
-    if not name or not same(base, with_noise(flight, name, ~padded)): return False
-    return not same(base, with_noise(flight, name, padded))  # else it is not used at all
+    name = embedding_of(flight, tokens)
+    if not name or not are_same(base, with_noise(flight, name, ~padded)): return False
+    return not are_same(base, with_noise(flight, name, padded))  # else it is not used at all
 
 # %% ../../nbs/lib/checking/masks.ipynb #8e1692b2
-def reads_more_padding(flight: Flight) -> Iterator[Finding]:
+def added_padding_read(flight: Flight) -> Iterator[Finding]:
     "The finding on an output that is another one if all samples have one more place of padding."
-    base = base_of(flight)
+    base = baseline(flight)
     for p, padded in padded_parts(flight):
         is_last, places = padded[:, -1].any(), padded.size(1)
         more = p.tensor[padded][:1].expand(len(padded), 1)
         longer = torch.cat([p.tensor, more] if is_last else [more, p.tensor], 1)
-        after = flight.out(flight.batch.put({p.number: longer}))
+        after = flight.forward(flight.batch.put({p.number: longer}))
         for (_, a), (_, b) in zip(base.floats, after.floats):
             if b.dim() > 1 and b.size(1) == places + 1: b = b[:, :places] if is_last else b[:, 1:]
             if a.shape != b.shape or not differs(a, b).any(): continue
@@ -107,15 +107,15 @@ def other_numbers(t: Tensor) -> Tensor:
 def mask_obeyed(flight: Flight) -> Check:
     "Does what a mask hides reach the output?"
     masks = [p for p in flight.batch.inputs if looks_like_mask(p, flight.batch)]
-    masks = [p for p in masks if "mask" in p.name.lower() or not vectors_of(flight, p.tensor)]  # else it tells kinds
-    found = [*reads_padding_only(flight)]
+    masks = [p for p in masks if "mask" in p.name.lower() or not embedding_of(flight, p.tensor)]  # else it tells kinds
+    found = [*only_padding_read(flight)]
     yield from found
     if not found and not masks:
-        yield from reads_more_padding(flight)
+        yield from added_padding_read(flight)
         raise NotLookedAt("no input looks like a mask of positions")
-    base_of(flight)
+    baseline(flight)
     for p in masks:
-        x = masked_by(p, flight.batch)[0]
+        x = inputs_under_mask(p, flight.batch)[0]
         if shows_padding(flight, p, x):
             yield Finding("mask ignored", "likely", f"{p.name} is {p.tensor[0, 0].item():g} at all places, also where "
                           f"{x.name} is padded, and what is there changes the output for the others.", [p.name])
@@ -146,12 +146,12 @@ def sides_matter(flight: Flight, mask: BatchPart) -> bool:
     t = mask.tensor
     if not ((t == 0) | (t == 1)).all(): return False
     other = flight.batch.put({mask.number: (t == 0).to(t.dtype)})
-    return not same(base_of(flight), flight.out(other))
+    return not are_same(baseline(flight), flight.forward(other))
 
 
 def shows_padding(flight: Flight, mask: BatchPart, x: BatchPart) -> bool:
     "Does a mask that is the same everywhere let the padding of some tokens reach the output?"
-    padded = padded_at(x.tensor) if "mask" in mask.name.lower() else None
+    padded = padding_mask(x.tensor) if "mask" in mask.name.lower() else None
     if padded is None or (mask.tensor != mask.tensor[0, 0]).any(): return False
     return reaches(flight, {}, x, padded)
 
@@ -171,8 +171,8 @@ def reaches(flight: Flight, masked: dict[int, Tensor], x: BatchPart, hidden: Ten
     "Do other numbers at the hidden positions change the output at the others?"
     where = hidden.reshape(*hidden.shape, *[1]*(x.tensor.dim() - 2))
     new = torch.where(where, other_numbers(x.tensor), x.tensor)
-    before = flight.out(flight.batch.put(masked))
-    after = flight.out(flight.batch.put({**masked, x.number: new}))
+    before = flight.forward(flight.batch.put(masked))
+    after = flight.forward(flight.batch.put({**masked, x.number: new}))
     for (_, a), (_, b) in zip(before.floats, after.floats):
         changed = differs(a, b)
         if changed.shape[:2] == hidden.shape: changed = changed[~hidden]
@@ -180,7 +180,7 @@ def reaches(flight: Flight, masked: dict[int, Tensor], x: BatchPart, hidden: Ten
     return False
 
 # %% ../../nbs/lib/checking/masks.ipynb #c22ebcaa
-def hidden_by(flight: Flight, mask: Tensor, x: Tensor) -> Tensor | None:
+def hidden_side(flight: Flight, mask: Tensor, x: Tensor) -> Tensor | None:
     "The places of one side of a mask that some layer gets as one and the same vector, though `x` differs there."
     for call in calls_of(flight, leaves(flight.model)):
         for t in numbers_in((*values_in(call.args), *call.made)):
@@ -207,26 +207,26 @@ def is_mask_of_places(p: BatchPart) -> bool:
     return bool(0 < t.sum() < t.numel())
 
 
-def places_that_count(flown: Flown, mask: Tensor) -> Tensor | None:
+def places_that_count(result: PassResult, mask: Tensor) -> Tensor | None:
     "The places of the output that change the loss; None if not just one output has a vector for each place."
-    made = [t for _, t in flown.floats if t.requires_grad and t.shape[:2] == mask.shape]
+    made = [t for _, t in result.floats if t.requires_grad and t.shape[:2] == mask.shape]
     if len(made) != 1: return None
-    grad, = torch.autograd.grad(flown.loss, made, retain_graph=True, allow_unused=True)
+    grad, = torch.autograd.grad(result.loss, made, retain_graph=True, allow_unused=True)
     return None if grad is None else (grad != 0).reshape(*mask.shape, -1).any(2)
 
 
 @rule(
     claim="A loss asks for what is hidden.", needs="passes")
-def hidden_places_count(flight: Flight) -> Check:
+def loss_covers_hidden_places(flight: Flight) -> Check:
     "Does the loss leave out just the places that the model is not shown?"
     masks = [p for p in flight.batch.parts if is_mask_of_places(p)]
     if not masks: return "no part of the batch is a mask of places"
     for p in masks:
-        counts = places_that_count(flight.written().flown, p.tensor)
+        counts = places_that_count(flight.traced_pass().result, p.tensor)
         if counts is None: continue
         for x in flight.batch.parts:
             if x is p or x.tensor.shape[:2] != p.tensor.shape: continue
-            hidden = hidden_by(flight, p.tensor, x.tensor)
+            hidden = hidden_side(flight, p.tensor, x.tensor)
             if hidden is None or counts[hidden].any() or not counts[~hidden].any(): continue
             yield Finding("mask ignored", "likely", f"{x.name} is hidden from the model where {p.name} is "
                           f"{bool(p.tensor[hidden][0])}, and just these places have no part in the loss: it asks only "
@@ -238,7 +238,7 @@ def hidden_places_count(flight: Flight) -> Check:
 MIN_COUNT = 8  # numbers on each side, and values that are left out
 
 
-def left_out_of(target: Tensor, counts: Tensor) -> float:
+def share_left_out(target: Tensor, counts: Tensor) -> float:
     "Which part of the targets is left out by a limit, apart from the value that most of these have; 0 if none is."
     left, kept = target[~counts], target[counts]
     if len(kept) < MIN_COUNT or len(left.unique()) < MIN_COUNT: return 0.
@@ -249,17 +249,17 @@ def left_out_of(target: Tensor, counts: Tensor) -> float:
 
 @rule(
     claim="Targets of all sizes count.", needs="passes")
-def large_and_small_count(flight: Flight) -> Check:
+def targets_of_all_sizes_count(flight: Flight) -> Check:
     "Does the loss leave out all targets below or above a number?"
-    flown = flight.written().flown
-    made = [t for _, t in flown.floats if t.requires_grad]
-    if not made or not flown.loss.requires_grad: return "no output with a gradient was seen"
-    grads = torch.autograd.grad(flown.loss, made, retain_graph=True, materialize_grads=True, allow_unused=True)
+    result = flight.traced_pass().result
+    made = [t for _, t in result.floats if t.requires_grad]
+    if not made or not result.loss.requires_grad: return "no output with a gradient was seen"
+    grads = torch.autograd.grad(result.loss, made, retain_graph=True, materialize_grads=True, allow_unused=True)
     wanted = [p for p in flight.batch.parts if is_plain(p.tensor) and p.tensor.is_floating_point()]
     for grad, p in product(grads, wanted):
         if not grad.any() or p.tensor.squeeze().shape != grad.squeeze().shape: continue
         counts, y = grad.flatten() != 0, p.tensor.detach().flatten()
-        part = left_out_of(y, counts) if y.isfinite().all() else 0.
+        part = share_left_out(y, counts) if y.isfinite().all() else 0.
         if part < .25: continue  # a few may be beyond what can be measured
         limits = [in_digits(limit) for side in (y[counts], y[~counts]) for limit in side.aminmax()]
         yield Finding("labels left out", "possible", f"The loss leaves out {part:.0%} of the numbers of {p.name}: "

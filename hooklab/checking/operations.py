@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hooklab.checking.first_loss import activation_of, softmax_dim, is_over_one, maker_behind
+from hooklab.checking.first_loss import activation_of, is_over_one, maker_of, softmax_dim
 from hooklab.checking.flight import Flight
 from hooklab.checking.gradients import owners
 from hooklab.checking.influence import is_graph
 from hooklab.checking.loss_calls import ADDING, DISTANCES, LOSSES, SCALING, loss_calls, numbers
-from hooklab.data_sets.reading_sets import OF_ANSWERS
+from hooklab.data_sets.reading_sets import BINARY_LOSSES
 from hooklab.findings.found import Check, Finding, in_digits
 from hooklab.findings.rules import Kind, NotLookedAt, rule
 from hooklab.hooks.frames import INSTALLED
@@ -42,7 +42,7 @@ MAKES_A_COLUMN = {"unsqueeze", "getitem", "view", "reshape", "expand", "unflatte
 def is_column(value: Value) -> bool: return len(value.shape) == 2 and value.shape[1] == 1
 
 
-def columns_on_purpose(trace: Trace) -> set[Value]:
+def intended_columns(trace: Trace) -> set[Value]:
     "The columns that an operation has made of something else, and what was computed from these."
     found = set()
     for op in trace.top:
@@ -54,7 +54,7 @@ def columns_on_purpose(trace: Trace) -> set[Value]:
 
 def squares_in(trace: Trace) -> Iterator[Op]:
     "The operations in which a column meets a row, and neither was made for that."
-    columns, wide = columns_on_purpose(trace), {}  # what came of a column and a row, by the result
+    columns, wide = intended_columns(trace), {}  # what came of a column and a row, by the result
     for op in trace.top:
         if op.function not in PAIRS or len(op.given) < 2 or not isinstance(op.out, Value): continue
         for column, other in (op.given[:2], op.given[1::-1]):
@@ -68,19 +68,19 @@ def squares_in(trace: Trace) -> Iterator[Op]:
                 if column.requires_grad and not other.requires_grad and not known: yield wide[other]
 
 # %% ../../nbs/lib/checking/operations.ipynb #e7fa7723
-BEFORE = {"ReLU": "which is never below zero and has no gradient there", "softmax": "which is between 0 and 1",
-          "sigmoid": "which is between 0 and 1"}
-NAMES = {"logsumexp": "softmax", "log_softmax": "softmax", "softmax": "softmax", "sigmoid": "sigmoid"}
+ACTIVATION_RANGES = {"ReLU": "which is never below zero and has no gradient there",
+                     "softmax": "which is between 0 and 1", "sigmoid": "which is between 0 and 1"}
+SECOND_ACTIVATIONS = {"logsumexp": "softmax", "log_softmax": "softmax", "softmax": "softmax", "sigmoid": "sigmoid"}
 
 
 def two_activations(trace: Trace) -> Check:
     "Does an activation get what another one returns, maybe scaled, or hidden in part?"
-    for op in trace.of(*NAMES):
+    for op in trace.of(*SECOND_ACTIVATIONS):
         first = activation_of(op.x, ("mul", "div", "masked_fill")) if op.x and op.x.shape else ""
-        if first not in BEFORE: continue
+        if first not in ACTIVATION_RANGES: continue
         sure = "possible" if first == "sigmoid" and op.function != "sigmoid" else "likely"
-        yield Finding("activation before the loss", sure, f"A {NAMES[op.function]}{op.line} gets what {first} "
-                      f"returns, {BEFORE[first]}.")
+        yield Finding("activation before the loss", sure, f"A {SECOND_ACTIVATIONS[op.function]}{op.line} gets what "
+                      f"{first} returns, {ACTIVATION_RANGES[first]}.")
 
 
 def constant_term(trace: Trace, loss: Tensor) -> Check:
@@ -96,12 +96,12 @@ def constant_term(trace: Trace, loss: Tensor) -> Check:
 
 def swapped_labels(flight: Flight) -> Check:
     "Are labels where logits should be?"
-    for op in flight.written().trace.of("log_softmax"):
+    for op in flight.traced_pass().trace.of("log_softmax"):
         if op.x.requires_grad or not are_labels(numbers(op.x)): continue
         yield Finding("loss takes another form", "likely", f"A log_softmax{op.line} is taken of rows that have one 1 "
                       "and else zeros, as labels do: logits and labels seem to be swapped.")
     for call in loss_calls(flight).calls:
-        if call.name not in ("cross_entropy", *OF_ANSWERS) or call.made.requires_grad: continue
+        if call.name not in ("cross_entropy", *BINARY_LOSSES) or call.made.requires_grad: continue
         if not call.wanted.requires_grad: continue
         yield Finding("loss takes another form", "likely", f"The first argument of {call.name} does not depend on what "
                       "is trained, and its target does: they seem to be swapped.")
@@ -113,7 +113,7 @@ def are_labels(t: Tensor) -> bool:
     return bool(((t == 0) | (t == 1)).all()) and bool((t.sum(-1) == 1).all())
 
 
-def over_one_number(trace: Trace) -> Check:
+def softmax_over_one(trace: Trace) -> Check:
     "Is a softmax always over one number?"
     found = trace.of("softmax", "log_softmax")
     elsewhere = {op.line for op in found if not is_over_one(op)}
@@ -127,14 +127,14 @@ def over_one_number(trace: Trace) -> Check:
 @rule(claim="Each operation of the loss gets what it is meant for.", needs="passes")
 def operations_fit(flight: Flight) -> Check:
     "Does a column meet a row, an activation another one, or a label the place of a logit?"
-    trace, flown = flight.written()
+    trace, result = flight.traced_pass()
     for square in islice(squares_in(trace), 1):
         a, b = (tuple(v.shape) for v in square.given[:2])
         n = max(a[0], b[0])
         yield Finding("labels broadcast", "likely", f"{square.function}{square.line} combines numbers of the shapes "
                       f"{a} and {b}, so each of one meets each of the other: {n} times {n} in place of {n}.")
-    for found in (swapped_labels(flight), two_activations(trace), constant_term(trace, flown.loss),
-                  over_one_number(trace)):
+    for found in (swapped_labels(flight), two_activations(trace), constant_term(trace, result.loss),
+                  softmax_over_one(trace)):
         yield from islice(found, 1)
 
 # %% ../../nbs/lib/checking/operations.ipynb #99bb0001
@@ -146,7 +146,7 @@ def operations_fit(flight: Flight) -> Check:
                 "next state, a baseline. If both sides shall come together, as in a loss of two branches, this is "
                 "no fault."),
     claim="Targets stay where they are.", needs="passes")
-def targets_stay(flight: Flight) -> Check:
+def targets_detached(flight: Flight) -> Check:
     "Does the target of a loss function have a gradient, and come from what is trained?"
     trained = {*map(id, flight.trained.values())}
     for call in loss_calls(flight).calls:
@@ -165,7 +165,7 @@ def targets_stay(flight: Flight) -> Check:
 # %% ../../nbs/lib/checking/operations.ipynb #99bb0003
 def size_of_similarities(t: Value) -> float | None:
     "How large cosine similarities become, with their factor; None if these numbers are none, or it is trained."
-    op = maker_behind(t, ("mul", "div"))
+    op = maker_of(t, ("mul", "div"))
     if op is None or op.function not in ("matmul", "mm", "linear") or len(op.given) != 2: return None
     a, b = map(numbers, op.given)
     if op.function == "linear": b = b.mT
@@ -175,7 +175,7 @@ def size_of_similarities(t: Value) -> float | None:
 
 
 @rule(claim="Logits can become large enough.", needs="passes")
-def logits_are_free(flight: Flight) -> Check:
+def logits_unbounded(flight: Flight) -> Check:
     "Are logits cosine similarities without a temperature?"
     for call in loss_calls(flight).calls:
         n = call.made.shape[1] if len(call.made.shape) == 2 else 0
@@ -215,11 +215,11 @@ def softmax_of_the_loss(flight: Flight) -> Check:
 
 def softmaxes_in(flight: Flight, raw: Any) -> list[Op]:
     "The softmaxes of a pass, and the sums in them, that are given a dimension."
-    trace = flight.written(raw).trace
+    trace = flight.traced_pass(raw).trace
     return [op for op in trace.of("softmax", "log_softmax", "logsumexp") if softmax_dim(op) is not None]
 
 # %% ../../nbs/lib/checking/operations.ipynb #ac307668
-def is_thrown_away(place: CodePlace) -> bool:
+def is_discarded(place: CodePlace) -> bool:
     "Does the next instruction drop what this one has made, as in a line that assigns to nothing?"
     after = [step.opname for step in dis.get_instructions(place.code) if step.offset > place.at]
     return after[:1] == ["POP_TOP"]
@@ -234,19 +234,19 @@ def by_instruction(trace: Trace) -> dict[tuple[CodeType, int], list[Op]]:
     return found
 
 
-def does_more(op: Op) -> bool:
+def has_side_effect(op: Op) -> bool:
     "Does an operation do anything but compute numbers of those that it gets, such as write, print or make a seed?"
     writes = op.function.endswith("_") or op.function in ("setitem", "batch_norm", "instance_norm")
     if writes or "out" in op.kwargs: return True
     return not op.made or not op.given or not op.with_grad or not {*op.made}.isdisjoint(op.given)
 
 # %% ../../nbs/lib/checking/operations.ipynb #dc1289ab
-def unread(trace: Trace, leading: set[Op]) -> list[list[Op]]:
+def unread_results(trace: Trace, leading: set[Op]) -> list[list[Op]]:
     "The instructions whose results nobody got or keeps, and that lead to no end of the pass."
     found = []
     for ops in by_instruction(trace).values():
         made = [v for op in ops for v in op.made]
-        is_used = any(does_more(op) or op in leading or not {*op.users} <= {*ops} for op in ops)
+        is_used = any(has_side_effect(op) or op in leading or not {*op.users} <= {*ops} for op in ops)
         if is_used or not trace.held.isdisjoint(made): continue
         if any(v.dtype.is_floating_point for v in made): found.append(ops)
     return found
@@ -263,10 +263,10 @@ def unread(trace: Trace, leading: set[Op]) -> list[list[Op]]:
 def results_used(flight: Flight) -> Check:
     "Does an operation of a pass return what nothing reads?"
     if flight.pass_seconds > 1: raise NotLookedAt("a pass takes longer than 1 s")
-    trace, flown = flight.written()
+    trace, result = flight.traced_pass()
     if trace.blind: raise NotLookedAt(", and ".join(sorted(trace.blind)))
-    found = unread(trace, trace.leading_to(flown.loss, *tensors(flown.output)))
-    dropped = [ops for ops in found if is_thrown_away(ops[0].place)]
+    found = unread_results(trace, trace.leading_to(result.loss, *tensors(result.output)))
+    dropped = [ops for ops in found if is_discarded(ops[0].place)]
     named = [ops for ops in found if ops not in dropped and any(op.trains for op in ops)]
     for ops in (*dropped[:3], *named[:3]):
         place, layer, made = ops[0].place, ops[0].layer, ops[-1].made
@@ -284,7 +284,7 @@ def has_nan(values: list[Value]) -> bool:
 
 def where_nan_arises(flight: Flight) -> str:
     "The operation that makes NaN of numbers, in words; empty if none is seen."
-    for op in flight.written().trace.top:
+    for op in flight.traced_pass().trace.top:
         floats = [v for v in op.given if v.dtype.is_floating_point]
         if not floats or not isinstance(op.out, Value) or has_nan(floats): continue
         if not has_nan([op.out]): continue
@@ -304,7 +304,7 @@ def gradient_finite(flight: Flight) -> Check:
     for batch in flight.whole:
         grads = flight.backward(batch.raw).gradients
         odd = [name for name, grad in grads.items() if grad is not None and not is_finite(grad)]
-        if not odd or not flight.out(batch.raw, "train").loss.isfinite(): continue
+        if not odd or not flight.forward(batch.raw, "train").loss.isfinite(): continue
         yield Finding("NaN or Inf", "certain", f"The loss of a batch is finite, and the gradient of "
                       f"{first_few(odd, 4)} is not.{where_gradient_breaks(flight, batch.raw)}", owners(flight, odd)[:4])
         return
@@ -316,7 +316,7 @@ def is_finite(grad: Tensor) -> bool:
 
 def where_gradient_breaks(flight: Flight, raw: Any) -> str:
     "The operation that makes finite gradients infinite or NaN, in words; empty if none is seen."
-    loss, found = flight.run(raw).loss, []
+    loss, found = flight.new_pass(raw).loss, []
     def finite(grads): return all(is_finite(grad) for grad in grads if isinstance(grad, Tensor))
     def note(name, given, made):
         if finite(made) and not finite(given): found.append(name)

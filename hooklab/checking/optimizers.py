@@ -24,7 +24,7 @@ from hooklab.hooks.select import first_few, unwrap
 from hooklab.hooks.tree import tensors
 
 # %% ../../nbs/lib/checking/optimizers.ipynb #8ed139d3
-def held_by(x: Any) -> dict[str, Any]:
+def attributes_of(x: Any) -> dict[str, Any]:
     "What a plain object holds, by name: a list, a dict, settings, a function with what it has taken along."
     if isinstance(x, Mapping): return {str(key): part for key, part in x.items()}
     if isinstance(x, list | tuple | set | deque): return {str(i): part for i, part in enumerate(x)}
@@ -33,7 +33,7 @@ def held_by(x: Any) -> dict[str, Any]:
     return {} if isinstance(x, type | ModuleType | Tensor) else getattr(x, "__dict__", {})
 
 
-def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the id of a tensor
+def unregistered_tensors(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the id of a tensor
     "Where tensors are that modules keep in plain attributes, such as a list of layers, or settings that have them."
     found, seen = {}, set()
     def look(x, name, depth):
@@ -45,11 +45,11 @@ def kept_outside(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the i
                 found.setdefault(id(p), f"{name}.{own}".rpartition(".")[0])
         elif depth and id(x) not in seen:
             seen.add(id(x))
-            for key, part in held_by(x).items():
+            for key, part in attributes_of(x).items():
                 look(part, f"{name}.{key}", depth - 1)
     for prefix, m in model.named_modules():
         for attribute, x in vars(m).items():
-            if attribute not in OF_TORCH:
+            if attribute not in MODULE_ATTRIBUTES:
                 look(x, f"{prefix}.{attribute}".lstrip("."), depth)
     return found
 
@@ -60,7 +60,7 @@ def is_computed(model: nn.Module, place: str) -> bool:
     return isinstance(x, Tensor) and x.grad_fn is not None
 
 
-OF_TORCH = {*vars(nn.Module())}
+MODULE_ATTRIBUTES = {*vars(nn.Module())}
 
 # %% ../../nbs/lib/checking/optimizers.ipynb #8a0c9e95
 @rule(
@@ -71,13 +71,13 @@ OF_TORCH = {*vars(nn.Module())}
                 "loss function to an optimizer. What shall not be trained needs requires_grad_(False).",
          brings=("random in eval", "loss does not fall", "cannot learn by heart"), page="preflight"),
     claim="What the loss depends on is registered.", needs="passes")
-def all_registered(flight: Flight) -> Check:
+def parameters_registered(flight: Flight) -> Check:
     "Does the loss depend on parameters that neither the model nor an optimizer has?"
-    flown = flight.first.flown
-    if not flown.loss.requires_grad: raise NotLookedAt("the loss has no graph")
+    result = flight.first.result
+    if not result.loss.requires_grad: raise NotLookedAt("the loss has no graph")
     known = {*map(id, (*flight.parameters.values(), *tensors(flight.batch.raw))), *in_optimizers(flight)}
-    kept = kept_outside(unwrap(flight.model))
-    strange = [t for t in leaves_before(flown.loss) if id(t) not in known]
+    kept = unregistered_tensors(unwrap(flight.model))
+    strange = [t for t in leaves_before(result.loss) if id(t) not in known]
     strange = [t for t in strange if id(t) in kept or isinstance(t, nn.Parameter)]  # others are inputs, or noise
     if not strange: return ""
     places = list(dict.fromkeys(kept[id(t)] for t in strange if id(t) in kept))
@@ -95,15 +95,15 @@ def all_registered(flight: Flight) -> Check:
     if of_loss and flight.optimizers:
         yield Finding("not registered", "likely", "The loss function has parameters of its own that no optimizer has: "
                       f"{first_few(of_loss, 4)}.")
-    yield from of_nobody(flight, [t for t in strange if id(t) not in kept and t not in own])
+    yield from unowned_parameters(flight, [t for t in strange if id(t) not in kept and t not in own])
     return ""
 
 
-def of_nobody(flight: Flight, strange: list[Tensor]) -> Iterator[Finding]:
+def unowned_parameters(flight: Flight, strange: list[Tensor]) -> Iterator[Finding]:
     "The findings on parameters of the loss that nobody keeps: are they made anew in each pass?"
     if not strange: return
-    of_outputs = {leaf for _, t in flight.first.flown.floats for leaf in leaves_before(t)}
-    again = {*leaves_before(flight.run(flight.batch.raw).loss)}
+    of_outputs = {leaf for _, t in flight.first.result.floats for leaf in leaves_before(t)}
+    again = {*leaves_before(flight.new_pass(flight.batch.raw).loss)}
     anew = [t for t in strange if t in of_outputs and t not in again]
     if anew:
         yield Finding("not registered", "likely", f"{len(anew)} parameters are made anew in each call of the model, "
@@ -152,7 +152,7 @@ def optimizer_has_all(flight: Flight) -> Check:
                       f"that are; {copies} of these have the shape of one it has.", owners(flight, lacking))
         others = []
     elif lacking:
-        used = {*leaves_before(flight.first.flown.loss)}
+        used = {*leaves_before(flight.first.result.loss)}
         apart = not any(flight.trained[name] in used for name in lacking)
         more = " This loss leads to none of them." if apart else ""
         yield Finding("not in the optimizer", "note" if apart else "certain",

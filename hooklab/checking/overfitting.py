@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .arguments import fresh_copy, handed
-from .first_loss import FirstStep, classified
+from .arguments import copy_batch, fresh_copy
+from .first_loss import FirstStep, classification_loss
 from .flight import Flight
 from .gradients import in_optimizers
 from ..findings.found import Check, Finding, in_digits
@@ -22,7 +22,7 @@ from ..findings.rules import NOTHING_LEFT, WEAK, WILD, Kind, NotLookedAt, no_lon
 from ..hooks.putting_back import putting_back, seeded
 
 # %% ../../nbs/lib/checking/overfitting.ipynb #7e76ffb4
-class Lesson:
+class OverfitResult:
     "How the loss went while 16 samples were learned."
     def __init__(self, losses: list[float], moved: float, floor: float):
         self.losses = losses
@@ -33,12 +33,12 @@ class Lesson:
         self.end = min(_middle(losses[-10:]), _middle(losses[-max(10, len(losses)//4):]))
 
     @property
-    def fallen(self) -> float:
+    def progress(self) -> float:
         "By which part of its distance to the floor the loss has fallen."
         return (self.start - self.end)/(abs(self.start - self.floor) or 1)
 
     @property
-    def halved(self) -> bool: return self.fallen > .5
+    def halved(self) -> bool: return self.progress > .5
 
     @property
     def learned(self) -> bool:
@@ -48,10 +48,10 @@ class Lesson:
         return self.halved or self.end < before - .03*abs(before)
 
     @property
-    def blown_up(self) -> bool: return self._far_above(self.end)
+    def diverged(self) -> bool: return self._far_above(self.end)
 
     @property
-    def leapt(self) -> bool:
+    def overshot(self) -> bool:
         "Was a step far too large, whatever came of it? After one, the units of a ReLU may be dead and the loss calm."
         return self.moved > 1 or any(map(self._far_above, self.losses))
 
@@ -75,14 +75,14 @@ def floor_of(step: FirstStep) -> float | None:
     if "bce" in c.kind:
         if c.target.min() < 0 or c.target.max() > 1: return None
         least = F.binary_cross_entropy(c.target, c.target).item()
-    own, _ = classified(c)
+    own, _ = classification_loss(c)
     return least if math.isclose(step.loss, own, rel_tol=1e-3) else None
 
 # %% ../../nbs/lib/checking/overfitting.ipynb #850528c5
-MOST_STEPS = 200
+MAX_STEPS = 200
 
 
-def train_on(flight: Flight, raw: Any, optimizers: list, seconds: float, floor: float) -> Lesson:
+def train_on(flight: Flight, raw: Any, optimizers: list, seconds: float, floor: float) -> OverfitResult:
     "Let optimizers learn one batch, within so many seconds."
     theirs = {p: p.data for o in optimizers for group in o.param_groups for p in group["params"]}
     losses, moved = [], 0.
@@ -93,11 +93,11 @@ def train_on(flight: Flight, raw: Any, optimizers: list, seconds: float, floor: 
         for p, data in theirs.items(): p.data = data
         without_gradients()
     try:
-        with putting_back(put_back), flight.at_the_start("train"), seeded():
+        with putting_back(put_back), flight.start_state("train"), seeded():
             for p, data in theirs.items(): p.data = data.clone()
             flight.set_mode("train")
-            while len(losses) < MOST_STEPS and (flight.limit.took < end or len(losses) < 2):
-                _, loss = flight.called(handed(raw))
+            while len(losses) < MAX_STEPS and (flight.limit.took < end or len(losses) < 2):
+                _, loss = flight.output_and_loss(copy_batch(raw))
                 if not loss.requires_grad: raise NotLookedAt("the loss has no graph")
                 losses.append(loss.item())
                 if not math.isfinite(losses[-1]) or 0 < losses[-1] < .01*losses[0]: break
@@ -105,7 +105,7 @@ def train_on(flight: Flight, raw: Any, optimizers: list, seconds: float, floor: 
                 for o in optimizers: o.step()
                 if len(losses) == 5: moved = largest_step(theirs, 5)
                 without_gradients()
-        return Lesson(losses, moved, floor)
+        return OverfitResult(losses, moved, floor)
     except NotLookedAt: raise
     except Exception as e:
         raise NotLookedAt(f"training has ended with {type(e).__name__}: {e}") from e
@@ -131,7 +131,7 @@ def largest_step(before: dict[Tensor, Tensor], steps: int) -> float:
          follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "not trained", "dead attention"), only_that=True,
          page="preflight"),
     claim="The loss falls when 16 samples are learned by heart.", needs="steps")
-def learns_by_heart(flight: Flight) -> Check:
+def can_overfit(flight: Flight) -> Check:
     "Does the loss of 16 samples fall?"
     trained = list(flight.trained.values())
     if not trained: raise NotLookedAt("no parameter is trained")
@@ -143,21 +143,21 @@ def learns_by_heart(flight: Flight) -> Check:
     seconds = flight.limit.left/3  # for each of three lessons
     floor = floor_of(flight.first)
     def lesson_with(optimizers): return train_on(flight, flight.batch.raw, optimizers, seconds, floor or 0)
-    first = flight.lesson = lesson_with(own or [torch.optim.Adam(trained, 1e-3)])
+    first = flight.overfit_result = lesson_with(own or [torch.optim.Adam(trained, 1e-3)])
     if abs(first.start) < 1e-6: raise NotLookedAt("the first loss is 0")
-    if first.learned and not first.blown_up:
+    if first.learned and not first.diverged:
         return f"{first}" if first.halved else f"{first}, and it still falls"
-    if len(first.losses) < 20 and not first.blown_up:
+    if len(first.losses) < 20 and not first.diverged:
         raise NotLookedAt(f"{len(first.losses)} steps were made in {seconds:.2g} s")
     lessons = [first]
     for lr in (1e-3, 1e-2):
         lesson = lesson_with([torch.optim.Adam(trained, lr)])
         lessons.append(lesson)
-        if not lesson.learned or lesson.blown_up: continue
-        if own and not first.blown_up and lesson.end > first.end - .1*abs(first.end): return f"{first}"
-        if own: yield rate_is_to_blame(flight, first, lesson, lr)
+        if not lesson.learned or lesson.diverged: continue
+        if own and not first.diverged and lesson.end > first.end - .1*abs(first.end): return f"{first}"
+        if own: yield learning_rate_finding(flight, first, lesson, lr)
         return f"{lesson} with Adam at {lr:g}"
-    return (yield from nothing_learns(flight, lessons, floor))
+    return (yield from no_optimizer_helps(flight, lessons, floor))
 
 # %% ../../nbs/lib/checking/overfitting.ipynb #99bb0061
 no_longer_looked_for("preflight",
@@ -173,36 +173,36 @@ no_longer_looked_for("preflight",
                  "activations vanish", "loss does not fall", "learning rate too small")))
 
 
-def nothing_learns(flight: Flight, lessons: list[Lesson], floor: float | None) -> Check:
+def no_optimizer_helps(flight: Flight, lessons: list[OverfitResult], floor: float | None) -> Check:
     "The finding where no optimizer made the loss fall, unless it may be at its least, or draws random numbers."
     first, adam, _ = lessons
-    samples, fallen = flight.batch.n or "a few", max(lesson.fallen for lesson in lessons)
+    samples, progress = flight.batch.n or "a few", max(lesson.progress for lesson in lessons)
     below = first.start < (floor or 0)  # of a loss below zero nobody knows how far it can fall
-    if (below or floor is None) and fallen > (.01 if below else .1):
+    if (below or floor is None) and progress > (.01 if below else .1):
         return f"{first}, and no further; the least that this loss can be is not known"
     if all(not math.isfinite(lesson.losses[-1]) for lesson in lessons):
         yield Finding("NaN or Inf", "likely", f"The loss of {samples} samples is {in_digits(first.start)} at first and "
                       f"{first.losses[-1]} after {len(first.losses) - 1} steps, and with Adam after "
                       f"{len(adam.losses) - 1}.")
         return ""
-    draws = [flight.out(flight.batch.raw, "eval", seed).loss.item() for seed in range(5)] if flight.call else [0.]
+    draws = [flight.forward(flight.batch.raw, "eval", seed).loss.item() for seed in range(5)] if flight.call else [0.]
     apart = max(draws) - min(draws)
     if apart > .2*abs(first.start):
         raise NotLookedAt(f"the loss draws random numbers of its own, which change it by {in_digits(apart)}")
     is_own = flight.call and floor is None  # how far it can fall is not known
-    sure = "note" if is_own else "possible" if fallen > .05 else "likely"
+    sure = "note" if is_own else "possible" if progress > .05 else "likely"
     yield Finding("cannot learn by heart", sure, f"The loss of {samples} samples went {first}, and with Adam {adam}.")
     return ""
 
 
-WITHOUT_END = 100  # times its size at first: a loss of chances times rewards below zero falls on, and no rate is right
+MAX_FALL = 100  # times its size at first: a loss of chances times rewards below zero falls on, and no rate is right
 
 
-def rate_is_to_blame(flight: Flight, own: Lesson, adam: Lesson, lr: float) -> Finding:
+def learning_rate_finding(flight: Flight, own: OverfitResult, adam: OverfitResult, lr: float) -> Finding:
     evidence = (f"The loss went {own}, and with Adam at {lr:g} {adam}; "
                 f"a step moves parameters by up to {in_digits(own.moved)} of their length.")
-    if not own.leapt: return Finding("learning rate too small", "likely" if own.moved < 1e-5 else "note", evidence)
-    if adam.end < -WITHOUT_END*max(1, abs(adam.start)):
+    if not own.overshot: return Finding("learning rate too small", "likely" if own.moved < 1e-5 else "note", evidence)
+    if adam.end < -MAX_FALL*max(1, abs(adam.start)):
         raise NotLookedAt(f"the loss falls without end: to {in_digits(adam.end)}")
     is_warming_up = any("initial_lr" in group for o in flight.optimizers for group in o.param_groups)
     return Finding("learning rate too large", "possible" if is_warming_up else "likely", evidence)

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .flight import Flight, Flown
+from .flight import Flight, PassResult
 from ..findings.rules import NotLookedAt
 from ..hooks.operations import LayerCall
 from ..hooks.putting_back import putting_back, seeded
 from ..hooks.select import leaves, runs, unwrap
 
 # %% ../../nbs/lib/checking/passes.ipynb #1826ebd7
-def largest(x: Tensor) -> Tensor:
+def largest_size(x: Tensor) -> Tensor:
     "The largest size of a number, without one that fills several places, as -1e9 does where scores are hidden."
     sizes = x.abs().nan_to_num(0, 0, 0)
     most = sizes.max()
@@ -32,7 +32,7 @@ def largest(x: Tensor) -> Tensor:
 
 def differs(x: Tensor, y: Tensor) -> Tensor:
     "Where do the numbers of two tensors differ by more than rounding?"
-    limit = 1e-5*largest(x.detach()) if x.numel() else 0
+    limit = 1e-5*largest_size(x.detach()) if x.numel() else 0
     return ~(((x - y).abs() <= limit) | (x == y) | (x.isnan() & y.isnan()))
 
 
@@ -41,7 +41,7 @@ def any_differs(xs: Iterable[Tensor], ys: Iterable[Tensor]) -> bool:
     return any(x.shape != y.shape or bool(differs(x, y).any()) for x, y in zip(xs, ys))
 
 # %% ../../nbs/lib/checking/passes.ipynb #40b42904
-def by_sample(t: Tensor, n: int) -> list[Tensor]:
+def rows_by_sample(t: Tensor, n: int) -> list[Tensor]:
     "The ways to read a tensor as `n` rows, one for each sample."
     found = [t.transpose(0, d).reshape(n, -1) for d in range(min(t.dim(), 2)) if t.size(d) == n]
     if not t.dim() or t.size(0) % n or t.size(0) == n: return found
@@ -49,89 +49,91 @@ def by_sample(t: Tensor, n: int) -> list[Tensor]:
     return [*found, t.reshape(n, -1), in_turns.reshape(n, -1)]
 
 
-def moved_apart(a: Tensor, b: Tensor) -> Tensor: # By row
+def changed_beyond_softmax(a: Tensor, b: Tensor) -> Tensor: # By row
     "Have the numbers of a row changed, and neither all by one number nor all by one factor, as a softmax changes them?"
     by_number = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
     by_factor = a*b.sum(1, keepdim=True), b*a.sum(1, keepdim=True)
     return differs(*by_number).any(1) & differs(*by_factor).any(1)
 
 
-def of_pairs(t: Tensor, n: int) -> bool:
+def is_pair_matrix(t: Tensor, n: int) -> bool:
     "Does a matrix have a row and a column for each sample, or for each of its views, maybe without the diagonal?"
     return t.dim() > 1 and not t.size(0) % n and t.size(0) - t.size(1) in (0, 1)
 
 
-def with_pairs(before: Tensor, after: Tensor, n: int, samples: set[int]) -> Iterator[list[int]]:
+def samples_with_changed_pairs(before: Tensor, after: Tensor, n: int, samples: set[int]) -> Iterator[list[int]]:
     """The other samples with another output, where that has a number for each pair of samples, as a contrastive loss
     compares them: there a sample changes its own pairs, and may change the sum of a row."""
-    if before.dim() != 2 or not of_pairs(before, n): return
+    if before.dim() != 2 or not is_pair_matrix(before, n): return
     views, rows = before.size(0)//n, torch.arange(before.size(0), device=before.device)
     for sample_of in ((rows % n, rows//views) if views > 1 else (rows,)):
         others = ~torch.isin(sample_of, torch.tensor([*samples], device=before.device))
         a, b = before[others], after[others]
-        if before.size(0) == before.size(1): changed = moved_apart(a[:, others], b[:, others])
+        if before.size(0) == before.size(1): changed = changed_beyond_softmax(a[:, others], b[:, others])
         else: changed = differs(a, b).sum(1) > views
         yield sample_of[others][changed].unique().tolist()
 
 # %% ../../nbs/lib/checking/passes.ipynb #c7d10b07
-def others_changed(before: Tensor, after: Tensor, n: int, samples: set[int]) -> list[int]:
+def other_changed_samples(before: Tensor, after: Tensor, n: int, samples: set[int]) -> list[int]:
     "Which samples but these have another output, however samples are read; those of the first reading."
     if before.shape != after.shape: return []
     readings = []
-    for a, b in zip(by_sample(before, n), by_sample(after, n)):
+    for a, b in zip(rows_by_sample(before, n), rows_by_sample(after, n)):
         rows = differs(a, b).any(1).nonzero().flatten().tolist()
         readings.append([j for j in rows if j not in samples])
-    readings += with_pairs(before, after, n, samples)
+    readings += samples_with_changed_pairs(before, after, n, samples)
     return readings[0] if readings and all(readings) else []
 
 # %% ../../nbs/lib/checking/passes.ipynb #ebae6c8e
-def same(a: Flown, b: Flown) -> bool:
+def are_same(a: PassResult, b: PassResult) -> bool:
     "Are two outputs the same, up to rounding? Without outputs, are the losses?"
     outputs = [(x, y) for (_, x), (_, y) in zip(a.floats, b.floats)]
     pairs = outputs or [(a.loss, b.loss)]
     return all(x.shape == y.shape and not differs(x, y).any() for x, y in pairs)
 
 
-class Row(NamedTuple):
+class RepeatedPasses(NamedTuple):
     "Passes in one mode, one after another."
-    first: Flown
-    second: Flown
-    after_other: Flown | None # Of the first batch again, after the other one; None if there is no other
-    in_training: Flown # Of the first batch, in train mode
+    first: PassResult
+    second: PassResult
+    after_other: PassResult | None # Of the first batch again, after the other one; None if there is no other
+    in_training: PassResult # Of the first batch, in train mode
 
     @property
-    def forgets(self) -> bool: return self.after_other is None or same(self.second, self.after_other)
+    def forgets(self) -> bool: return self.after_other is None or are_same(self.second, self.after_other)
     @property
-    def is_quiet(self) -> bool: return same(self.first, self.second) and self.forgets
+    def is_steady(self) -> bool: return are_same(self.first, self.second) and self.forgets
 
 
-def row_of(flight: Flight, mode: str) -> Row:
+def repeated_passes(flight: Flight, mode: str) -> RepeatedPasses:
     "Does a model return the same for a batch, whichever one it had before?"
     own = flight.batch.raw
     def measure():
         others = [] if flight.other is None else [(flight.other.raw, mode), (own, mode)]
-        first, second, *between, last = flight.again((own, mode), (own, mode), *others, (own, "train"))
-        flight.fact("out", own, mode, 0, lambda: first)
-        if between and same(second, between[-1]):  # then what came before makes no difference for the other one either
-            flight.fact("out", flight.other.raw, mode, 0, lambda: between[0])
-        return Row(first, second, between[-1] if between else None, last)
-    return flight.fact("row", own, mode, 0, measure)
+        first, second, *between, last = flight.forward_in_sequence((own, mode), (own, mode), *others, (own, "train"))
+        flight.measure_once("forward", own, mode, 0, lambda: first)
+        # then what came before makes no difference for the other one either
+        if between and are_same(second, between[-1]):
+            flight.measure_once("forward", flight.other.raw, mode, 0, lambda: between[0])
+        return RepeatedPasses(first, second, between[-1] if between else None, last)
+    return flight.measure_once("row", own, mode, 0, measure)
 
 
-def check_quiet(flight: Flight):
+def find_compare_mode(flight: Flight):
     "Find the mode in which the model returns the same twice."
     for mode in ("eval", "train"):
-        flight.quiet = mode
+        flight.compare_mode = mode
         with suppress(NotLookedAt):
-            if row_of(flight, mode).is_quiet: return
+            if repeated_passes(flight, mode).is_steady: return
     with suppress(NotLookedAt):
-        flight.repeats = same(row_of(flight, "train").first, *flight.again((flight.batch.raw, "train")))
-    flight.quiet = ""
+        again, = flight.forward_in_sequence((flight.batch.raw, "train"))
+        flight.is_repeatable = are_same(repeated_passes(flight, "train").first, again)
+    flight.compare_mode = ""
 
 
-def base_of(flight: Flight) -> Flown:
+def baseline(flight: Flight) -> PassResult:
     "The pass with which others are compared."
-    return flight.out(flight.batch.raw)
+    return flight.forward(flight.batch.raw)
 
 # %% ../../nbs/lib/checking/passes.ipynb #bdc08350
 def running_leaves(model: nn.Module) -> dict[str, nn.Module]:
@@ -141,8 +143,8 @@ def running_leaves(model: nn.Module) -> dict[str, nn.Module]:
 def calls_of(flight: Flight, named: Iterable[str], raw: Any = None, mode: str | None = None,
              seed: int = 0) -> list[LayerCall]:
     "The calls of these layers in a pass; with a graph only in train mode."
-    names, mode = {*named}, mode or flight.quiet
-    calls = flight.written(raw, mode, graph=mode == "train", seed=seed).trace.calls
+    names, mode = {*named}, mode or flight.compare_mode
+    calls = flight.traced_pass(raw, mode, graph=mode == "train", seed=seed).trace.calls
     # a model without layers is its own only layer
     whole = [*leaves(flight.model)] if next(unwrap(flight.model).children(), None) is None else []
     if names & {*whole}: return [replace(call, name=whole[0]) for call in calls if not call.name]
@@ -176,17 +178,17 @@ def first_layer_where(flight: Flight, a: Any, b: Any, holds: Callable[[Tensor, T
 
 # %% ../../nbs/lib/checking/passes.ipynb #02e22ebc
 @contextmanager
-def moved_to(flight: Flight, numbers: Mapping[str, Tensor]) -> Iterator[None]:
+def replace_parameters(flight: Flight, numbers: Mapping[str, Tensor]) -> Iterator[None]:
     "Passes in which parameters have other numbers."
-    before = flight.moves
-    def put_back(): flight.moves = before
+    before = flight.new_parameters
+    def put_back(): flight.new_parameters = before
     with putting_back(put_back):
-        flight.moves = {**before, **numbers}
+        flight.new_parameters = {**before, **numbers}
         yield
 
 
 @contextmanager
-def roused(flight: Flight) -> Iterator[None]:
+def wake(flight: Flight) -> Iterator[None]:
     "Put small random numbers where all numbers of a trained parameter are the same."
     several = {name: p for name, p in flight.trained.items() if p.numel() > 1}
     flat = [name for name, p in several.items() if (p == p.flatten()[0]).all()]
@@ -197,4 +199,4 @@ def roused(flight: Flight) -> Iterator[None]:
             p = flight.trained[name]
             fan_in = p[0].numel() if p.dim() > 1 else 100
             new[name] = p.data + torch.randn_like(p)*fan_in**-.5
-    with moved_to(flight, new): yield
+    with replace_parameters(flight, new): yield

@@ -22,15 +22,15 @@ from hooklab.hooks.operations import Op, Value
 from hooklab.hooks.select import first_few
 
 # %% ../../nbs/lib/checking/precision.ipynb #54024697
-LOWER = {"add": (1, "other"), "clamp": (1, "min"), "clamp_min": (1, "min")}  # place and name of a guard below
-UPPER = {"clamp": (2, "max"), "clamp_max": (1, "max")}
-MADE_OF_NUMBERS = "tensor", "new_tensor", "as_tensor", "scalar_tensor", "full", "new_full", "full_like"
-GUARDED = {"normalize": 1e-12, "cosine_similarity": 1e-8}  # functions with a guard of their own
+LOWER_LIMITS = {"add": (1, "other"), "clamp": (1, "min"), "clamp_min": (1, "min")}  # place and name of a guard below
+UPPER_LIMITS = {"clamp": (2, "max"), "clamp_max": (1, "max")}
+CONSTRUCTORS = "tensor", "new_tensor", "as_tensor", "scalar_tensor", "full", "new_full", "full_like"
+BUILTIN_EPS = {"normalize": 1e-12, "cosine_similarity": 1e-8}  # functions with a guard of their own
 CASTS_TO_16_BITS = "to", "type", "type_as", "half", "bfloat16"
-SHORT = torch.bfloat16, torch.float16  # the coarser one first
+SIXTEEN_BITS = torch.bfloat16, torch.float16  # the coarser one first
 
 
-def rounded(number: float, dtype: torch.dtype) -> float: return torch.tensor(number, dtype=dtype).item()
+def round_to(number: float, dtype: torch.dtype) -> float: return torch.tensor(number, dtype=dtype).item()
 def name_of(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
 
 
@@ -38,17 +38,17 @@ def limits_of(op: Op) -> Iterator[tuple[Value, float, bool]]:
     "The numbers that an operation adds as a guard, or takes for limits: what they guard, and is it an upper limit?"
     name, first = op.function.removesuffix("_"), op.args[0] if op.args else None
     if not isinstance(first, Value): return
-    for places, is_upper in (LOWER, False), (UPPER, True):
+    for places, is_upper in (LOWER_LIMITS, False), (UPPER_LIMITS, True):
         limit = op.arg(*places[name]) if name in places and first.dtype.is_floating_point else None
         if isinstance(limit, float): yield first, limit, is_upper
-    if name not in ("minimum", "min", "where", *UPPER): return
+    if name not in ("minimum", "min", "where", *UPPER_LIMITS): return
     guarded = [v for v in op.given if v.dtype.is_floating_point and limit_in(v) is None]
     for limit in filter(None, map(limit_in, op.given)): yield from ((v, limit, True) for v in guarded)
 
 
 def limit_in(value: Value) -> float | None:
     "The number just below one of which a tensor in 16 bits was made."
-    if value.dtype not in SHORT or not value.makers or value.makers[0].function not in MADE_OF_NUMBERS: return None
+    if value.dtype not in SIXTEEN_BITS or not value.makers or value.makers[0].function not in CONSTRUCTORS: return None
     maker = value.makers[0]
     return next((x for x in (*maker.args, *maker.kwargs.values()) if isinstance(x, float) and .9 < x < 1), None)
 
@@ -56,20 +56,20 @@ def limit_in(value: Value) -> float | None:
 def lost_limits(ops: list[Op]) -> Iterator[tuple[str, bool]]:
     "Guards that are lost in the dtype, in words: does this batch need them, or is it an upper limit that it may reach?"
     for x, limit, is_upper in (found for op in ops for found in limits_of(op)):
-        kept = rounded(limit, x.dtype)
+        kept = round_to(limit, x.dtype)
         if is_upper and kept == 1 > limit:
             is_needed = bool((numbers(x) >= 1).any())
-            if is_needed or x.dtype in SHORT: yield f"1 - {1 - limit:.2g} is 1 in {name_of(x.dtype)}", is_needed
+            if is_needed or x.dtype in SIXTEEN_BITS: yield f"1 - {1 - limit:.2g} is 1 in {name_of(x.dtype)}", is_needed
         elif not is_upper and kept == 0 < limit and (numbers(x) <= 0).any():
             yield f"{limit:g} is 0 in {name_of(x.dtype)}", True
     for op in ops:
-        if op.function not in GUARDED or not isinstance(op.out, Value) or op.out.dtype not in SHORT: continue
-        eps = op.kwargs.get("eps", op.args[-1] if isinstance(op.args[-1], float) else GUARDED[op.function])
-        if rounded(eps, op.out.dtype) == 0 and numbers(op.out).isnan().any():
+        if op.function not in BUILTIN_EPS or not isinstance(op.out, Value) or op.out.dtype not in SIXTEEN_BITS: continue
+        eps = op.kwargs.get("eps", op.args[-1] if isinstance(op.args[-1], float) else BUILTIN_EPS[op.function])
+        if round_to(eps, op.out.dtype) == 0 and numbers(op.out).isnan().any():
             yield f"{eps:g}, the eps of `{op.function}`, is 0 in {name_of(op.out.dtype)}", True
 
 # %% ../../nbs/lib/checking/precision.ipynb #571808ec
-def beyond_half(op: Op) -> bool:
+def overflows_float16(op: Op) -> bool:
     "Is what a function gives infinite in float16, and finite in float32?"
     made = op.out
     if not isinstance(made, Value) or made.dtype != torch.float16 or not made.requires_grad: return False
@@ -83,11 +83,12 @@ def beyond_half(op: Op) -> bool:
     return False  # not every function has a form for float32
 
 
-def made_equal(op: Op) -> str:
+def describe_collision(op: Op) -> str:
     "What were different whole numbers, or angles, and is now equal, or nearly so, in words."
     own = op.args[0] if op.args and isinstance(op.args[0], Value) else None
     if op.function in ("sin", "cos", "sin_", "cos_") and own is not None: return coarse_angles(numbers(own))
-    if not isinstance(op.out, Value) or op.out.dtype not in SHORT or not 1 < op.out.shape.numel() <= 1e6: return ""
+    if not isinstance(op.out, Value) or op.out.dtype not in SIXTEEN_BITS: return ""
+    if not 1 < op.out.shape.numel() <= 1e6: return ""
     before = op.out.shape.numel()
     if op.function != "arange":
         if op.function not in CASTS_TO_16_BITS or own is None or own.shape != op.out.shape: return ""
@@ -102,16 +103,16 @@ def made_equal(op: Op) -> str:
 def coarse_angles(x: Tensor) -> str:
     "Angles whose distance to the next number of the dtype is more than half a radian, in words."
     dtype = x.dtype
-    if x.is_floating_point() and dtype not in SHORT and (x != x.round()).any():  # maybe cast from 16 bits before
-        dtype = next((short for short in SHORT if torch.equal(x.to(short).to(dtype), x)), dtype)
-    if dtype not in SHORT: return ""
+    if x.is_floating_point() and dtype not in SIXTEEN_BITS and (x != x.round()).any():  # maybe cast from 16 bits before
+        dtype = next((short for short in SIXTEEN_BITS if torch.equal(x.to(short).to(dtype), x)), dtype)
+    if dtype not in SIXTEEN_BITS: return ""
     eps, angles = torch.finfo(dtype).eps, x.abs()
     if (angles.float()*eps >= .5).double().mean().item() < .01: return ""
     return (f"angles go up to {in_digits(angles.max())} in {name_of(dtype)}, where the next number is "
             f"{in_digits(angles.max().float()*eps)} away")
 
 # %% ../../nbs/lib/checking/precision.ipynb #c8d1eabc
-def lost_by(optimizer: torch.optim.Optimizer) -> Iterator[str]:
+def lost_eps(optimizer: torch.optim.Optimizer) -> Iterator[str]:
     "What is lost where an eps is zero in float16, for each such group."
     for group in optimizer.param_groups:
         eps, n = group.get("eps"), sum(p.dtype == torch.float16 for p in group["params"])
@@ -133,7 +134,7 @@ def lost_by(optimizer: torch.optim.Optimizer) -> Iterator[str]:
     claim="No small number is lost in rounding.", needs="batch")
 def guards_hold(flight: Flight) -> Check:
     "Is a number that protects a logarithm or a division zero in its dtype, or a limit below one, one?"
-    ops = flight.written().trace.top
+    ops = flight.traced_pass().trace.top
     found = dict.fromkeys(lost_limits(ops))
     lost = [said for said, is_needed in found if is_needed]
     if lost:
@@ -143,13 +144,13 @@ def guards_hold(flight: Flight) -> Check:
         yield Finding("epsilon is lost", "likely", "A limit below one makes no difference: "
                       f"{first_few([said for said, _ in found], 3)}. Once a probability comes so near to one, a "
                       "logarithm behind it is infinite.")
-    beyond = next(filter(beyond_half, ops), None)
+    beyond = next(filter(overflows_float16, ops), None)
     if beyond is not None:
         yield Finding("float16 limit", "certain", f"{beyond.function.strip('_')}{beyond.line} gives Inf in float16, "
                       "which ends at 65,504. What it is given is finite, and so is the result in float32.")
-    equal = dict.fromkeys(filter(None, map(made_equal, ops)))
+    equal = dict.fromkeys(filter(None, map(describe_collision, ops)))
     if equal:
         yield Finding("lost in rounding", "likely", "Numbers that differ become equal, or nearly so: "
                       f"{first_few([*equal], 3)}.")
     for optimizer in flight.optimizers:
-        for said in islice(lost_by(optimizer), 1): yield Finding("epsilon is lost", "likely", said)
+        for said in islice(lost_eps(optimizer), 1): yield Finding("epsilon is lost", "likely", said)

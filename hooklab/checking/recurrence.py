@@ -21,10 +21,9 @@ from hooklab.hooks.names import class_name
 from hooklab.hooks.operations import LayerCall, Value, values_in
 from hooklab.hooks.select import layers, runs
 
-
 # %% ../../nbs/lib/checking/recurrence.ipynb #ed642806
-IN_ITS_NAME = re.compile(r"cell|rnn|gru|lstm|recurren", re.IGNORECASE)
-SHARED = 3  # calls: a state that two of them share may be that of two directions
+RECURRENT_NAME = re.compile(r"cell|rnn|gru|lstm|recurren", re.IGNORECASE)
+MIN_CALLS = 3  # calls: a state that two of them share may be that of two directions
 
 
 def is_step(call: LayerCall) -> bool:
@@ -39,15 +38,15 @@ def states_of(call: LayerCall) -> list[Tensor]:
     return [t for t in numbers_in(values_in(rest)) if t.shape in shapes]
 
 
-def cells(flight: Flight) -> dict[str, nn.Module]:
+def recurrent_layers(flight: Flight) -> dict[str, nn.Module]:
     "Recurrent layers: those of torch, and own ones by the names of their classes."
-    own = {name: m for name, m in layers(flight.model).items() if runs(m) and IN_ITS_NAME.search(class_name(m))}
+    own = {name: m for name, m in layers(flight.model).items() if runs(m) and RECURRENT_NAME.search(class_name(m))}
     return {name: m for name, m in own.items() if name}
 
 
 def steps_of(flight: Flight) -> dict[str, list[LayerCall]]:
     "By layer: its calls in one pass in which it is given a state."
-    named, found = cells(flight), {}
+    named, found = recurrent_layers(flight), {}
     for call in calls_of(flight, named) if named else ():
         if call.given and call.given[0].numbers is not None and states_of(call) and is_step(call):
             found.setdefault(call.name, []).append(call)
@@ -57,10 +56,10 @@ def steps_of(flight: Flight) -> dict[str, list[LayerCall]]:
 def always_same(parts: list[Tensor]) -> bool: return all(torch.equal(t, parts[0]) for t in parts)
 
 
-def starts_over(calls: list[LayerCall]) -> list[int]:
+def constant_states(calls: list[LayerCall]) -> list[int]:
     "Which parts of the state are the same in all steps, though what is given and what is returned are not."
     states = [states_of(call) for call in calls]
-    if len(calls) < SHARED or len({*map(len, states)}) > 1: return []
+    if len(calls) < MIN_CALLS or len({*map(len, states)}) > 1: return []
     changing = [call.given[0].numbers for call in calls], [numbers_in(call.made)[0] for call in calls]
     if any(map(always_same, changing)): return []
     return [i for i, part in enumerate(zip(*states)) if part[0].any() and always_same(part)]
@@ -70,9 +69,9 @@ def starts_over(calls: list[LayerCall]) -> list[int]:
     claim="A recurrent layer gets the state that it has returned.", needs="passes")
 def state_goes_on(flight: Flight) -> Check:
     "Does a step get the same state each time?"
-    if not flight.quiet: raise NotLookedAt("the model returns something else each time for the same batch")
+    if not flight.compare_mode: raise NotLookedAt("the model returns something else each time for the same batch")
     for name, calls in steps_of(flight).items():
-        same = starts_over(calls)
+        same = constant_states(calls)
         if not same: continue
         all_of_it = len(same) == len(states_of(calls[0]))
         what = "the very same state" if all_of_it else f"the very same numbers for part {same[0] + 1} of its state"
@@ -82,7 +81,7 @@ def state_goes_on(flight: Flight) -> Check:
     return ""
 
 # %% ../../nbs/lib/checking/recurrence.ipynb #feb92061
-PLACES = 4  # a sequence has as many
+MIN_PLACES = 4  # a sequence has as many
 
 
 def first_sequence(flight: Flight) -> tuple[list[LayerCall], int | None]:
@@ -92,10 +91,10 @@ def first_sequence(flight: Flight) -> tuple[list[LayerCall], int | None]:
              if isinstance(call.out, Value) and call.out.requires_grad]
     calls = [call for call in calls if call.name == calls[0].name]
     shapes, n = [call.out.shape for call in calls], flight.batch.n
-    if len(calls) >= PLACES and len({*shapes}) == 1: return calls, None
+    if len(calls) >= MIN_PLACES and len({*shapes}) == 1: return calls, None
     if len(calls) != 1 or len(shapes[0]) != 3 or n not in shapes[0][:2]: return [], None
     for dim in (0, 1):
-        if shapes[0][dim] != n and shapes[0][dim] >= PLACES: return calls, dim
+        if shapes[0][dim] != n and shapes[0][dim] >= MIN_PLACES: return calls, dim
     return [], None
 
 
@@ -112,7 +111,7 @@ def slope_at(flight: Flight, calls: list[LayerCall], dim: int | None, place: int
             moved.select(dim, place).add_(by)
             return moved
         def inside(): return edit_output(flight.model, change, names=[calls[0].name])
-        return flight.edited(flight.batch.raw, inside).loss.item()
+        return flight.forward_in_context(flight.batch.raw, inside).loss.item()
     wide, narrow = ((loss_with(far*step) - loss_with(-far*step))/(2*far) for far in (.05, .025))
     rounding = 1e-5*abs(flight.first.loss)
     return narrow if abs(wide) > 5*rounding and abs(wide - narrow) < .2*abs(wide) else None
@@ -122,9 +121,9 @@ def slope_at(flight: Flight, calls: list[LayerCall], dim: int | None, place: int
     claim="Gradients go back along a sequence.", needs="passes")
 def gradient_goes_back(flight: Flight) -> Check:
     "Does an early place of a sequence change the loss without a gradient?"
-    if not flight.quiet or flight.batch.n is None:
+    if not flight.compare_mode or flight.batch.n is None:
         raise NotLookedAt(flight.batch.why_unknown or "passes cannot be compared")
-    (calls, dim), loss = first_sequence(flight), flight.written().flown.loss
+    (calls, dim), loss = first_sequence(flight), flight.traced_pass().result.loss
     if not calls or not loss.requires_grad: return "the first layer returns no sequence"
     edges = [call.out.edge for call in calls]
     grads = torch.autograd.grad(loss, edges, retain_graph=True, allow_unused=True)

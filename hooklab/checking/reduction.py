@@ -9,7 +9,7 @@ __all__ = []
 from dataclasses import dataclass
 
 from hooklab.checking.flight import Flight
-from hooklab.checking.loss_calls import ADDING, MOST, SCALING, LossCalls, loss_of_samples, numbers
+from hooklab.checking.loss_calls import ADDING, MAX_CALLS, SCALING, LossCalls, loss_of_samples, numbers
 from hooklab.findings.found import Check, Finding, in_digits
 from hooklab.findings.rules import Kind, NotLookedAt, rule
 from hooklab.hooks.operations import Value
@@ -23,26 +23,26 @@ class Term:
     value: float # With that factor
 
 
-def added_up(total: Value) -> list[Value]:
+def summands(total: Value) -> list[Value]:
     "The numbers that a sum is made of, which may have factors that are not trained."
     todo, found = [total], []
     for value in todo:  # it grows while the loop goes on
         op = value.makers[0] if len(value.makers) == 1 else None
         trained = [v for v in op.given if v.requires_grad] if op else []
         is_sum = trained and (op.function in ADDING or op.function in SCALING and len(trained) == 1)
-        if is_sum and len(todo) < MOST: todo += [v for v in trained if v not in todo]
+        if is_sum and len(todo) < MAX_CALLS: todo += [v for v in trained if v not in todo]
         else: found.append(value)
     return found
 
 
 def terms_of(seen: LossCalls) -> list[Term]:
     "The numbers that a loss adds up, or that its one sum or mean does, in the order in which they were computed."
-    loss = seen.trace.value(seen.flown.loss)
+    loss = seen.trace.value(seen.result.loss)
     if loss is None or not loss.requires_grad or loss.shape.numel() != 1: return []
-    found = added_up(loss)
+    found = summands(loss)
     last = found[0].makers
     if len(found) == len(last) == 1 and last[0].function in ("sum", "mean"):
-        inner = added_up(last[0].x)
+        inner = summands(last[0].x)
         if len(inner) > 1: found = inner
     makers = {op for value in found for op in value.makers[:1]}
     ops = [op for op in seen.trace.top if op in makers]
@@ -51,8 +51,8 @@ def terms_of(seen: LossCalls) -> list[Term]:
             for op, factor in zip(ops, seen.slopes(*ops)) if factor is not None]
 
 # %% ../../nbs/lib/checking/reduction.ipynb #85f273dc
-EXACT = 2e-3  # how far the whole may be from the sum of its halves, relative to their sizes
-ALIKE = .3  # how far it may be from their mean, which noise in the model moves
+SUM_TOLERANCE = 2e-3  # how far the whole may be from the sum of its halves, relative to their sizes
+MEAN_TOLERANCE = .3  # how far it may be from their mean, which noise in the model moves
 
 
 def kind_of_term(a: float, b: float, whole: float) -> str:
@@ -60,8 +60,8 @@ def kind_of_term(a: float, b: float, whole: float) -> str:
     size = abs(a) + abs(b)
     if not size or abs(a + b) < size/3: return ""
     if abs(a - b) + abs(whole - a) <= 1e-6*size: return "constant"  # such as a penalty on weights
-    if abs(whole - (a + b)) <= EXACT*size: return "sum"
-    return "mean" if abs(whole - (a + b)/2) <= ALIKE*size/2 else ""
+    if abs(whole - (a + b)) <= SUM_TOLERANCE*size: return "sum"
+    return "mean" if abs(whole - (a + b)/2) <= MEAN_TOLERANCE*size/2 else ""
 
 
 @rule(
@@ -72,12 +72,12 @@ def kind_of_term(a: float, b: float, whole: float) -> str:
          advice="Reduce all terms in the same way: sum over the numbers of a sample, if at all, and take the mean "
                 "over samples. If a whole loss is a sum, the learning rate depends on the size of a batch."),
     claim="The loss does not grow with the batch.", needs="passes")
-def reduced_alike(flight: Flight) -> Check:
+def terms_are_means(flight: Flight) -> Check:
     "Is each term of the loss a mean over the samples?"
     batch = flight.batch
     if batch.n is None or batch.n < 4:
         raise NotLookedAt(batch.why_unknown or f"the batch has {batch.n} samples")
-    half, mode, by_kind = batch.n//2, flight.quiet or "train", {"sum": [], "mean": []}
+    half, mode, by_kind = batch.n//2, flight.compare_mode or "train", {"sum": [], "mean": []}
     parts = range(half), range(half, 2*half), range(2*half)
     found = [terms_of(loss_of_samples(flight, samples, mode)) for samples in parts]
     if len({tuple(t.function for t in terms) for terms in found}) > 1: raise NotLookedAt("its terms differ")
@@ -98,16 +98,16 @@ def reduced_alike(flight: Flight) -> Check:
                   "in the sum as in the mean.")
 
 # %% ../../nbs/lib/checking/reduction.ipynb #ee5bb7d9
-def repeated(flight: Flight, times: int) -> list[Term]:
+def terms_with_copies(flight: Flight, times: int) -> list[Term]:
     "The loss of a batch that has each sample so many times, and its terms."
-    seen = loss_of_samples(flight, [*range(min(flight.batch.n, 16))]*times, flight.quiet)
-    return [Term("", 1., seen.flown.loss.item()), *terms_of(seen)]
+    seen = loss_of_samples(flight, [*range(min(flight.batch.n, 16))]*times, flight.compare_mode)
+    return [Term("", 1., seen.result.loss.item()), *terms_of(seen)]
 
 
-def shrinks(*terms: Term) -> bool:
+def shrinks_with_batch(*terms: Term) -> bool:
     "Is it half as large if each sample is there twice, and a third if it is there three times?"
     if len({t.function for t in terms}) > 1 or not terms[0].value: return False
-    return all(abs(t.value*times/terms[0].value - 1) < EXACT for times, t in enumerate(terms, 1))
+    return all(abs(t.value*times/terms[0].value - 1) < SUM_TOLERANCE for times, t in enumerate(terms, 1))
 
 
 @rule(
@@ -119,18 +119,18 @@ def shrinks(*terms: Term) -> bool:
     claim="The loss does not shrink with the batch.", needs="passes")
 def divided_once(flight: Flight) -> Check:
     "Is a loss, or a term of it, half as large if each sample is there twice?"
-    if flight.batch.n is None or not flight.quiet: raise NotLookedAt(flight.batch.why_unknown or "passes differ")
+    if flight.batch.n is None or not flight.compare_mode: raise NotLookedAt(flight.batch.why_unknown or "passes differ")
     flight.afford(4)
-    found, n = [repeated(flight, times) for times in (1, 2, 3)], flight.whole[0].n
+    found, n = [terms_with_copies(flight, times) for times in (1, 2, 3)], flight.whole[0].n
     (one, two, three), *terms = zip(*found)
-    if shrinks(one, two, three):
+    if shrinks_with_batch(one, two, three):
         yield Finding("divided by the batch again", "likely", f"The loss of a batch is {in_digits(one.value)}, and "
                       f"{in_digits(two.value)} if it has each sample twice: a mean is divided by the number of "
                       f"samples. With batches of {n}, it is {n} times too small.")
         return
     if len({*map(len, found)}) > 1: return  # there is a term for each sample
     for one, two, three in terms:
-        if not shrinks(one, two, three): continue
+        if not shrinks_with_batch(one, two, three): continue
         yield Finding("divided by the batch again", "note", f"One term of the loss ({one.function}, "
                       f"{in_digits(one.value)}) is {in_digits(two.value)} if each sample is there twice: a mean is "
                       f"divided by the number of samples, {n} in a batch.")

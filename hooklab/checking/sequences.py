@@ -14,33 +14,33 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .flight import Flight, Flown
-from .influence import given_in_calls, leaks
+from .flight import Flight, PassResult
+from .influence import leaks, model_inputs
 from .loss_calls import DISTANCES, class_dim, loss_calls
 from .masks import other_numbers
-from .passes import base_of, differs, first_layer_where
+from .passes import baseline, differs, first_layer_where
 from ..data_sets.batch import BatchPart
-from ..data_sets.reading_sets import OF_CLASSES
+from ..data_sets.reading_sets import CLASS_LOSSES
 from ..findings.found import Check, Finding
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.tree import shape_text
 
 # %% ../../nbs/lib/checking/sequences.ipynb #62d3f32a
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     "What a loss compares: predictions and targets, with samples and places in the first two dimensions."
     prediction: Tensor
     target: Tensor
     ignored: int
 
 
-def at_places(out: Tensor, y: Tensor, n: int, places: int, ignored: int = -100) -> list[Compared]:
+def comparisons_at_places(out: Tensor, y: Tensor, n: int, places: int, ignored: int = -100) -> list[Comparison]:
     "What a loss compares at each of several places; nothing if one of both has not so many."
     sizes = out.numel(), y.numel()
     if places <= 3 or not all(sizes) or any(size % (n*places) for size in sizes): return []
-    return [Compared(out.reshape(n, places, -1), y.reshape(n, places, -1), ignored)]
+    return [Comparison(out.reshape(n, places, -1), y.reshape(n, places, -1), ignored)]
 
 
-def by_class(y: Tensor, out: Tensor, n: int) -> tuple[Tensor, Tensor] | None:
+def class_rows(y: Tensor, out: Tensor, n: int) -> tuple[Tensor, Tensor] | None:
     "Targets in a row, and the prediction of each; what a loss lacks that has moved its rows is filled up."
     if y.dim() == 3 and y.size(1) == 1: y, out = y[:, 0], out[:, :, 0]  # torch takes a sequence for a flat picture
     lacking = -y.numel() % n
@@ -50,31 +50,31 @@ def by_class(y: Tensor, out: Tensor, n: int) -> tuple[Tensor, Tensor] | None:
     return F.pad(y.flatten(), (0, lacking), value=-100), F.pad(rows, (0, 0, 0, lacking))
 
 # %% ../../nbs/lib/checking/sequences.ipynb #bc2ed217
-def comparisons(flight: Flight, raw: Any, mode: str) -> list[Compared]:
+def comparisons(flight: Flight, raw: Any, mode: str) -> list[Comparison]:
     "The comparisons that the loss of one pass makes, for each place of a sequence."
     seen, n, found = loss_calls(flight, raw, mode, graph=mode == "train"), flight.batch.n, []
-    leading = seen.trace.leading_to(seen.flown.loss)
+    leading = seen.trace.leading_to(seen.result.loss)
     for call in seen.calls:
-        if call.op not in leading or call.name not in (*OF_CLASSES, *DISTANCES): continue
+        if call.op not in leading or call.name not in (*CLASS_LOSSES, *DISTANCES): continue
         out, y = call.prediction, call.target
-        if call.name in OF_CLASSES:
+        if call.name in CLASS_LOSSES:
             if call.name == "cross_entropy": out = out.log_softmax(class_dim(out))
-            rows = None if y.is_floating_point() else by_class(y, out, n)
+            rows = None if y.is_floating_point() else class_rows(y, out, n)
             if rows is None: continue
             (y, out), places = rows, rows[0].numel()//n
         else: places = y.size(1) if y.dim() > 1 and y.size(0) == n else 0
-        found += at_places(out, y, n, places, call.given.get("ignore_index", -100))
-    return found or compared_outside(flight, seen.flown)
+        found += comparisons_at_places(out, y, n, places, call.given.get("ignore_index", -100))
+    return found or outer_comparison(flight, seen.result)
 
 
-def compared_outside(flight: Flight, flown: Flown) -> list[Compared]:
+def outer_comparison(flight: Flight, result: PassResult) -> list[Comparison]:
     "The one output and the one target of a pass whose loss shows no comparison, if they have the same places."
     if flight.call or flight.loss_fn is None: return []
-    n, outputs, targets = flight.batch.n, [t.detach() for _, t in flown.floats], flight.batch.targets
+    n, outputs, targets = flight.batch.n, [t.detach() for _, t in result.floats], flight.batch.targets
     if len(outputs) != 1 or len(targets) != 1: return []
     target = targets[0].tensor
     if target.dim() < 2 or target.size(0) != n or outputs[0].shape[:2] != target.shape[:2]: return []
-    return at_places(outputs[0], target, n, target.size(1))
+    return comparisons_at_places(outputs[0], target, n, target.size(1))
 
 # %% ../../nbs/lib/checking/sequences.ipynb #cb6fa9e7
 def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | None:
@@ -105,11 +105,11 @@ def has_places(t: Tensor) -> bool:
     return t.dim() in (2, 3) and t.size(1) > 3 and t.dtype != torch.bool
 
 # %% ../../nbs/lib/checking/sequences.ipynb #dc4b6ab4
-def places_changed(flight: Flight, own: Compared, number: int, x: BatchPart, where: int | slice) -> list[int]:
+def places_changed(flight: Flight, own: Comparison, number: int, x: BatchPart, where: int | slice) -> list[int]:
     "The places whose prediction is another one with other numbers in an input at these places."
     new = x.tensor.clone()
     new[:, where] = other_numbers(x.tensor)[:, where]
-    try: theirs = comparisons(flight, flight.batch.put({x.number: new}), flight.quiet)
+    try: theirs = comparisons(flight, flight.batch.put({x.number: new}), flight.compare_mode)
     except Exception: return []  # such as targets that change with the input, and that the loss cannot take
     if len(theirs) <= number or theirs[number].prediction.shape != own.prediction.shape: return []
     changed = differs(own.prediction.double(), theirs[number].prediction.double())
@@ -121,7 +121,7 @@ def shifted_targets(flight: Flight, parts: list[BatchPart]) -> tuple[list[tuple[
     and the inputs that are a target as they are and can be copied."""
     ahead, same, raw = [], [], flight.batch.raw
     if not comparisons(flight, raw, "train"): return ahead, same  # a pass that others have asked for already
-    for (number, own), x in product(enumerate(comparisons(flight, raw, flight.quiet)), parts):
+    for (number, own), x in product(enumerate(comparisons(flight, raw, flight.compare_mode)), parts):
         t, half = x.tensor if x.tensor.dim() == 3 else x.tensor[..., None], x.tensor.size(1)//2
         shift = shift_between(t, own.target, own.ignored)
         if shift is None: continue
@@ -161,7 +161,7 @@ def is_among(t: Tensor, others: list[Tensor]) -> bool:
     claim="A model that predicts what comes next sees only what came before.", needs="passes")
 def sees_the_past_only(flight: Flight) -> Check:
     "Where the target is the input moved, does a prediction see its target?"
-    if not flight.quiet:
+    if not flight.compare_mode:
         raise NotLookedAt("the model returns something else each time for the same batch")
     parts = sequence_parts(flight)
     if not parts: return "no input is a sequence with samples first"
@@ -182,7 +182,7 @@ def sees_the_past_only(flight: Flight) -> Check:
                       "what comes next in it is never asked for.")
         return ""
     layer = layer_that_sees(flight, x)
-    shared = any(leaks(flight, flight.batch, base_of(flight)))  # as experts with room for so many places do
+    shared = any(leaks(flight, flight.batch, baseline(flight)))  # as experts with room for so many places do
     where = f", and first in what {layer} returns" if layer else ""
     yield Finding("later places are seen", "note" if shared else "likely", f"The target is {x.name}, moved, and the "
                   f"prediction for a place changes with what it has to predict{where}.", [layer] if layer else [])
@@ -194,9 +194,9 @@ def sees_the_past_only(flight: Flight) -> Check:
 def target_is_no_input(flight: Flight) -> Check:
     "Is an output compared with an input that the loss itself has made, as the noisy in place of the clean one?"
     if not flight.call: return "the batch says what is wanted"
-    given, parts = given_in_calls(flight), [p.tensor for p in flight.batch.parts]
+    given, parts = model_inputs(flight), [p.tensor for p in flight.batch.parts]
     calls = []
-    with suppress(Exception): calls = loss_calls(flight, flight.batch.raw, flight.quiet or "train").calls
+    with suppress(Exception): calls = loss_calls(flight, flight.batch.raw, flight.compare_mode or "train").calls
     for call in calls:
         if call.name not in DISTANCES or call.wanted.requires_grad or not call.made.requires_grad: continue
         t = call.target

@@ -12,7 +12,7 @@ from itertools import islice
 import torch
 from torch import nn
 
-from hooklab.checking.first_loss import ONLY_TURN, only_turns
+from hooklab.checking.first_loss import RESHAPES, only_reshapes
 from hooklab.checking.flight import Flight
 from hooklab.checking.loss_calls import numbers
 from hooklab.checking.passes import calls_of
@@ -22,7 +22,6 @@ from hooklab.hooks.names import class_name
 from hooklab.hooks.operations import LayerCall, Op, Value, ops_before
 from hooklab.hooks.select import first_few, leaves, named_layers, unwrap
 from hooklab.hooks.tree import tensors
-
 
 # %% ../../nbs/lib/checking/structure.ipynb #55a0e718
 def is_linear(m: nn.Module) -> bool:
@@ -42,10 +41,10 @@ def names_of(calls: list[LayerCall]) -> list[str]: return list(dict.fromkeys(cal
 
 def linear_calls(flight: Flight) -> tuple[list[LayerCall], set[Op]]:
     "The calls of linear layers in one pass, and the operations that have made loss and outputs."
-    trace, flown = flight.written()
+    trace, result = flight.traced_pass()
     linear = {name for name, m in leaves(flight.model).items() if is_linear(m)}
     calls = [call for call in trace.calls if call.name in linear and call.given]
-    ends = {*trace.makers(flown.loss, *tensors(flown.output))}
+    ends = {*trace.makers(result.loss, *tensors(result.output))}
     return [call for call in calls if isinstance(call.out, Value) and call.out.makers], ends
 
 # %% ../../nbs/lib/checking/structure.ipynb #bd032eaa
@@ -57,7 +56,7 @@ def has_one_user(op: Op, ends: set[Op]) -> bool:
     return sum(user.trains and user.around is None for user in op.users) + (op in ends) == 1
 
 
-def in_a_row(calls: list[LayerCall], ends: set[Op]) -> list[Pair]:
+def consecutive_pairs(calls: list[LayerCall], ends: set[Op]) -> list[Pair]:
     """Pairs of which the second gets just what the first returns, which nothing else uses, and at least one of them is
     trained. Dropout between them changes no mean."""
     maker, found = {call.out: call for call in calls}, []
@@ -67,41 +66,41 @@ def in_a_row(calls: list[LayerCall], ends: set[Op]) -> list[Pair]:
             if x in maker:
                 if is_trained(maker[x]) or is_trained(call): found.append((maker[x], call))
                 break
-            if not only_turns(x.makers[0]) and "dropout" not in x.makers[0].function: break
+            if not only_reshapes(x.makers[0]) and "dropout" not in x.makers[0].function: break
             x = x.makers[0].x
     return found
 
 # %% ../../nbs/lib/checking/structure.ipynb #9547eec9
-OF_DIMENSIONS = "max_pool", "adaptive_max_pool", "avg_pool", "adaptive_avg_pool", "conv", "dropout"
-STRAIGHT = {f"{name}{n}d" for name in OF_DIMENSIONS for n in (1, 2, 3)} | ONLY_TURN | {
+DIMENSIONED = "max_pool", "adaptive_max_pool", "avg_pool", "adaptive_avg_pool", "conv", "dropout"
+LINEAR_FUNCTIONS = {f"{name}{n}d" for name in DIMENSIONED for n in (1, 2, 3)} | RESHAPES | {
     "mean", "sum", "linear", "addmm", "mm", "matmul", "add", "sub", "add_", "sub_", "cat", "stack", "batch_norm", "pad",
     "embedding", "dropout"}
 
 
-def with_all_before(ops: Iterable[Op]) -> list[Op]:
+def with_ancestors(ops: Iterable[Op]) -> list[Op]:
     "These operations, and those that they were computed from."
     return [*ops, *ops_before([*ops])]
 
 
-def may_bend(op: Op) -> bool:
+def may_be_nonlinear(op: Op) -> bool:
     "Is an operation no straight one, or does it add what has no graph, such as a sign with a gradient of its own?"
     adds = op.function.rstrip("_") in ("add", "sub")
-    return op.function not in STRAIGHT or adds and any(not v.requires_grad for v in op.given)
+    return op.function not in LINEAR_FUNCTIONS or adds and any(not v.requires_grad for v in op.given)
 
 
 def longest_row(calls: list[LayerCall]) -> list[LayerCall]:
     "The longest row of trained layers, each of which leads to the next, whatever is between."
     rows = {}  # by an operation: the longest row of layers up to it
     for call in filter(is_trained, calls):  # in the order in which they ran
-        before = [rows[op] for op in with_all_before(call.given[0].makers) if op in rows]
+        before = [rows[op] for op in with_ancestors(call.given[0].makers) if op in rows]
         rows[call.out.makers[0]] = [*max(before, key=len, default=[]), call]
     return max(rows.values(), key=len, default=[])
 
 
-def only_pools_bend(calls: list[LayerCall], ends: set[Op]) -> list[LayerCall]:
+def row_without_activation(calls: list[LayerCall], ends: set[Op]) -> list[LayerCall]:
     "The longest row of three layers and more, if nothing in the model is an activation; pools and norms may be there."
-    outputs = {call.out.makers[0] for call in calls}.intersection(with_all_before(ends))
-    if any(op.trains and may_bend(op) for op in with_all_before(outputs)): return []
+    outputs = {call.out.makers[0] for call in calls}.intersection(with_ancestors(ends))
+    if any(op.trains and may_be_nonlinear(op) for op in with_ancestors(outputs)): return []
     row = longest_row(calls)
     if len(outputs) < 3 or len(row) < 3: return []
     first, last = sizes_of(row[0])[0], sizes_of(row[-1])[1]
@@ -109,7 +108,7 @@ def only_pools_bend(calls: list[LayerCall], ends: set[Op]) -> list[LayerCall]:
     return row if min(between) >= min(first, last) else []
 
 # %% ../../nbs/lib/checking/structure.ipynb #a33074ba
-def is_wide(a: LayerCall, b: LayerCall, than: Callable[[int, int], int]) -> bool:
+def has_no_bottleneck(a: LayerCall, b: LayerCall, than: Callable[[int, int], int]) -> bool:
     "Are there as many numbers between two layers as there are before or behind them, with `max` as the larger of both?"
     (before, between), (taken, after) = sizes_of(a), sizes_of(b)
     are_alike = isinstance(a.layer, nn.Linear) == isinstance(b.layer, nn.Linear)
@@ -146,17 +145,17 @@ def are_together(*calls: LayerCall) -> bool:
     return len({call.name.rpartition(".")[0] for call in calls}) == 1
 
 
-def one_could_do(rows: list[list[LayerCall]]) -> Check:
+def replaceable_rows(rows: list[list[LayerCall]]) -> Check:
     "Names the rows of layers that one layer could replace: pairs of the same part, or longer ones."
     for names, row in {tuple(names_of(row)): row for row in rows}.items():
-        if len(row) == 2 and not (are_together(*row) and is_wide(*row, max)): continue
+        if len(row) == 2 and not (are_together(*row) and has_no_bottleneck(*row, max)): continue
         inner = ", ".join(str(sizes_of(call)[1]) for call in row[:-1])
         yield Finding("no non-linearity", "likely", f"{first_few(names, 4)} follow each other directly. One layer from "
                       f"{sizes_of(row[0])[0]} to {sizes_of(row[-1])[1]} could do the same, as {inner} between them are "
                       "no bottleneck.", [*names])
 
 
-def two_filters(pairs: list[Pair]) -> Check:
+def filter_pairs(pairs: list[Pair]) -> Check:
     "Names pairs of convolutions that one could not replace, with as many numbers between them as on one side."
     for a, b in pairs:
         (before, between), (taken, after) = sizes_of(a), sizes_of(b)
@@ -174,15 +173,15 @@ def two_filters(pairs: list[Pair]) -> Check:
          advice="Put an activation between them, such as ReLU or GELU. If the first layer is one that you have "
                 "taken over with its weights, this is no fault."),
     claim="Between linear layers is a non-linearity.", needs="passes")
-def bends(flight: Flight) -> Check:
+def has_nonlinearity(flight: Flight) -> Check:
     "Do linear layers follow each other without anything between them?"
-    if not flight.quiet:
+    if not flight.compare_mode:
         raise NotLookedAt("the model returns something else each time for the same batch")
     calls, ends = linear_calls(flight)
-    pairs = in_a_row(calls, ends)
-    wide = [(a, b) for a, b in pairs if is_wide(a, b, min)]
+    pairs = consecutive_pairs(calls, ends)
+    wide = [(a, b) for a, b in pairs if has_no_bottleneck(a, b, min)]
     rows, names = linked_rows(wide), names_of([call for pair in wide for call in pair])
-    chain = [] if any(len(row) > 2 for row in rows) else only_pools_bend(calls, ends)
+    chain = [] if any(len(row) > 2 for row in rows) else row_without_activation(calls, ends)
     if chain:
         yield Finding("no non-linearity", "likely", f"{len(chain)} layers with weights follow each other "
                       f"({first_few(names_of(chain), 4)}), and no activation is between any of them or anywhere else "
@@ -191,9 +190,9 @@ def bends(flight: Flight) -> Check:
         yield Finding("no non-linearity", "likely", "The whole model is affine: what it returns for a mix of two "
                       f"inputs is the mix of what it returns for each. {first_few(names, 4)} could be one.", names)
     else:
-        yield from one_could_do(rows)
+        yield from replaceable_rows(rows)
         others = [pair for pair in pairs if not {*names_of(pair)} & {*names}]
-        yield from islice(two_filters(others), 1)
+        yield from islice(filter_pairs(others), 1)
 
 # %% ../../nbs/lib/checking/structure.ipynb #a2da38ee
 def places_in_lists(model: nn.Module) -> dict[nn.Module, dict[str, list[str]]]:
@@ -206,10 +205,10 @@ def places_in_lists(model: nn.Module) -> dict[nn.Module, dict[str, list[str]]]:
     return found
 
 
-def inputs_apart(flight: Flight, m: nn.Module) -> float:
+def input_distance(flight: Flight, m: nn.Module) -> float:
     "How far apart the inputs of the calls of a batch norm are: the largest distance of means, in standard deviations."
     if not isinstance(m, nn.modules.batchnorm._BatchNorm) or not m.track_running_stats: return 0.
-    calls = flight.written(flight.whole[0].raw, graph=False).trace.calls
+    calls = flight.traced_pass(flight.whole[0].raw, graph=False).trace.calls
     given = {call.given[0]: None for call in calls if call.layer is m}
     if not given: return 0.
     flat = [numbers(value).double().transpose(0, 1).flatten(1) for value in given]
@@ -227,12 +226,12 @@ def inputs_apart(flight: Flight, m: nn.Module) -> float:
          advice="Make a layer for each place: `nn.ModuleList(make() for _ in range(n))`, or copy.deepcopy. "
                 "`[layer]*n` has one layer n times."),
     claim="No layer is in several places of a list.", needs="passes")
-def one_place_each(flight: Flight) -> Check:
+def no_repeated_layer(flight: Flight) -> Check:
     "Is one layer several times in a list?"
     places = places_in_lists(unwrap(flight.model))
     for m, names in [(m, names) for m, lists in places.items() for names in lists.values()]:
         if len(names) == 1: continue
-        far, evidence = inputs_apart(flight, m), f"{first_few(names, 4)} are one and the same {class_name(m)}"
+        far, evidence = input_distance(flight, m), f"{first_few(names, 4)} are one and the same {class_name(m)}"
         if far > 1:
             yield Finding("one layer for several", "likely", f"{evidence}, and what it gets differs from place to "
                           f"place by up to {in_digits(far)} standard deviations: its statistics fit none.", names)
@@ -247,7 +246,7 @@ def shared_by_lists(flight: Flight, shared: dict[nn.Module, list[str]]) -> Check
     "Are layers in two lists of the model, such as those of an encoder and of its decoder?"
     if not shared: return
     norms = [m for m in shared if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
-    shown, far = [*norms, *shared][0], max((inputs_apart(flight, m) for m in norms), default=0.)
+    shown, far = [*norms, *shared][0], max((input_distance(flight, m) for m in norms), default=0.)
     evidence = f"{first_few(shared[shown], 4)} are one and the same {class_name(shown)}"
     if len(shared) > 1: evidence += f", and so are {len(shared) - 1} more layers that are in two lists"
     if far > 1:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .flight import Flight, Moments, is_of_instances, keeps_statistics
-from .passes import row_of, same
+from .passes import are_same, repeated_passes
 from ..diagnosis.special_layer_faults import LONG, TAKEN_UP
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
@@ -27,13 +27,13 @@ from ..hooks.select import first_few, unwrap
          advice="Look for code that runs if `self.training` is false and writes to an attribute, such as a rate "
                 "of dropout: let it use a local variable."),
     claim="Passes in eval mode change nothing in train mode.", needs="passes")
-def same_after_eval(flight: Flight) -> Check:
+def unchanged_by_eval(flight: Flight) -> Check:
     "Does the model in train mode return what it returned before the first pass in eval mode?"
-    if flight.quiet != "eval":
+    if flight.compare_mode != "eval":
         raise NotLookedAt("the model does not run in eval mode, or returns something else each time")
-    first = flight.first.flown
-    if same(first, row_of(flight, "eval").in_training): return ""
-    if not same(first, *flight.again((flight.batch.raw, "train"))):
+    first = flight.first.result
+    if are_same(first, repeated_passes(flight, "eval").in_training): return ""
+    if not are_same(first, *flight.forward_in_sequence((flight.batch.raw, "train"))):
         raise NotLookedAt("the model in train mode changes from pass to pass")
     yield Finding("eval mode", "likely", "In train mode, with the same random numbers, the model returns something "
                   "else since it was called in eval mode: it keeps what that has set.")
@@ -47,16 +47,16 @@ def same_after_eval(flight: Flight) -> Check:
          advice="Reset it before a batch that has nothing to do with the last one, in training and in validation. "
                 "For one long text that is read in order, it is meant; then it is detached.", page="preflight"),
     claim="The answer for a batch does not depend on the one before.", needs="passes")
-def forgets(flight: Flight) -> Check:
+def is_stateless(flight: Flight) -> Check:
     "Does a model return the same for a batch, whichever one it had before?"
     if flight.other is None: return "there is no other batch"
-    if row_of(flight, "eval").forgets: return ""
+    if repeated_passes(flight, "eval").forgets: return ""
     yield Finding("state goes on", "note", "In eval mode, with the same random numbers, the model returns something "
                   "else for a batch that comes after another one: it keeps a part of what it had before.")
     return ""
 
 # %% ../../nbs/lib/checking/train-and-eval.ipynb #842da285
-SAMPLES = 8  # of a batch
+MAX_SAMPLES_COMPARED = 8  # of a batch
 MAX_DISTANCE = 1.  # deviations: the means of two batches of eight samples that are drawn alike are 0.5 apart
 
 
@@ -85,7 +85,7 @@ def statistics_fit(flight: Flight) -> Check:
         yield Finding("batch norm", "likely", f"{first_few(instances, 4)} uses the statistics of each sample in "
                       f"training, and in eval mode averages over all samples, though these differ by {most} "
                       "deviations. Without track_running_stats it uses those of each sample in both.", instances)
-    if not whole: yield from left_behind(flight, named, batches)
+    if not whole: yield from stale_statistics(flight, named, batches)
     if len(flight.whole) < 2 and not instances and not all(map(is_of_instances, named.values())):
         raise NotLookedAt("there is one batch only")
     return ""
@@ -93,7 +93,7 @@ def statistics_fit(flight: Flight) -> Check:
 
 def pairs_of(groups: tuple[list[Moments], ...], by_sample: bool) -> list[tuple[Moments, Moments]]:
     "The groups of several batches to be compared: single samples of any batch, or one batch with the other."
-    if by_sample: return [*combinations([one for batch in groups for one in batch[:SAMPLES]], 2)]
+    if by_sample: return [*combinations([one for batch in groups for one in batch[:MAX_SAMPLES_COMPARED]], 2)]
     return [pair for first, other in combinations(groups, 2) for pair in zip(first, other)]
 
 
@@ -110,27 +110,27 @@ MIN_RATIO = 1.5  # times the loss with the statistics of these batches
 MIN_DISTANCE = .2  # deviations: healthy norms that had their time were up to 0.1 away
 
 
-def had_time(m: nn.Module) -> bool:
+def is_settled(m: nn.Module) -> bool:
     "Has a batch norm seen so many batches that its running statistics should be theirs, or is its momentum too small?"
     n = int(m.num_batches_tracked)
     share = n*(.1 if m.momentum is None else m.momentum)
     return share >= MIN_UPDATES or n >= LONG and share < TAKEN_UP
 
 
-def left_behind(flight: Flight, named: dict[str, nn.Module], batches: list[dict[str, list]]) -> Iterator[Finding]:
+def stale_statistics(flight: Flight, named: dict[str, nn.Module], batches: list[dict[str, list]]) -> Iterator[Finding]:
     "The finding on batch norms with which the loss in eval mode is much higher than with statistics of the batches."
     norms = {name: m for name, m in named.items() if not is_of_instances(m) and all(name in batch for batch in batches)}
-    if not any(map(had_time, norms.values())): return
+    if not any(map(is_settled, norms.values())): return
     flight.afford(2)
     raw, apart, moved = flight.whole[0].raw, [], {}
     for name, m in norms.items():
         moments = [one for batch in batches for groups in batch[name] for one in groups]
         mean, var = (torch.stack(parts).mean(0) for parts in zip(*moments))
         running = m.running_mean.double(), m.running_var.double()
-        if had_time(m): apart.append((distance_of([(running, (mean, var))]), name))
+        if is_settled(m): apart.append((distance_of([(running, (mean, var))]), name))
         moved |= {m.running_mean: mean.to(m.running_mean), m.running_var: var.to(m.running_var)}
-    with started_with(flight, {}): own = flight.out(raw, "eval").loss.item()
-    with started_with(flight, moved): again = flight.out(raw, "eval").loss.item()
+    with replace_buffers(flight, {}): own = flight.forward(raw, "eval").loss.item()
+    with replace_buffers(flight, moved): again = flight.forward(raw, "eval").loss.item()
     few = sum(batch.n or 1 for batch in flight.whole)**-.5  # as far away means of as many samples are by chance
     far = sorted((one for one in apart if one[0] > MIN_DISTANCE + few), reverse=True)
     if not far or not own - again > (MIN_RATIO - 1)*abs(again): return
@@ -144,7 +144,7 @@ def left_behind(flight: Flight, named: dict[str, nn.Module], batches: list[dict[
 
 
 @contextmanager
-def started_with(flight: Flight, numbers: dict[Tensor, Tensor]) -> Iterator[None]:
+def replace_buffers(flight: Flight, numbers: dict[Tensor, Tensor]) -> Iterator[None]:
     "Passes in eval mode with the buffers that the model came with, but for these."
     before = flight.start["eval"]
     def put_back(): flight.start["eval"] = before

@@ -79,7 +79,7 @@ def _readings_of_several(given: list | tuple, whatever: bool) -> list[list[Any]]
 
 # %% ../../nbs/lib/data_sets/batch.ipynb #36d385fc
 @contextmanager
-def order_kept(loader: Iterable) -> Iterator[None]:
+def keep_order(loader: Iterable) -> Iterator[None]:
     "Afterwards the order of a loader and all random numbers are as they were."
     held = []
     for owner in (loader, getattr(loader, "sampler", None)):
@@ -99,7 +99,7 @@ def _first_of(loader: Iterable, whatever: bool) -> list[Any]:
     "The first two batches of a loader, if they are alike; its order and random numbers stay as they are."
     found = []
     try:
-        with order_kept(loader):
+        with keep_order(loader):
             for batch in loader:
                 found.append(batch)
                 if len(found) == 2: break
@@ -116,7 +116,7 @@ TARGET_NAMES = "labels", "label", "targets", "target", "y"
 
 
 @dataclass(eq=False)
-class GivenToModel:
+class SplitBatch:
     "What one batch gives to the model and to the loss."
     args: tuple
     kwargs: dict
@@ -124,23 +124,23 @@ class GivenToModel:
     is_whole: bool = False # Does the model get the batch as it is, with the target in it?
 
 
-def given_by(batch: Any, forward: Callable) -> GivenToModel:
+def split_batch(batch: Any, forward: Callable) -> SplitBatch:
     "Take a batch apart for a model with this `forward`."
-    if batch is None: return GivenToModel((), {})  # a loss that makes its own data, as one that plays a game
-    if isinstance(batch, Tensor): return GivenToModel((batch,), {}, batch)
+    if batch is None: return SplitBatch((), {})  # a loss that makes its own data, as one that plays a game
+    if isinstance(batch, Tensor): return SplitBatch((batch,), {}, batch)
     if not isinstance(batch, list | tuple):
         parts = dict(zip(*parts_of(batch)[:2])) if is_batch(batch) else {}
         name = next((name for name in TARGET_NAMES if name in parts), None)
         target = parts.pop(name, None)
-        if isinstance(batch, Mapping) and not takes_whole(forward, parts): return GivenToModel((), parts, target)
-        return GivenToModel((batch,), {}, target, is_whole=True)
-    if len(batch) == 1: return given_by(batch[0], forward)
+        if isinstance(batch, Mapping) and not takes_whole(forward, parts): return SplitBatch((), parts, target)
+        return SplitBatch((batch,), {}, target, is_whole=True)
+    if len(batch) == 1: return split_batch(batch[0], forward)
     *inputs, target = batch
     own = inputs[0]
-    if len(inputs) > 1: return GivenToModel(tuple(inputs), {}, target)
-    if isinstance(own, Mapping) and not takes_whole(forward, own): return GivenToModel((), dict(own.items()), target)
+    if len(inputs) > 1: return SplitBatch(tuple(inputs), {}, target)
+    if isinstance(own, Mapping) and not takes_whole(forward, own): return SplitBatch((), dict(own.items()), target)
     are_several = isinstance(own, list | tuple) and n_needed(forward) == len(own)
-    return GivenToModel(tuple(own) if are_several else (own,), {}, target)
+    return SplitBatch(tuple(own) if are_several else (own,), {}, target)
 
 
 def takes_whole(forward: Callable, parts: Mapping) -> bool:
@@ -171,7 +171,7 @@ class BatchPart:
 class SampleBatch:
     "A batch and its parts."
     raw: Any
-    given: GivenToModel
+    given: SplitBatch
     parts: list[BatchPart]
     n: int | None # How many samples; None if shapes do not show it
     why_unknown: str = "" # Why shapes do not show it
@@ -193,22 +193,24 @@ class SampleBatch:
         return self.put({p.number: rows(p) for p in self.parts if p.dim is not None})
 
 # %% ../../nbs/lib/data_sets/batch.ipynb #2d9cb169
-def named_place(path: str) -> str:
+def place_name(path: str) -> str:
     "What a part of a batch is called that has no name of its own."
     return f"part {path}" if path.isdigit() else path or "the input"
 
 
-def batch_of(raw: Any, forward: Callable, gives: set[int] | None = None) -> SampleBatch:
-    "The parts of a batch. The model gets all but the last one, or those with the numbers `gives`."
-    given = given_by(raw, forward)
+def batch_of(raw: Any, forward: Callable, model_parts: set[int] | None = None) -> SampleBatch:
+    "The parts of a batch. The model gets all but the last one, or those with the numbers `model_parts`."
+    given = split_batch(raw, forward)
     inputs, targets = ({id(t) for t in tensors(of)} for of in ((given.args, given.kwargs), given.target))
     if given.is_whole: inputs -= targets
     named = list(named_tensors(raw))
-    if gives is None:
-        names = arguments_named(given, forward)
-        parts = [BatchPart(i, names.get(id(t)) or named_place(path), t, id(t) in inputs, id(t) in targets)
+    if model_parts is None:
+        names = argument_names(given, forward)
+        parts = [BatchPart(i, names.get(id(t)) or place_name(path), t, id(t) in inputs, id(t) in targets)
                  for i, (path, t) in enumerate(named)]
-    else: parts = [BatchPart(i, named_place(path), t, i in gives, i not in gives) for i, (path, t) in enumerate(named)]
+    else:
+        parts = [BatchPart(i, place_name(path), t, i in model_parts, i not in model_parts)
+                 for i, (path, t) in enumerate(named)]
     batch = SampleBatch(raw, given, parts, None)
     batch.n, batch.why_unknown = n_samples(batch)
     for p in parts:
@@ -216,7 +218,7 @@ def batch_of(raw: Any, forward: Callable, gives: set[int] | None = None) -> Samp
     return batch
 
 
-def arguments_named(given: GivenToModel, forward: Callable) -> dict[int, str]:
+def argument_names(given: SplitBatch, forward: Callable) -> dict[int, str]:
     "By the id of a tensor: the name of the argument that it is for the model."
     if given.is_whole: return {}
     declared = signature(forward).parameters.values()
@@ -239,7 +241,7 @@ def n_samples(batch: SampleBatch) -> tuple[int | None, str]:
     return n, ""
 
 # %% ../../nbs/lib/data_sets/batch.ipynb #6a783aec
-def swapped(t: Tensor, other: Tensor | None, dim: int | None) -> Tensor:
+def swap_in(t: Tensor, other: Tensor | None, dim: int | None) -> Tensor:
     "Another batch's tensor in the place of `t`; without one, each sample in the place of the next."
     if other is not None and other.shape == t.shape and not torch.equal(other, t): return other
     return t if dim is None else t.roll(1, dim)
@@ -268,25 +270,25 @@ def other_label(t: Tensor, dim: int, i: int, n_classes: int) -> Tensor:
     return 1 - own if ((own == 0) | (own == 1)).all() else own + 1
 
 # %% ../../nbs/lib/data_sets/batch.ipynb #70acb027
-NO_DATA = "mask", "type", "position", "segment", "padding", "length"
+NOT_DATA = "mask", "type", "position", "segment", "padding", "length"
 
 
 def has_data(p: BatchPart) -> bool:
     "Does an input carry data? Masks and the like may be constant."
-    return not any(word in p.name.lower() for word in NO_DATA)
+    return not any(word in p.name.lower() for word in NOT_DATA)
 
 
 def looks_like_mask(p: BatchPart, batch: SampleBatch) -> bool:
     "Does an input look like a mask of positions?"
     name, t = p.name.lower(), p.tensor
     if t.dim() != 2 or p.dim != 0 or "type" in name or "segment" in name: return False
-    xs = [x.tensor for x in masked_by(p, batch) if x.tensor.dtype != torch.bool]
+    xs = [x.tensor for x in inputs_under_mask(p, batch) if x.tensor.dtype != torch.bool]
     if xs and ("mask" in name or "padding" in name or t.dtype == torch.bool): return True
     is_binary = bool(((t == 0) | (t == 1)).all())
     return is_binary and any(x.dim() > 2 or not x.is_floating_point() and x.max() > 1 for x in xs)
 
 
-def masked_by(mask: BatchPart, batch: SampleBatch) -> list[BatchPart]:
+def inputs_under_mask(mask: BatchPart, batch: SampleBatch) -> list[BatchPart]:
     "The inputs that a mask may hide parts of."
     return [x for x in batch.inputs if x is not mask and has_data(x) and x.tensor.shape[:2] == mask.tensor.shape]
 
@@ -294,17 +296,17 @@ def masked_by(mask: BatchPart, batch: SampleBatch) -> list[BatchPart]:
 def are_rows_of_words(t: Tensor) -> bool: return t.dim() == 2 and not t.is_floating_point() and not t.is_complex()
 
 
-def run_at_the_end(where: Tensor) -> Tensor:
+def trailing_run(where: Tensor) -> Tensor:
     "What is true up to the end of its row."
     return where.flip(1).cumprod(1).flip(1).bool()
 
 
-def padded_at(x: Tensor) -> Tensor | None:
+def padding_mask(x: Tensor) -> Tensor | None:
     "Where a batch of sequences is padded; None if it does not look so."
     if not are_rows_of_words(x) or x.size(1) < 3: return None
     for turned in (x, x.flip(1)):
         has_last = turned == turned[:, -1].mode().values
-        tail = run_at_the_end(has_last)
+        tail = trailing_run(has_last)
         n = tail.sum(1).double()
         enough = (n > 0).double().mean() >= .5 and n.mean() >= 2 and len(n.unique()) > 1
         only_there = n.sum() >= .98*has_last.sum()
@@ -317,11 +319,11 @@ def padded_inputs(batch: SampleBatch) -> Iterator[tuple[Tensor, Tensor]]:
     for p in batch.inputs:
         t = p.tensor
         hidden = t if t.dtype == torch.bool else t == 0
-        where = hidden if looks_like_mask(p, batch) else padded_at(t)
+        where = hidden if looks_like_mask(p, batch) else padding_mask(t)
         if where is not None and where.any() and not where.all(): yield t, where
 
 # %% ../../nbs/lib/data_sets/batch.ipynb #ee84ec96
-def in_labels(x: Tensor, where: Tensor, labels: Tensor) -> Tensor | None:
+def padding_in_labels(x: Tensor, where: Tensor, labels: Tensor) -> Tensor | None:
     """Which labels, as one row, are those of the places where `x` is padded: all labels may be for its places, or `x`
     is a part of them, moved or not, as where a text is its own target; None if neither is so."""
     n, long = x.shape

@@ -12,29 +12,28 @@ import torch
 from torch import Tensor
 
 from .reading_sets import (
-    FITS, OF_ANSWERS, OF_CLASSES, Columns, DataSet, DataSets, is_constant, mean_and_deviation)
+    BINARY_LOSSES, CLASS_LOSSES, MISFIT, Columns, DataSet, DataSets, is_constant, mean_and_deviation)
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
 
-
 # %% ../../nbs/lib/data_sets/splits.ipynb #4d3081a2
-def shares_of(labels: Tensor) -> Tensor: return labels.unique(return_counts=True)[1]/len(labels)
+def class_shares(labels: Tensor) -> Tensor: return labels.unique(return_counts=True)[1]/len(labels)
 
 
 def is_in_order(labels: Tensor) -> bool:
     "Do equal labels follow each other, far more often than by chance?"
     follow = (labels[1:] == labels[:-1]).double().mean().item()
-    return shares_of(labels).square().sum().item() < .6 and follow > .9
+    return class_shares(labels).square().sum().item() < .6 and follow > .9
 
 
 def classes_in_batches(labels: Tensor, sizes: list[int]) -> tuple[float, float]:
     "How many classes a batch has on average, and how many it would have by chance."
     seen = [len(batch.unique()) for batch in labels.split(sizes)]
-    expected = [(1 - (1 - shares_of(labels))**size).sum().item() for size in sizes]
+    expected = [(1 - (1 - class_shares(labels))**size).sum().item() for size in sizes]
     return sum(seen)/len(seen), sum(expected)/len(expected)
 
 # %% ../../nbs/lib/data_sets/splits.ipynb #20ddb400
-def share_inside(numbers: Tensor, sizes: list[int]) -> float:
+def variance_inside(numbers: Tensor, sizes: list[int]) -> float:
     "How much of the variance of numbers is inside batches; 1 with few batches, or few samples in them."
     batches = [batch for batch in numbers.split(sizes) if len(batch) > 7]
     total = numbers.var(0).sum()
@@ -42,12 +41,12 @@ def share_inside(numbers: Tensor, sizes: list[int]) -> float:
     return (torch.stack([batch.var(0).sum() for batch in batches]).mean()/total).item()
 
 
-def numbers_in_order(train: DataSet) -> Check:
+def check_number_order(train: DataSet) -> Check:
     "Without classes: is a batch, read in the order of the data, more alike than the data?"
     if not train.in_order: return
     for columns in (*train.inputs, train.target):
         if columns is None or not columns.is_float: continue
-        share = share_inside(columns.numbers, train.sizes)
+        share = variance_inside(columns.numbers, train.sizes)
         if share > .5: continue
         yield Finding("data not shuffled", "possible", f"The loader reads {train.name} in order, and a batch is much "
                       f"alike: numbers of {columns.name} have {share:.0%} of their variance inside batches, in random "
@@ -61,12 +60,12 @@ def numbers_in_order(train: DataSet) -> Check:
          look_first="shuffle= and sampler= of the loader",
          advice="Set shuffle=True in the loader of the training data, or shuffle files before they are streamed."),
     claim="The training data is shuffled.", needs="sets")
-def shuffled(sets: DataSets) -> Check:
+def is_shuffled(sets: DataSets) -> Check:
     "Do batches of the training data have as many classes as by chance?"
     train, = sets.need("train")
     labels, valid = train.labels, sets.valid
     if labels is None:
-        yield from numbers_in_order(train)
+        yield from check_number_order(train)
         return f"{train}"
     kinds = labels.unique()
     if len(kinds) == 1 and valid and valid.labels is not None and not train.all_read:
@@ -88,12 +87,12 @@ def shuffled(sets: DataSets) -> Check:
          advice="Look at a score that counts classes alike. Weights in the loss, a WeightedRandomSampler or a "
                 "first bias that fits the shares help."),
     claim="No class is nearly all of the training data.", needs="sets")
-def balanced(sets: DataSets) -> Check:
+def classes_balanced(sets: DataSets) -> Check:
     "Is one class nearly all of the training data?"
     train, = sets.need("train")
     labels = train.labels
     if labels is None: raise NotLookedAt("targets are not one class for each sample")
-    share = shares_of(labels).max().item()
+    share = class_shares(labels).max().item()
     if .8 <= share < 1 and not is_in_order(labels):
         yield Finding("one class is most of the data", "note", f"{share:.0%} of {train} are of class "
                       f"{int(labels.mode().values)}: who always says that is right as often.")
@@ -104,52 +103,54 @@ def balanced(sets: DataSets) -> Check:
     claim="All targets are in the range of the loss.", needs="sets")
 def targets_in_range(sets: DataSets) -> Check:
     "Are there targets that the loss cannot take, or is not made for?"
-    losses, read = sets.losses_of(*OF_CLASSES, *OF_ANSWERS), [s for s in (sets.train, sets.valid) if s and s.target]
+    losses = sets.losses_of(*CLASS_LOSSES, *BINARY_LOSSES)
+    read = [s for s in (sets.train, sets.valid) if s and s.target]
     for found in read:
         t = found.target.numbers
         for loss in losses:
             odd, wanted = (t < 0) | (t > 1), f"{loss.name} wants targets from 0 to 1"
-            if loss.name in OF_CLASSES:
+            if loss.name in CLASS_LOSSES:
                 if found.target.is_float: continue
                 n = loss.n_classes
                 odd = (t != loss.ignore_index) & ((t < 0) | (t >= n))
                 wanted = f"there are outputs for {n} classes, 0 to {n - 1}"
             if not odd.any(): continue
-            yield Finding(FITS, "certain", f"Targets of {found.name} go up to {t[odd].max():g} and down to "
+            yield Finding(MISFIT, "certain", f"Targets of {found.name} go up to {t[odd].max():g} and down to "
                                            f"{t.min():g}, and {wanted}.")
             break
     return "; ".join(map(str, read))
 
 # %% ../../nbs/lib/data_sets/splits.ipynb #2d38d7d4
-DIFFERS = "validation differs from training"
-WIDER, FURTHER = 1.7, 1.  # times as wide, and deviations apart: inputs that differ by as much are of another scale
-FOR_TARGETS = 2.  # times these: in validation, targets may be drawn otherwise, without samples that are made
+MISMATCH = "validation differs from training"
+MAX_SCALE_RATIO = 1.7  # between the standard deviations of inputs that have the same scale
+MAX_SHIFT = 1.  # standard deviations between their means
+TARGET_FACTOR = 2.  # for targets, both may be larger: validation often lacks the generated samples
 
 
 def distance_to_median(t: Tensor) -> Tensor: return (t - t.median(0).values).abs().mean(0)
 def hardly_changes(t: Tensor) -> Tensor: return (t == t.mode(0).values).double().mean(0) > .8
 
 
-def ratio_of(a: Tensor, b: Tensor) -> Tensor:
+def scale_ratio(a: Tensor, b: Tensor) -> Tensor:
     "How many times as wide `b` is: the smaller change of two measures."
     by_std, by_distance = b.std(0)/a.std(0), distance_to_median(b)/distance_to_median(a)
     nearer = torch.where(by_std.log().abs() < by_distance.log().abs(), by_std, by_distance)
     return torch.where((by_std > 1) == (by_distance > 1), nearer, torch.ones_like(nearer))
 
 
-def scales(a: Columns, b: Columns, more: float = 1.) -> Check:
+def compare_scales(a: Columns, b: Columns, more: float = 1.) -> Check:
     "Is the scale of all numbers, or of single ones, another?"
     one, other = a.numbers, b.numbers
     if one.shape[1:] != other.shape[1:] or not (one.isfinite().all() and other.isfinite().all()): return
     x, y = one.flatten()[:, None], other.flatten()[:, None]
     if not x.std() or not y.std(): return
-    ratios, shifts = ratio_of(one, other), (other.mean(0) - one.mean(0))/one.std(0)
+    ratios, shifts = scale_ratio(one, other), (other.mean(0) - one.mean(0))/one.std(0)
     is_table = len(a.shape) == 1 and one.size(1) > 1
-    ratio, shift = ratio_of(x, y).item(), ((y.mean() - x.mean())/x.std()).item()
+    ratio, shift = scale_ratio(x, y).item(), ((y.mean() - x.mean())/x.std()).item()
     if is_table: ratio, shift = ratios.nanmedian().item(), shifts.abs().nanmedian().item()  # of most features
-    widest = more*WIDER
-    if not 1/widest < ratio < widest or abs(shift) > more*FURTHER:
-        yield Finding(DIFFERS, "likely", f"{a.name} has {mean_and_deviation(x)} in train, and {in_digits(y.mean())} "
+    widest = more*MAX_SCALE_RATIO
+    if not 1/widest < ratio < widest or abs(shift) > more*MAX_SHIFT:
+        yield Finding(MISMATCH, "likely", f"{a.name} has {mean_and_deviation(x)} in train, and {in_digits(y.mean())} "
                                          f"and {in_digits(y.std())} in valid.", [a.name])
     elif is_table:
         seldom = hardly_changes(one) | hardly_changes(other)  # such as a pixel at the border
@@ -159,35 +160,35 @@ def scales(a: Columns, b: Columns, more: float = 1.) -> Check:
         if not which: return
         sure = "likely" if len(which) >= one.size(1)/2 else "possible"
         x, y = (t[:, which[0]] for t in (one, other))
-        yield Finding(DIFFERS, sure, f"{len(which)} of {one.size(1)} features of {a.name} have another mean or "
+        yield Finding(MISMATCH, sure, f"{len(which)} of {one.size(1)} features of {a.name} have another mean or "
                       f"standard deviation in valid. Feature {which[0]}: {in_digits(x.mean())} and "
                       f"{in_digits(x.std())} in train, {in_digits(y.mean())} and {in_digits(y.std())} in valid.",
                       [a.name])
 
 # %% ../../nbs/lib/data_sets/splits.ipynb #5a077c40
-def channels(a: Columns, b: Columns) -> Check:
+def compare_channels(a: Columns, b: Columns) -> Check:
     "Do the means of channels agree only in reverse order?"
     if a.means is None or b.means is None or a.means.shape[1:] != b.means.shape[1:] or a.means.size(1) != 3: return
     one, other = a.means.mean(0), b.means.mean(0)
     noise = (a.means.var(0)/len(a.means) + b.means.var(0)/len(b.means)).sqrt().clamp(min=1e-9)
     as_it_is, reversed_ = (((one - means)/noise).abs().max() for means in (other, other.flip(0)))
     if as_it_is > 6 and reversed_ < 3:
-        yield Finding(DIFFERS, "likely", f"The channels of {a.name} have the means {', '.join(map(in_digits, one))} in "
-                      f"train, and {', '.join(map(in_digits, other))} in valid: the order seems to be reversed.",
+        yield Finding(MISMATCH, "likely", f"The channels of {a.name} have the means {', '.join(map(in_digits, one))} "
+                      f"in train, and {', '.join(map(in_digits, other))} in valid: the order seems to be reversed.",
                       [a.name])
 
 # %% ../../nbs/lib/data_sets/splits.ipynb #13cfbc1c
-def tokens(a: Columns, b: Columns) -> Check:
+def compare_tokens(a: Columns, b: Columns) -> Check:
     "Does train know the whole numbers of valid?"
     def unknown(known, others): return 1 - torch.isin(others, known.unique()).double().mean().item()
     usual, share = unknown(*a.numbers.tensor_split(2)), unknown(a.numbers, b.numbers)
     if usual < .1 and share > .4:
-        yield Finding(DIFFERS, "likely", f"{share:.0%} of the numbers of {a.name} in valid never occur in train, "
+        yield Finding(MISMATCH, "likely", f"{share:.0%} of the numbers of {a.name} in valid never occur in train, "
                       f"and {usual:.0%} of the second half of train never occur in its first half: they seem to "
                       "be encoded in another way.", [a.name])
 
 
-def missing(one: DataSet, other: DataSet) -> list[int]:
+def missing_classes(one: DataSet, other: DataSet) -> list[int]:
     "Classes of `one` that `other` lacks, though at least ten are to be expected. No number below zero is a class."
     if any(not each.all_read and is_in_order(each.labels) for each in (one, other)): return []
     kinds, counts = one.labels.unique(return_counts=True)
@@ -195,37 +196,37 @@ def missing(one: DataSet, other: DataSet) -> list[int]:
     return kinds[lacks].tolist()
 
 
-def classes_differ(train: DataSet, valid: DataSet) -> Check:
+def compare_classes(train: DataSet, valid: DataSet) -> Check:
     for one, other in ((valid, train), (train, valid)):
-        lacks = missing(one, other)
+        lacks = missing_classes(one, other)
         if not lacks: continue
         apart = not torch.isin(one.labels, other.labels).any()  # as where classes are told apart that nobody saw
-        yield Finding(DIFFERS, "note" if apart else "likely",
+        yield Finding(MISMATCH, "note" if apart else "likely",
                       f"{one.name} has classes that never occur in {other}: {', '.join(map(str, lacks[:8]))}.")
         return
 
 
 @rule(
-    Kind(DIFFERS, rank=62, lesson="22-batch", page="data-sets",
+    Kind(MISMATCH, rank=62, lesson="22-batch", page="data-sets",
          symptom="Training goes well, and validation is as bad as a guess from the first epoch on.",
          look_first="mean, standard deviation and dtype of one batch of each",
          advice="Use the same preprocessing for both: scaling, order of channels, vocabulary, encoding of labels. "
                 "Compute means and vocabularies on the training data, and use these for both."),
     claim="Validation has the classes and the scale of the training data.", needs="sets")
-def of_one_kind(sets: DataSets) -> Check:
+def sets_agree(sets: DataSets) -> Check:
     "Do features, tokens and classes of both sets agree?"
     train, valid = sets.need("train", "valid")
     if len(train.inputs) != len(valid.inputs): raise NotLookedAt("their batches have other parts")
     for a, b in zip(train.inputs, valid.inputs):
         if a.is_float != b.is_float:
-            yield Finding(DIFFERS, "likely", f"{a.name} has whole numbers in one of the sets only.", [a.name])
-        elif not a.is_float and len(a.shape) == 1: yield from tokens(a, b)
+            yield Finding(MISMATCH, "likely", f"{a.name} has whole numbers in one of the sets only.", [a.name])
+        elif not a.is_float and len(a.shape) == 1: yield from compare_tokens(a, b)
         elif a.name == b.name:
-            yield from scales(a, b)
-            yield from channels(a, b)
-    if train.labels is not None and valid.labels is not None: yield from classes_differ(train, valid)
+            yield from compare_scales(a, b)
+            yield from compare_channels(a, b)
+    if train.labels is not None and valid.labels is not None: yield from compare_classes(train, valid)
     elif train.target and valid.target and train.target.is_float and not train.is_own_target:
-        yield from scales(train.target, valid.target, FOR_TARGETS)
+        yield from compare_scales(train.target, valid.target, TARGET_FACTOR)
     return f"{train}, {valid}"
 
 # %% ../../nbs/lib/data_sets/splits.ipynb #6071ce6c
@@ -258,7 +259,7 @@ def is_discrete(found: DataSet) -> bool:
          advice="Split before augmenting, by source: all that is made from one recording, patient or document "
                 "belongs to one side. Remove copies before splitting."),
     claim="Validation has no sample of the training data.", needs="sets")
-def apart(sets: DataSets) -> Check:
+def sets_disjoint(sets: DataSets) -> Check:
     "Are samples of validation in the training data?"
     train, valid = sets.need("train", "valid")
     if not train.hashes or not valid.hashes: raise NotLookedAt("no input has samples")
@@ -280,7 +281,7 @@ def apart(sets: DataSets) -> Check:
          advice="Right for a sampler with replacement or for rare classes that are repeated. If not, remove "
                 "copies; if copies have several labels, look at which is right."),
     claim="No sample of the training data repeats.", needs="sets")
-def seldom_twice(sets: DataSets) -> Check:
+def samples_unique(sets: DataSets) -> Check:
     "Are samples of the training data equal?"
     train, = sets.need("train")
     counts = Counter(train.hashes)

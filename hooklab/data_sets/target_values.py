@@ -13,45 +13,44 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .reading_sets import FITS, FORM, OF_CLASSES, DataSet, DataSets, is_constant
-from .splits import DIFFERS, is_discrete, is_in_order
+from .reading_sets import CLASS_LOSSES, FORM, MISFIT, DataSet, DataSets, is_constant
+from .splits import MISMATCH, is_discrete, is_in_order
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.select import first_few
 
-
 # %% ../../nbs/lib/data_sets/target-values.ipynb #a0f10d92
 @rule(
     claim="Each class of the model has labels, and rare ones count no less.", needs="sets")
-def classes_fit(sets: DataSets) -> Check:
+def classes_have_labels(sets: DataSets) -> Check:
     "Does the first or last class never occur? Are weights of classes larger for frequent ones?"
     train, = sets.need("train")
     if train.labels is not None and is_in_order(train.labels) and not train.all_read:
         return "labels are in order"
     if train.target is None or train.target.is_float: return f"{train}"
-    for loss in sets.losses_of(*OF_CLASSES):
+    for loss in sets.losses_of(*CLASS_LOSSES):
         n, labels = loss.n_classes, train.target.numbers.long()
         labels = labels[labels != loss.ignore_index]
         if not labels.numel() or labels.min() < 0 or labels.max() >= n: continue
         counts = labels.bincount(minlength=n)
-        if not sets.has_words: yield from one_end_lacks(counts)
-        yield from weights_of_frequent(loss.weight, counts, loss.name)
+        if not sets.has_words: yield from missing_end_class(counts)
+        yield from check_class_weights(loss.weight, counts, loss.name)
         break
     return f"{train}"
 
 
-def one_end_lacks(counts: Tensor) -> Check:
+def missing_end_class(counts: Tensor) -> Check:
     "Does the first or the last class never occur, and each other one often enough?"
     n, total, there = len(counts), int(counts.sum()), counts.nonzero().flatten()
     first, last = there.min(), there.max()
     if n <= 2 or len(there) < n - 1 or last - first != n - 2: return
     if total < 30*n or counts[there].min() <= .1*total/n: return
-    yield Finding(FITS, "possible", f"There are outputs for {n} classes, 0 to {n - 1}, and of {total:,} labels "
+    yield Finding(MISFIT, "possible", f"There are outputs for {n} classes, 0 to {n - 1}, and of {total:,} labels "
                   f"of train none is {0 if first else n - 1}: they go from {first} to {last}. Do labels begin at "
                   "another number than the classes of the model?")
 
 
-def weights_of_frequent(weight: Tensor | None, counts: Tensor, name: str) -> Check:
+def check_class_weights(weight: Tensor | None, counts: Tensor, name: str) -> Check:
     "Are classes weighted by how frequent they are, in place of how rare?"
     if weight is None: return
     w, c = weight.detach().double().cpu()[counts > 0], counts[counts > 0].double()
@@ -95,7 +94,7 @@ def targets_change(sets: DataSets) -> Check:
          advice="Take this column out of the inputs, and all that are computed from the target or known only "
                 "after it."),
     claim="No feature is the target.", needs="sets")
-def answer_apart(sets: DataSets) -> Check:
+def target_not_in_inputs(sets: DataSets) -> Check:
     "Is a feature equal to the target, or a code of it?"
     train, = sets.need("train")
     t = train.target
@@ -152,13 +151,13 @@ OTHER_ROWS = "inputs of other rows"
 Guesses = list[tuple[Tensor, float]]  # how right each one is, by sample, and how right it is by chance
 
 
-def guessed_numbers(x: Tensor, z: Tensor) -> Guesses:
+def guess_numbers(x: Tensor, z: Tensor) -> Guesses:
     "By the targets of the most similar other sample, and by a linear model of the first half."
     known = torch.arange(len(z)) < len(z)//2
     return [((z*z[nearest_of(x)]).mean(1), 0.), ((z[~known]*linear_model(x, z, known, .1)).mean(1), 0.)]
 
 
-def guessed_labels(x: Tensor, labels: Tensor) -> Guesses:
+def guess_labels(x: Tensor, labels: Tensor) -> Guesses:
     "The same for classes; the second guess by chance is the largest class."
     known, shares = torch.arange(len(labels)) < len(labels)//2, labels.bincount().double()/len(labels)
     fit = linear_model(x, F.one_hot(labels) - shares, known, .1) + shares
@@ -167,7 +166,7 @@ def guessed_labels(x: Tensor, labels: Tensor) -> Guesses:
     return [(same, shares.square().sum().item()), (right, most.mean().item())]
 
 
-def are_better(guesses: Guesses, errors: float) -> bool:
+def beat_chance(guesses: Guesses, errors: float) -> bool:
     "Is the first one better than by chance, by so many standard errors, or the second one, by one less?"
     enough = errors, errors - 1
     return any(right.mean() - chance > n*right.std()/len(right)**.5 for (right, chance), n in zip(guesses, enough))
@@ -185,12 +184,12 @@ def rows_belong_together(sets: DataSets) -> Check:
     train, = sets.need("train")
     if train.target is None or train.is_own_target:
         raise NotLookedAt("no target was found in the data")
-    yield from inputs_stay(train)
-    if sets.has_call: yield from steps_of_others(train)
+    yield from repeated_inputs(train)
+    if sets.has_call: yield from shifted_series(train)
     return f"{train}"
 
 
-def inputs_stay(train: DataSet) -> Check:
+def repeated_inputs(train: DataSet) -> Check:
     "Are most inputs repeated, with targets that differ nearly as much as all do?"
     y, n = train.target.numbers, len(train.hashes)
     if not train.target.is_float or len(y) != n or is_discrete(train): return
@@ -209,7 +208,7 @@ def inputs_stay(train: DataSet) -> Check:
                   "recorded for several steps?")
 
 # %% ../../nbs/lib/data_sets/target-values.ipynb #24312698
-def steps_of_others(train: DataSet) -> Check:
+def shifted_series(train: DataSet) -> Check:
     "Is what changes in a series from a place to the next told by another one at the place before, not at its own?"
     series = [p for p in (*train.inputs, train.target) if p.is_float and p.is_whole and len(p.shape) == 2
               and p.shape[0] > 3 and p.shape[1] <= 64 and p.numbers.isfinite().all()]
@@ -246,7 +245,7 @@ def gain(x: Tensor, y: Tensor, lag: int) -> float:
          advice="Look whether inputs and labels are sorted and shuffled together. Some tasks are too hard for so "
                 "small a model, so this may be no fault."),
     claim="A small model can tell labels from inputs.", needs="sets")
-def predictable(sets: DataSets) -> Check:
+def labels_predictable(sets: DataSets) -> Check:
     "Do the nearest neighbour and a linear model of the inputs predict targets better than a guess?"
     train, = sets.need("train")
     target, labels = train.target, train.labels
@@ -258,20 +257,20 @@ def predictable(sets: DataSets) -> Check:
         y = y[:, ~is_constant(y)]
         if n < 200: raise NotLookedAt(f"{n} samples are too few")
         if not 0 < y.size(1) <= 64 or not y.isfinite().all(): raise NotLookedAt("targets are not a few numbers")
-        y, guess = on_one_scale(y, y, most=5), guessed_numbers
+        y, guess = on_one_scale(y, y, most=5), guess_numbers
     else:
         kinds, y = labels.unique(return_inverse=True)
         if len(kinds) < 2 or n < max(200, 20*len(kinds)) or is_in_order(y):
             raise NotLookedAt(f"{n} samples are too few, or in order")
-        y, guess = y[:1000], guessed_labels
+        y, guess = y[:1000], guess_labels
     guesses = guess(x, y)
-    if are_better(guesses, 3): return f"{train}"
-    lag = next((lag for lag in (1, -1) if are_better(guess(x, y.roll(lag, 0)), 6)), 0)
-    yield moved_by(lag) if lag else look_random(n, guesses)
+    if beat_chance(guesses, 3): return f"{train}"
+    lag = next((lag for lag in (1, -1) if beat_chance(guess(x, y.roll(lag, 0)), 6)), 0)
+    yield shifted_rows(lag) if lag else random_labels(n, guesses)
     return ""
 
 
-def moved_by(lag: int) -> Finding:
+def shifted_rows(lag: int) -> Finding:
     "The finding on rows whose inputs know the target of a neighbour, and not their own."
     which = "before" if lag > 0 else "after"
     ahead = " For a forecast of what the next row shows, this is right." if lag > 0 else ""
@@ -279,7 +278,7 @@ def moved_by(lag: int) -> Finding:
                    f"much of that in the row {which} it: the two are moved by one row against each other.{ahead}")
 
 
-def look_random(n: int, guesses: Guesses) -> Finding:
+def random_labels(n: int, guesses: Guesses) -> Finding:
     (same, by_chance), (right, most) = [(each.mean(), chance) for each, chance in guesses]
     if not most:  # numbers, and no classes
         return Finding("labels look random", "note", f"In {n} samples, the targets of similar inputs agree no more "
@@ -305,10 +304,10 @@ def labels_nearby(x: Tensor, other: Tensor, labels: Tensor) -> Tensor:
     return labels[distance.topk(5, largest=False).indices].mode(1).values
 
 # %% ../../nbs/lib/data_sets/target-values.ipynb #4d4efd3b
-CLEARLY_LIKE = .8  # of the samples of a class: of classes that are only hard to tell apart, 66 % were like another one
+MIN_SHARE_ALIKE = .8  # of the samples of a class; 66 % were where classes are only hard to tell apart
 
 
-def moved_classes(said: Tensor, y: Tensor, known: set[int]) -> dict[int, tuple[int, float]]:
+def renumbered_classes(said: Tensor, y: Tensor, known: set[int]) -> dict[int, tuple[int, float]]:
     "The known classes of which most samples are like another one; which one, and how many of them."
     moved = {}
     for kind in known & {*y.tolist()}:
@@ -316,13 +315,13 @@ def moved_classes(said: Tensor, y: Tensor, known: set[int]) -> dict[int, tuple[i
         if len(own) < 8: continue
         other = own.mode().values.item()
         share = (own == other).double().mean().item()
-        if other != kind and share > CLEARLY_LIKE: moved[kind] = other, share
+        if other != kind and share > MIN_SHARE_ALIKE: moved[kind] = other, share
     return dict(sorted(moved.items()))
 
 
 @rule(
     claim="Classes have the same numbers in training and validation.", needs="sets")
-def classes_alike(sets: DataSets) -> Check:
+def classes_numbered_alike(sets: DataSets) -> Check:
     "Do the nearest training samples of a class in validation have another label, and all the same one?"
     train, valid = sets.need("train", "valid")
     if train.labels is None or valid.labels is None or train.is_own_target:
@@ -333,11 +332,11 @@ def classes_alike(sets: DataSets) -> Check:
         labels, y = train.labels[:len(x)], valid.labels[:len(other)]
         if len(labels) < len(x) or len(y) < len(other) or len(x) < 100: continue
         said = labels_nearby(x, other, labels)
-        moved = moved_classes(said, y, {*labels.tolist()})
+        moved = renumbered_classes(said, y, {*labels.tolist()})
         if len(moved) < 2 or len({to for to, _ in moved.values()}) < len(moved): continue  # two that look alike
         texts = [f"those of class {kind} are like class {to} ({share:.0%})" for kind, (to, share) in moved.items()]
         right = (said == y).double().mean()
-        yield Finding(DIFFERS, "likely", f"Of samples of valid, by those nearest to them in train, "
+        yield Finding(MISMATCH, "likely", f"Of samples of valid, by those nearest to them in train, "
                       f"{', '.join(texts[:3])}; only {right:.0%} of all have the label that these have. Are classes "
                       "numbered in another order, as where folders are listed without sorting?")
         return ""

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.checking.passes import moved_apart, of_pairs, others_changed
+from hooklab.checking.passes import changed_beyond_softmax, is_pair_matrix, other_changed_samples
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -111,15 +111,17 @@ def test_a_matrix_of_pairs():
     def changed(f, i=3):
         other = z.clone()
         other[i] += 1
-        return others_changed(f(z), f(other), n, {i})
+        return other_changed_samples(f(z), f(other), n, {i})
     assert not changed(scores) and not changed(lambda z: scores(z).softmax(1))
     assert not changed(lambda z: scores(z).log_softmax(1))
     assert changed(lambda z: scores(z - z.mean(0))) and changed(lambda z: z - z.mean(0)) and not changed(lambda z: z)
     assert not changed(lambda z: scores(torch.cat([z, 2*z])))
     assert not changed(lambda z: scores(z.repeat_interleave(2, 0)))
-    assert of_pairs(torch.zeros(24, 23), n) and not of_pairs(torch.zeros(24, 25), n) and not of_pairs(torch.zeros(n), n)
+    assert is_pair_matrix(torch.zeros(24, 23), n)
+    assert not is_pair_matrix(torch.zeros(24, 25), n) and not is_pair_matrix(torch.zeros(n), n)
     a = torch.rand(2, 9)
-    assert moved_apart(a, torch.stack([a[0]*2, a[1]**2])).tolist() == [False, True] and not moved_apart(a, a + 3).any()
+    assert changed_beyond_softmax(a, torch.stack([a[0]*2, a[1]**2])).tolist() == [False, True]
+    assert not changed_beyond_softmax(a, a + 3).any()
 
 
 @pytest.mark.peers

@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.checking.arguments import restored
+from hooklab.checking.arguments import restore_after
 from hooklab.checking.flight import Flight
-from hooklab.checking.passes import check_quiet, moved_to, row_of, same
+from hooklab.checking.passes import are_same, find_compare_mode, repeated_passes, replace_parameters
 from hooklab.data_sets.batch import batch_of
 from hooklab.findings.rules import NotLookedAt
 
@@ -46,12 +46,13 @@ def flight_of(model, call=None, n=2, loss_fn=F.cross_entropy):
 
 
 PASSES = {
-    "out in eval": lambda f: f.out(f.batch.raw, "eval"), "out in train": lambda f: f.out(f.batch.raw, "train"),
-    "written": lambda f: f.written(), "without a graph": lambda f: f.written(mode="eval", graph=False),
+    "out in eval": lambda f: f.forward(f.batch.raw, "eval"), "out in train": lambda f: f.forward(f.batch.raw, "train"),
+    "written": lambda f: f.traced_pass(), "without a graph": lambda f: f.traced_pass(mode="eval", graph=False),
     "gradients": lambda f: f.backward().gradients, "of outputs": lambda f: f.backward(f.batch.raw, of_output=True),
-    "again": lambda f: f.again((f.batch.raw, "eval"), (f.other.raw, "eval"), (f.batch.raw, "train")),
-    "edited": lambda f: f.edited(f.batch.raw, lambda: torch.autocast("cpu")), "run": lambda f: f.run(f.batch.raw),
-    "row": lambda f: row_of(f, "train"), "first": lambda f: f.begin(f.batch.raw)}
+    "again": lambda f: f.forward_in_sequence((f.batch.raw, "eval"), (f.other.raw, "eval"), (f.batch.raw, "train")),
+    "edited": lambda f: f.forward_in_context(f.batch.raw, lambda: torch.autocast("cpu")),
+    "run": lambda f: f.new_pass(f.batch.raw),
+    "row": lambda f: repeated_passes(f, "train"), "first": lambda f: f.first_pass(f.batch.raw)}
 
 
 def in_place(store): return lambda m, x: (getattr(m, store).add_(x.detach().sum(0)), x)[1]
@@ -124,9 +125,9 @@ def test_a_pass_starts_from_the_same_state_whatever_ran_before(mode, change):
     flight, fresh = flight_of(Model(change, sees)), flight_of(Model(change, sees))
     fresh.model.load_state_dict(flight.model.state_dict())
     for make in PASSES.values(): make(flight)
-    flight.kept.clear()
+    flight.cache.clear()
     fresh.batch, fresh.start["eval"] = flight.batch, flight.start["eval"]
-    assert torch.equal(flight.out(flight.batch.raw, mode).output, fresh.out(flight.batch.raw, mode).output)
+    assert torch.equal(flight.forward(flight.batch.raw, mode).output, fresh.forward(flight.batch.raw, mode).output)
 
 
 def test_gradients_of_the_user_stay_in_preflight():
@@ -134,7 +135,7 @@ def test_gradients_of_the_user_stay_in_preflight():
     model(torch.ones(2, 4)).sum().backward()
     before = {name: p.grad.clone() for name, p in model.named_parameters()}
     owned = {name: p.grad for name, p in model.named_parameters()}
-    with restored(model, None, [], []): flight_of(model).backward()
+    with restore_after(model, None, [], []): flight_of(model).backward()
     assert all(p.grad is owned[name] and torch.equal(p.grad, before[name]) for name, p in model.named_parameters())
 
 
@@ -149,39 +150,39 @@ def n_passes(flight, *made):
 def test_equal_changes_are_one_pass():
     flight = flight_of(Model())
     x, y = flight.batch.raw
-    first = flight.out((x, y))
+    first = flight.forward((x, y))
     for other in ((x.clone(), y.clone()), [x, y], flight.batch.put({}), flight.batch.put({0: x + 0})):
-        assert n_passes(flight, lambda other=other: flight.out(other)) == 0
-    assert torch.equal(flight.out((x.clone(), y)).output, first.output)
-    assert n_passes(flight, lambda: flight.out((x, (y + 1) % 3)), lambda: flight.out((x.roll(1, 0), y)),
-                    lambda: flight.out((x.double().float() + 1e-3, y))) == 3
+        assert n_passes(flight, lambda other=other: flight.forward(other)) == 0
+    assert torch.equal(flight.forward((x.clone(), y)).output, first.output)
+    assert n_passes(flight, lambda: flight.forward((x, (y + 1) % 3)), lambda: flight.forward((x.roll(1, 0), y)),
+                    lambda: flight.forward((x.double().float() + 1e-3, y))) == 3
 
 
 def test_parameters_that_are_moved_to_equal_numbers_are_one_pass():
     flight = flight_of(Model())
-    own, bias = flight.out(flight.batch.raw), flight.parameters["linear.bias"]
+    own, bias = flight.forward(flight.batch.raw), flight.parameters["linear.bias"]
     def moved(by):
-        with moved_to(flight, {"linear.bias": bias.data + by}): return flight.out(flight.batch.raw)
+        with replace_parameters(flight, {"linear.bias": bias.data + by}): return flight.forward(flight.batch.raw)
     assert n_passes(flight, lambda: moved(1), lambda: moved(1), lambda: moved(2)) == 2
     assert torch.allclose(moved(1).output, own.output + 1)
-    assert torch.equal(flight.out(flight.batch.raw).output, own.output)
+    assert torch.equal(flight.forward(flight.batch.raw).output, own.output)
 
 
 @pytest.mark.parametrize("other", [
-    lambda f, raw: f.out(raw, "train"), lambda f, raw: f.out(raw, "eval", seed=1),
-    lambda f, raw: f.out(f.other.raw, "eval"), lambda f, raw: f.written(raw, "eval", graph=False),
-    lambda f, raw: f.written(raw, "eval"), lambda f, raw: f.backward(raw)],
+    lambda f, raw: f.forward(raw, "train"), lambda f, raw: f.forward(raw, "eval", seed=1),
+    lambda f, raw: f.forward(f.other.raw, "eval"), lambda f, raw: f.traced_pass(raw, "eval", graph=False),
+    lambda f, raw: f.traced_pass(raw, "eval"), lambda f, raw: f.backward(raw)],
     ids=["mode", "seed", "batch", "written", "with a graph", "backward"])
 def test_other_passes_are_kept_apart(other):
     flight = flight_of(Model())
     raw = flight.batch.raw
-    made = (lambda: flight.out(raw, "eval")), (lambda: other(flight, raw))
+    made = (lambda: flight.forward(raw, "eval")), (lambda: other(flight, raw))
     assert n_passes(flight, *made) == 2 and n_passes(flight, *made[::-1]) == 0
 
 
 def test_autocast_and_grad_mode_are_kept_apart():
     flight = flight_of(Model())
-    def out(): return flight.out(flight.batch.raw)
+    def out(): return flight.forward(flight.batch.raw)
     plain = out().output
     with torch.autocast("cpu", torch.bfloat16): assert out().output.dtype == torch.bfloat16
     with torch.no_grad(): assert n_passes(flight, out) == 1
@@ -192,9 +193,9 @@ def test_autocast_and_grad_mode_are_kept_apart():
 
 def test_what_a_rule_writes_to_is_its_own():
     flight = flight_of(Model())
-    before = flight.out(flight.batch.raw).output.clone()
-    flight.out(flight.batch.raw).output.zero_()
-    assert torch.equal(flight.out(flight.batch.raw).output, before)
+    before = flight.forward(flight.batch.raw).output.clone()
+    flight.forward(flight.batch.raw).output.zero_()
+    assert torch.equal(flight.forward(flight.batch.raw).output, before)
 
 
 def test_the_model_cannot_write_to_what_is_kept():
@@ -204,10 +205,10 @@ def test_the_model_cannot_write_to_what_is_kept():
         made.append(y.detach())
         return y
     flight = flight_of(Model(after=reuses))
-    first = flight.out(flight.batch.raw)
+    first = flight.forward(flight.batch.raw)
     own = first.output.clone()
-    flight.out(flight.other.raw)
-    assert torch.equal(flight.out(flight.batch.raw).output, own) and own.any()
+    flight.forward(flight.other.raw)
+    assert torch.equal(flight.forward(flight.batch.raw).output, own) and own.any()
 
 
 def test_numbers_of_a_written_pass_stay_when_the_state_is_put_back():
@@ -216,7 +217,7 @@ def test_numbers_of_a_written_pass_stay_when_the_state_is_put_back():
         m.places.add_(1)
         return x*m.places
     flight = flight_of(Model(adds))
-    trace = flight.written(mode="eval").trace
+    trace = flight.traced_pass(mode="eval").trace
     product, = [op for op in trace.ops if op.function == "mul"]
     assert product.given[1].numbers.tolist() == [1]*4 and flight.model.places.tolist() == [0]*4
     assert torch.equal(product.made[0].numbers, flight.batch.raw[0])
@@ -243,10 +244,10 @@ def said(model, call=None, loss_fn=F.cross_entropy, n=2):
 @pytest.mark.parametrize("memory", [remembers, adds_up], ids=["in an attribute", "in a buffer"])
 def test_memory_is_found_though_each_kept_pass_starts_without_it(memory):
     flight = flight_of(Model(memory))
-    check_quiet(flight)
-    row = row_of(flight, "eval")
-    assert not row.forgets and not row.is_quiet and not flight.quiet
-    assert same(flight.out(flight.batch.raw, "eval"), flight.out(flight.batch.raw, "eval"))
+    find_compare_mode(flight)
+    row = repeated_passes(flight, "eval")
+    assert not row.forgets and not row.is_steady and not flight.compare_mode
+    assert are_same(flight.forward(flight.batch.raw, "eval"), flight.forward(flight.batch.raw, "eval"))
     whats, not_looked_at = said(Model(memory))
     assert "state goes on" in whats and "something else each time" in not_looked_at[UNUSED]
 
@@ -254,9 +255,10 @@ def test_memory_is_found_though_each_kept_pass_starts_without_it(memory):
 def test_numbers_of_numpy_are_those_of_the_seed():
     def noisy(m, x): return x + torch.from_numpy(np.random.rand(*x.shape)).float()
     flight = flight_of(Model(noisy))
-    check_quiet(flight)
+    find_compare_mode(flight)
     raw = flight.batch.raw
-    assert flight.quiet == "eval" and flight.repeats and not same(flight.out(raw), flight.out(raw, seed=1))
+    assert flight.compare_mode == "eval" and flight.is_repeatable
+    assert not are_same(flight.forward(raw), flight.forward(raw, seed=1))
     assert "random in eval" in said(Model(noisy))[0]
 
 
@@ -264,19 +266,19 @@ def test_a_generator_of_its_own_gives_something_else_each_time():
     own = np.random.default_rng(0)
     def noisy(m, x): return x + float(own.normal())
     flight = flight_of(Model(noisy))
-    check_quiet(flight)
-    assert not flight.quiet and not flight.repeats
-    assert n_passes(flight, *[lambda: flight.out(flight.batch.raw, "eval")]*3) == 3
-    assert not same(flight.out(flight.batch.raw, "eval"), flight.out(flight.batch.raw, "eval"))
+    find_compare_mode(flight)
+    assert not flight.compare_mode and not flight.is_repeatable
+    assert n_passes(flight, *[lambda: flight.forward(flight.batch.raw, "eval")]*3) == 3
+    assert not are_same(flight.forward(flight.batch.raw, "eval"), flight.forward(flight.batch.raw, "eval"))
     assert "something else each time" in said(Model(noisy))[1][UNUSED]
 
 
 def test_a_batch_that_is_edited_in_place_is_a_new_one_in_each_pass():
     flight = flight_of(Model(to_the_batch))
     x = flight.batch.raw[0].clone()
-    check_quiet(flight)
-    assert flight.quiet == "eval" and torch.equal(flight.batch.raw[0], x)
-    assert torch.equal(flight.out(flight.batch.raw).output, flight.model.linear(2*x))
+    find_compare_mode(flight)
+    assert flight.compare_mode == "eval" and torch.equal(flight.batch.raw[0], x)
+    assert torch.equal(flight.forward(flight.batch.raw).output, flight.model.linear(2*x))
     assert said(Model(to_the_batch))[0] == said(Model(lambda m, x: 2*x))[0]
 
 
@@ -285,9 +287,10 @@ def test_an_iterator_in_call_gives_something_else_each_time():
         scales = count(1)
         return lambda model, batch: F.cross_entropy(model(batch[0]*next(scales)), batch[1])
     flight = flight_of(Model(), playing())
-    check_quiet(flight)
-    assert not flight.quiet and not flight.repeats and n_passes(flight, *[lambda: PASSES["out in eval"](flight)]*2) == 2
-    with pytest.raises(NotLookedAt, match="something else each time"): flight.out(flight.batch.raw)
+    find_compare_mode(flight)
+    assert not flight.compare_mode and not flight.is_repeatable
+    assert n_passes(flight, *[lambda: PASSES["out in eval"](flight)]*2) == 2
+    with pytest.raises(NotLookedAt, match="something else each time"): flight.forward(flight.batch.raw)
     assert "something else each time" in said(Model(), playing())[1][UNUSED]
 
 
@@ -298,9 +301,9 @@ def test_a_pass_that_raises_is_not_made_again():
     flight = flight_of(Model(raises))
     for _ in range(2):
         with pytest.raises(NotLookedAt, match=r"cannot run like this \(ValueError: not like this\)"):
-            flight.out(flight.batch.raw)
+            flight.forward(flight.batch.raw)
     assert flight.model.passes.n == 1
-    with pytest.raises(ValueError, match="not like this"): flight.run(flight.batch.raw)
+    with pytest.raises(ValueError, match="not like this"): flight.new_pass(flight.batch.raw)
 
 
 @pytest.mark.parametrize("make", [PASSES["out in train"], PASSES["written"], PASSES["gradients"], PASSES["again"]])
@@ -320,9 +323,9 @@ def test_a_model_that_raises_the_second_time():
         if m.passes.n > 1: raise RuntimeError("only once")
         return x
     flight = flight_of(Model(once))
-    first = flight.out(flight.batch.raw, "eval")
-    assert flight.out(flight.batch.raw, "eval").loss == first.loss  # kept
-    with pytest.raises(NotLookedAt, match="only once"): row_of(flight, "eval")
+    first = flight.forward(flight.batch.raw, "eval")
+    assert flight.forward(flight.batch.raw, "eval").loss == first.loss  # kept
+    with pytest.raises(NotLookedAt, match="only once"): repeated_passes(flight, "eval")
     with pytest.raises(NotLookedAt, match="only once"): flight.backward().gradients
     assert "something else each time" in said(Model(once))[1][UNUSED]  # or no second time
 
@@ -339,8 +342,8 @@ def test_after_the_end_nothing_is_alive():
     def held_in(written):
         values = [value for op in written.trace.ops for value in op.made]
         return [*written.trace.ops, *written.trace.calls, *(value.numbers for value in values)]
-    alive += map(weakref.ref, [*held_in(flight.written()), *held_in(flight.written(mode="eval", graph=False)),
+    alive += map(weakref.ref, [*held_in(flight.traced_pass()), *held_in(flight.traced_pass(mode="eval", graph=False)),
                                *flight.backward().gradients.values()])
     assert sum(one() is not None for one in alive) > 20
     flight.close()
-    assert not flight.kept and not [one() for one in alive if one() is not None]  # without a collection of garbage
+    assert not flight.cache and not [one() for one in alive if one() is not None]  # without a collection of garbage

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import hooklab as hl
-from hooklab.checking.checklist import given_to_model
+from hooklab.checking.checklist import model_part_numbers
 from hooklab.checking.flight import Flight
 from hooklab.data_sets.batch import batch_of
 
@@ -81,16 +81,16 @@ def test_what_call_makes_itself_may_come_from_any_part():
         return F.cross_entropy(model(x.float()) + model(y.float()[:, None].expand(-1, 6)), y)
     x, y = table()
     flight = Flight(nn.Linear(6, 3), None, call, [batch_of((x.double(), y), nn.Linear.forward)], [])
-    assert given_to_model(flight) is None
+    assert model_part_numbers(flight) is None
     def direct(model, batch): return model(batch[1]).square().mean()
     flight = Flight(nn.Linear(6, 3), None, direct, [batch_of((y, x), nn.Linear.forward)], [])
-    assert given_to_model(flight) == {1}
+    assert model_part_numbers(flight) == {1}
     flight = Flight(nn.Linear(6, 3), None, direct, [batch_of((y, x, y + 1), nn.Linear.forward)], [])
-    assert given_to_model(flight) is None  # which of two is the target?
+    assert model_part_numbers(flight) is None  # which of two is the target?
     one = torch.randn(20, 7)
     flight = Flight(nn.Linear(6, 3), None, lambda m, b: m(b[0]).square().mean(), [
         batch_of((one[:, :6], one[:, 6]), nn.Linear.forward)], [])
-    assert given_to_model(flight) is None
+    assert model_part_numbers(flight) is None
     def of_tasks(model, batch): return model(batch[1][0]).square().mean()
     flight = Flight(nn.Linear(6, 3), None, of_tasks, [batch_of(((y, x), (x, y)), nn.Linear.forward)], [])
-    assert given_to_model(flight) is None
+    assert model_part_numbers(flight) is None

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import hooklab as hl
-from hooklab.data_sets.batch import data_in, given_by, order_kept, readings_of
+from hooklab.data_sets.batch import data_in, keep_order, readings_of, split_batch
 from hooklab.hooks.tree import map_tensors, named_tensors, tensors
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -251,7 +251,7 @@ def test_only_what_holds_loaders_is_asked_for_one():
 def test_the_order_of_a_loader_with_random_numbers_of_its_own():
     loader, same = Delegates(Rows(*pair(64))), Delegates(Rows(*pair(64)))
     rng = loader.rng
-    with order_kept(loader): next(iter(loader))
+    with keep_order(loader): next(iter(loader))
     assert loader.rng is rng and rng.getstate() == same.rng.getstate()
     looked(loader, loss=F.cross_entropy, train=loader)
     assert loader.rng is rng and rng.getstate() == same.rng.getstate()
@@ -291,10 +291,10 @@ def test_what_the_model_gets():
     def anything(**parts): pass
     def one(batch): pass
     for forward, is_whole in ((by_names, False), (anything, False), (one, True)):
-        assert given_by({"a": x, "y": y}, forward).is_whole == is_whole
-    given = given_by(Graph(a=x, y=y), by_names)
+        assert split_batch({"a": x, "y": y}, forward).is_whole == is_whole
+    given = split_batch(Graph(a=x, y=y), by_names)
     assert given.is_whole and given.target is y and given.args[0].a is x
-    assert given_by(({"a": x}, y), one).args[0]["a"] is x and given_by(({"a": x}, y), by_names).kwargs["a"] is x
+    assert split_batch(({"a": x}, y), one).args[0]["a"] is x and split_batch(({"a": x}, y), by_names).kwargs["a"] is x
 
 
 def test_a_batch_that_does_not_say_its_target_needs_call():
