@@ -24,7 +24,7 @@ from ..hooks.undisturbed import StateKept, kept_state, undisturbed
 
 # %% ../../nbs/lib/checking/arguments.ipynb #45de96e3
 def check_loss(loss_fn: Any, call: Any):
-    "Raise an error that says how a loss is called, for one that cannot be called like this."
+    "Raise an error if the loss can't be called, and say how it is called."
     if call is not None:
         if not (callable(call) and takes(call, 2)):
             raise TypeError("call= is called as call(model, batch) and returns the loss")
@@ -36,7 +36,7 @@ def check_loss(loss_fn: Any, call: Any):
 
 
 def loss_in(output: Any) -> Tensor:
-    "The loss that a model returns by itself, as those of Hugging Face do."
+    "The loss that the model itself returns, as Hugging Face models do."
     if isinstance(output, Tensor) and output.dim() == 0:
         return output
     loss = output.get("loss") if hasattr(output, "get") else getattr(output, "loss", None)
@@ -54,16 +54,16 @@ def check_number(loss: Any):
 
 
 def copy_batch(raw: Any) -> Any:
-    "A batch for one pass, with containers and numbers of its own. Inputs require gradients if those given do."
+    "A copy of a batch, containers and tensors alike, for one pass. Copies require gradients if the originals do."
     def own(t): return t.detach().clone().requires_grad_(t.requires_grad)
     given = map_tensors(own, raw)
     if given is not raw: return given
     try: return copy.copy(raw)
-    except Exception: return raw  # what cannot be copied is passed on as it is
+    except Exception: return raw  # what can't be copied is passed on as it is
 
 # %% ../../nbs/lib/checking/arguments.ipynb #23ecaf28
 def check_model(model: Any, call: Any = None):
-    "Raise an error for what cannot be run."
+    "Raise an error for a model that can't be run."
     if not isinstance(model, nn.Module):
         raise TypeError(not_a_model(model))
     if call is None and not runs(unwrap(model)):
@@ -75,7 +75,7 @@ def check_model(model: Any, call: Any = None):
 
 
 def to_model_device(model: nn.Module, batch: Any) -> Any:
-    "The batch on the model's device."
+    "Move a batch to the model's device."
     devices = {t.device for t in model.parameters()}
     if len(devices) != 1: return batch
     device, = devices
@@ -85,7 +85,7 @@ def to_model_device(model: nn.Module, batch: Any) -> Any:
 
 
 def first_reading_that_runs(model: nn.Module, call: Callable | None, readings: list[list[Any]]) -> list[Any]:
-    "The first of several readings of what was given for which `call` runs; if there is none, the first."
+    "The first reading for which `call` runs; if it runs for none, the first of all."
     for raws in readings if len(readings) > 1 else ():
         try: call(model, copy_batch(raws[0]))
         except Exception: continue
@@ -94,19 +94,19 @@ def first_reading_that_runs(model: nn.Module, call: Callable | None, readings: l
 
 # %% ../../nbs/lib/checking/arguments.ipynb #e86b601e
 def optimizers_in(given: Any) -> list[torch.optim.Optimizer]:
-    "The optimizers of torch's kind that were given: none, one or several, maybe inside wrappers."
+    "All torch optimizers among what was given, unwrapped."
     if given is None: return []
     found = []
     for one in given if isinstance(given, list | tuple) else [given]:
         try: found.append(innermost(one))
         except TypeError:
             own_kind = callable(getattr(one, "step", one)) and not isinstance(one, nn.Module)
-            if not own_kind: raise  # what a library has in the place of torch's optimizers cannot be looked at
+            if not own_kind: raise  # a library's own kind of optimizer can't be looked at
     return found
 
 
 def fresh_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    "A new optimizer of the same class, with the same parameters and settings, that has made no step."
+    "A new optimizer with the same class, parameters and settings, and no state."
     groups = [{**group, "params": list(group["params"])} for group in optimizer.param_groups]
     for group in groups:
         most = group.pop("initial_lr", group["lr"])
@@ -118,7 +118,7 @@ def fresh_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 # %% ../../nbs/lib/checking/arguments.ipynb #b4473946
 @contextmanager
 def restore_after(model: nn.Module, loss_fn: Any, optimizers: list, batches: list) -> Iterator[StateKept]:
-    "Afterwards everything is as it was: parameters, buffers, gradients, modes, attributes and random numbers."
+    "On exit, restore parameters, buffers, gradients, modes, attributes and random number generators."
     refuse_opaque(model)
     both = nn.ModuleList([model])
     if isinstance(loss_fn, nn.Module): both.append(loss_fn)
@@ -127,8 +127,8 @@ def restore_after(model: nn.Module, loss_fn: Any, optimizers: list, batches: lis
     if any(map(is_lazy, held)):
         raise ValueError(f"{class_name(unwrap(model))} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
-    state = kept_state(both, [*both.parameters(), *theirs])  # the trial trains them, also those that are split
+    state = kept_state(both, [*both.parameters(), *theirs])  # overfitting trains them, sharded ones too
     with undisturbed(both, batches, train=None, gradients=True, copies=True, state=state):
-        between = kept_state(both, [*both.parameters(), *theirs])  # with the buffers that are lent now
+        between = kept_state(both, [*both.parameters(), *theirs])  # includes buffers that are swapped in right now
         between.numbers.copies, between.known = state.numbers.copies, True
-        yield between  # which puts everything back after a single pass
+        yield between  # this is what restores the model after each pass

@@ -27,8 +27,8 @@ from ..hooks.select import first_few
 
 # %% ../../nbs/lib/checking/batch-values.ipynb #77aa0003
 def are_constant(ts: list[Tensor], is_first: bool) -> bool:
-    """Is an input the same everywhere? One beside the first may be: if each batch has another number, or it is a single
-    one for each sample, or a mask of ones."""
+    """Does an input have the same value everywhere? Inputs after the first may: if it differs between batches, if there
+    is one number per sample, or if it's a mask of ones."""
     if any(t.numel() < 2 or (t != t.flatten()[0]).any() for t in ts): return False
     found = {t.flatten()[0].item() for t in ts}
     may_be = len(found) > 1 or 1 in found or any(t.dim() < 2 or t.numel() < 8 or t.dtype == torch.bool for t in ts)
@@ -36,7 +36,7 @@ def are_constant(ts: list[Tensor], is_first: bool) -> bool:
 
 # %% ../../nbs/lib/checking/batch-values.ipynb #77aa0009
 def other_range(flight: Flight) -> Check:
-    "Is what the model makes from -1 to 1 or from 0 to 1, and the data of that shape otherwise?"
+    "Does the model return values in -1..1 or 0..1, while data of the same shape has another range?"
     trace, result = flight.traced_pass()
     for _, t in result.floats:
         activation = activation_of(trace.value(t))
@@ -54,7 +54,7 @@ def other_range(flight: Flight) -> Check:
 
 # %% ../../nbs/lib/checking/batch-values.ipynb #99bb0012
 def one_token_everywhere(p: BatchPart) -> Check:
-    "Are nearly all tokens the same, and not only as padding at an end?"
+    "Are nearly all tokens the same, beyond padding at either end?"
     t = p.tensor
     if not are_rows_of_words(t) or t.dtype == torch.bool or len(t.unique()) < 3: return
     usual = t.flatten().mode().values
@@ -99,7 +99,7 @@ def inputs_usable(flight: Flight) -> Check:
             sure = "possible" if i else "certain"
             yield Finding("constant inputs", sure, f"All numbers of {name} are {number:g}.", [name])
         elif i == 0 and all(map(is_alike, same)):
-            sure = "certain" if all(map(is_alike, parts[0])) else "note"  # such as rays that begin at one camera
+            sure = "certain" if all(map(is_alike, parts[0])) else "note"  # such as rays that start at the same camera
             yield Finding("samples alike", sure, f"All samples of {name} are equal.", [name])
     for p in parts[0]: yield from one_token_everywhere(p)
     yield from check_scale(flight)
@@ -108,12 +108,12 @@ def inputs_usable(flight: Flight) -> Check:
     return f"without {first_few(odd, 4)}, which is sparse, nested or quantized" if odd else ""
 
 # %% ../../nbs/lib/checking/batch-values.ipynb #0c5149a6
-MAX_INPUT_SIZE = 12. # a size of an input from which it is too large
-MIN_INPUT_SIZE = .01 # an input is too small if its largest number is below this
+MAX_INPUT_SIZE = 12. # RMS of an input
+MIN_INPUT_SIZE = .01 # largest absolute value of an input
 
 
 def first_layer_input(flight: Flight) -> tuple[str, Tensor] | None:
-    "The first layer with parameters, and the numbers it gets; None if that is normalization or gets no numbers."
+    "The name and the input of the first layer with parameters; None if that's normalization or gets no floats."
     for call in calls_of(flight, running_leaves(flight.model), mode="train"):
         if "Norm" in type(call.layer).__name__: return None
         if next(call.layer.parameters(recurse=False), None) is None: continue
@@ -123,7 +123,7 @@ def first_layer_input(flight: Flight) -> tuple[str, Tensor] | None:
 
 
 def check_scale(flight: Flight) -> Check:
-    "Does the first layer get numbers of a usual size?"
+    "Does the first layer get values of a usual size?"
     found = first_layer_input(flight)
     if found is None: return
     name, x = found
@@ -131,15 +131,15 @@ def check_scale(flight: Flight) -> Check:
     size, most = x.double().square().mean().sqrt().item(), x.abs().max().item()
     if size <= MAX_INPUT_SIZE and most >= MIN_INPUT_SIZE: return
     sure = "likely" if size > 2*MAX_INPUT_SIZE or most < MIN_INPUT_SIZE/10 else "possible"
-    yield Finding("inputs not scaled", sure, f"{name} gets numbers of size {in_digits(size)}, from "
+    yield Finding("inputs not scaled", sure, f"{name} gets values of about {in_digits(size)}, from "
                   f"{in_digits(x.min())} to {in_digits(x.max())}.", [name])
 
 # %% ../../nbs/lib/checking/batch-values.ipynb #46006a8d
-MAX_DEVIATION = 2e-3  # of a deviation: room for a small number in the divisor, and for a few numbers that are cut off
+MAX_DEVIATION = 2e-3  # standard deviations: allows for an epsilon in the divisor and for a few clipped values
 
 
 def shared_scale(windows: Tensor) -> str:
-    "What nearly all windows have in common, along their places: mean and deviation, or the range; empty if nothing."
+    "The mean and deviation, or the range, that nearly all windows share along their steps; empty if there is none."
     def in_nearly_all(x, wanted, room): return ((x - x.new_tensor(wanted)).abs() < room).all(-1).double().mean() >= .9
     for unbiased in (0, 1):
         both = torch.stack([windows.mean(1), windows.std(1, correction=unbiased)], -1)
@@ -151,7 +151,7 @@ def shared_scale(windows: Tensor) -> str:
 
 
 def windows_of(flight: Flight) -> Iterator[tuple[BatchPart, Tensor, Tensor]]:
-    "An input, what of it the model gets, and the same with the target behind it."
+    "Yields each input, the part of it that the model gets, and that part followed by the target."
     def is_series(t): return t.is_floating_point() and t.dim() in (2, 3) and t.size(0) == flight.batch.n
     for p in flight.batch.inputs:
         own = p.tensor
@@ -166,14 +166,14 @@ def windows_of(flight: Flight) -> Iterator[tuple[BatchPart, Tensor, Tensor]]:
 @rule(
     claim="Past and future are not scaled together.", needs="passes")
 def scaled_by_past_only(flight: Flight) -> Check:
-    "Do input and target together have a mean and a deviation that are the same in each sample?"
+    "Do input and target, taken together, have the same mean and deviation in each sample?"
     if not flight.batch.n or flight.batch.n < 4: return "there are too few samples"
     for p, *both in windows_of(flight):
-        past, whole = (t.double().reshape(*t.shape[:2], -1) for t in both)  # samples × places × features
+        past, whole = (t.double().reshape(*t.shape[:2], -1) for t in both)  # samples × steps × features
         n = past.size(1)
         said = shared_scale(whole) if n > 3 else ""
         if not said or shared_scale(past): continue
-        sure = "likely" if n <= 100 else "note"  # what one of many numbers adds to a mean is little
+        sure = "likely" if n <= 100 else "note"  # one of many values hardly changes a mean
         yield Finding("target among the inputs", sure, f"In each sample, {p.name} and what is to be predicted have "
                       f"{said} together, and {p.name} alone has not: its {n} places tell the rest of the "
                       f"{whole.size(1)}. Scale by the past only.", [p.name])
@@ -191,7 +191,7 @@ def comes_from_layer(made: Value) -> bool:
 
 
 def labels_in_loss(flight: Flight, batch: SampleBatch, names: tuple[str, ...]) -> list[tuple[Value, Tensor]]:
-    "Predictions and labels of the calls of these functions in one pass; none if the batch has labels for them."
+    "Predictions and labels in the calls of these functions in one pass; empty if the batch itself has the labels."
     found, own = [], [p.tensor.flatten() for p in batch.parts if is_plain(p.tensor)]
     for call in loss_calls(flight, batch.raw).calls:
         if call.name not in names: continue
@@ -205,16 +205,16 @@ def labels_in_loss(flight: Flight, batch: SampleBatch, names: tuple[str, ...]) -
 
 
 def may_be_constant(predictions: list[Value], names: tuple[str, ...]) -> str:
-    "How sure it is that such labels are a fault, by what they are compared with; empty if they are none."
-    if names is CLASS_LOSSES:  # else own pairs may be in the first column
+    "The level of a finding on such labels, judged by what they're compared with; empty if they are fine."
+    if names is CLASS_LOSSES:  # otherwise the positive pairs may all be in the first column
         return "likely" if all(map(comes_from_layer, predictions)) else ""
     makers = {op.function if op else "" for op in map(maker_of, predictions)}
     if "sub" in makers: return ""  # the difference of two scores
-    return "likely" if makers == {"cat"} else "note"  # what two kinds of samples get, in one row
+    return "likely" if makers == {"cat"} else "note"  # the scores of two kinds of samples, concatenated
 
 
 def check_labels_in_loss(flight: Flight) -> Check:
-    "Are all labels the same that the loss makes, as where the number for nothing is that of something?"
+    "Are all labels that the loss creates the same, as when the background shares its number with a class?"
     for names in (CLASS_LOSSES, BINARY_LOSSES):
         made = []
         for batch in (flight.batch, *flight.whole):
@@ -222,7 +222,7 @@ def check_labels_in_loss(flight: Flight) -> Check:
             labels = torch.cat([t for _, t in made]) if made else torch.zeros(0)
             if not len(labels) or (labels != labels[0]).any(): break
         else:
-            least = 32 if labels.any() else 256  # what is rare may lack by chance, and then all labels say "nothing"
+            least = 32 if labels.any() else 256  # a rare class may be missing by chance, and then all labels are 0
             sure = may_be_constant([prediction for prediction, _ in made], names)
             if not sure or len(labels) < least: continue
             also = "" if sure == "likely" else " For one who has to deceive another, as a generator, this is right."
@@ -245,7 +245,7 @@ def targets_usable(flight: Flight) -> Check:
     for same in zip(*(batch.targets for batch in flight.whole)):
         ts = [p.tensor for p in same]
         if has_bad_numbers(ts):
-            left_out = all_finite(flight)  # as labels that are missing
+            left_out = all_finite(flight)  # such as missing labels
             also = ", and the loss does not: it seems to leave them out" if left_out else ""
             yield Finding("NaN or Inf", "note" if left_out else "certain",
                           f"Targets have numbers that are NaN or Inf{also}.")
@@ -256,7 +256,7 @@ def targets_usable(flight: Flight) -> Check:
         if any((t != first.to(t.device)).any() for t in ts): continue
         if first.is_floating_point(): odd = first not in (0, 1)
         else: odd = ts[0].dim() == 1 and n >= 16 and n_classes(flight) > 2
-        if flight.call: odd = odd and is_a_target(flight, first)  # or it is the length of a sequence, say
+        if flight.call: odd = odd and is_a_target(flight, first)  # otherwise it may be a sequence length, say
         yield Finding("constant targets", "likely" if odd else "note", f"All {n} targets are {first.item():g}.")
     return ""
 
@@ -280,14 +280,14 @@ def all_finite(flight: Flight) -> bool:
 
 # %% ../../nbs/lib/checking/batch-values.ipynb #699f45aa
 def last_batch_size(loader: Any) -> int | None:
-    "How many samples the last batch of an epoch has; None if the loader does not have it."
+    "The size of an epoch's last batch; None if the loader drops or doesn't know it."
     size, sampler = getattr(loader, "batch_size", None), getattr(loader, "sampler", None)
     if not size or getattr(loader, "drop_last", True): return None
     try: return len(sampler) % size or size
     except TypeError: return None
 
 
-MIN_NUMBERS = 32  # numbers: their deviation is known to an eighth
+MIN_NUMBERS = 32  # values: enough to know their deviation to within an eighth
 
 
 @rule(

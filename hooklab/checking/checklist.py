@@ -50,7 +50,7 @@ from ..stats.records.other_tools import forget, remember
 
 # %% ../../nbs/lib/checking/checklist.ipynb #f9fb1dda
 def loss_finite(flight: Flight) -> Check:
-    "The finding if the first loss is not finite, with the first layer that returns such numbers."
+    "Reports a first loss that isn't finite, and the first layer that returns such values."
     outputs = layer_outputs(flight, flight.batch.raw)
     odd = [name for name, ts in outputs if not all(t.isfinite().all() for t in ts)]
     where = f", and the first layer that returns such numbers is {odd[0]}" if odd else "; what layers return is finite"
@@ -60,7 +60,7 @@ def loss_finite(flight: Flight) -> Check:
 
 
 def check_all(flight: Flight, result: PassResult, read: dict[str, DataSet], overfit: bool) -> Checklist:
-    "All checks, the cheap ones first."
+    "Run all checks, cheap ones first."
     made, sets = Checklist(), facts_for_sets(flight, read)
     flight.first = first_step(flight, result)
     cheap = [*(rules_that_need("weights") if flight.not_loaded is not None else ()), *rules_that_need("batch")]
@@ -75,7 +75,7 @@ def check_all(flight: Flight, result: PassResult, read: dict[str, DataSet], over
             made.make("The first loss is finite.", partial(loss_finite, flight))
         made.leave_out("All that needs a loss or an output.", f"the first loss is {flight.first.loss}")
         return made
-    with suppress(TimeIsUp): find_compare_mode(flight)  # then no other pass follows
+    with suppress(TimeIsUp): find_compare_mode(flight)  # if time is up, no other pass follows
     for check in checks:
         made.make(check.claim, partial(check.look, flight))
     with suppress(NotLookedAt, TimeIsUp): name_its_layer(flight, made)
@@ -84,14 +84,14 @@ def check_all(flight: Flight, result: PassResult, read: dict[str, DataSet], over
 
 # %% ../../nbs/lib/checking/checklist.ipynb #5c0a9d13
 def facts_for_sets(flight: Flight, read: dict[str, DataSet]) -> DataSets:
-    "The data sets, with what their rules ask of the model and its loss."
+    "The data sets, with what their rules need to know of the model and the loss."
     has_words = any(p.tensor.dim() > 1 and not p.tensor.is_floating_point() for p in flight.batch.inputs)
     return DataSets(**read, loss_targets=partial(loss_targets, flight), are_nodes=partial(is_graph, flight),
                     has_words=has_words, has_call=bool(flight.call), last_layer=partial(last_layer_inputs, flight))
 
 
 def loss_targets(flight: Flight) -> list[LossTargets]:
-    "What each call of a loss function over classes or answers asks of its targets."
+    "What each call of a classification loss requires of its targets."
     own, found = [p.tensor for p in flight.batch.targets[:1]], []
     for call in loss_calls(flight).calls:
         if call.name not in CLASS_LOSSES + BINARY_LOSSES: continue
@@ -104,7 +104,7 @@ def loss_targets(flight: Flight) -> list[LossTargets]:
 
 
 def last_layer_inputs(flight: Flight, found: DataSet) -> Tensor:
-    "What the last linear layer of the model gets for each sample."
+    "The input of the model's last linear layer, by sample."
     flight.afford(100)
     linear, seen, kept = [m for m in leaves(flight.model).values() if isinstance(m, nn.Linear)], [], []
     def note(m, inputs, output): seen.append(inputs[0])
@@ -114,11 +114,11 @@ def last_layer_inputs(flight: Flight, found: DataSet) -> Tensor:
     return torch.cat(kept)
 
 # %% ../../nbs/lib/checking/checklist.ipynb #4a3e17a1
-MIN_GROWTH = 5  # times: layers with usual weights return numbers about as large as they get
+MIN_GROWTH = 5  # times: with usual weights, a layer's output is about as large as its input
 
 
-def layer_that_grows(flight: Flight) -> tuple[str, float, float] | None: # Its name, and the sizes of both
-    "The layer whose output is the most times as large as its input, if it is many times as large."
+def layer_that_grows(flight: Flight) -> tuple[str, float, float] | None: # Its name, and the RMS of its input and output
+    "The layer with the largest ratio of output to input, if that's above `MIN_GROWTH`."
     def size(values): return max(map(rms, numbers_in(values)), default=0)
     calls = calls_of(flight, running_leaves(flight.model), mode="train")
     sizes = [(call.name, size(values_in(call.args)), size(call.made)) for call in calls]
@@ -127,37 +127,37 @@ def layer_that_grows(flight: Flight) -> tuple[str, float, float] | None: # Its n
 
 
 def name_its_layer(flight: Flight, made: Checklist):
-    "A first loss that is far too high is told with the layer that makes the numbers large."
+    "Add the layer that inflates the values to the finding on a first loss that's too high."
     for i, f in enumerate(made.findings):
         if f.what != "first loss too high" or f.layers: continue
         layer = layer_that_grows(flight)
         if layer is None: return
         name, given, size = layer
-        evidence = (f"{f.evidence} {name} returns numbers of size {in_digits(size)} where it gets numbers of size "
+        evidence = (f"{f.evidence} {name} returns values of about {in_digits(size)} where it gets values of about "
                     f"{in_digits(given)}.")
         made.findings[i] = replace(f, layers=[name], evidence=evidence)
 
 # %% ../../nbs/lib/checking/checklist.ipynb #fbd67a2e
 SCALE_FINDINGS = "inputs not scaled", "targets not scaled", "constant inputs"
-MIN_PROGRESS = .9  # of the distance to the least loss
+MIN_PROGRESS = .9  # of the distance to the lowest possible loss
 
 
 def soften_scale_findings(flight: Flight, made: Checklist):
-    "That numbers have another size than usual is a note where the user's optimizer learns 16 samples all the same."
+    "Make findings on unusual scales notes if the user's optimizer overfits 16 samples anyway."
     lesson = flight.overfit_result
     if not flight.optimizers or lesson is None or lesson.overshot or lesson.progress < MIN_PROGRESS: return
-    far = any(f.what == "first loss too high" for f in made.findings)  # the inputs make it so, which does harm
+    far = any(f.what == "first loss too high" for f in made.findings)  # the inputs cause it, which does harm
     for i, f in enumerate(made.findings):
         does_none = f.what in SCALE_FINDINGS and not (far and f.what == "inputs not scaled")
         if does_none and f.sure in ("likely", "possible"):
-            made.findings[i] = replace(f, sure="note", evidence=f"{f.evidence} 16 samples are learned all the same.")
+            made.findings[i] = replace(f, sure="note", evidence=f"{f.evidence} The model learns 16 samples anyway.")
 
 # %% ../../nbs/lib/checking/checklist.ipynb #b398fe70
 def model_part_numbers(flight: Flight) -> set[int] | None:
-    "The numbers of the parts that the model gets, where that is all but one, and this is not known as the target."
+    "The numbers of the parts that `call` passes to the model, if that's all but one and the target isn't known yet."
     batch = flight.batch
     if not flight.call or len(batch.parts) < 2 or batch.odd or not is_flat(batch.raw): return None
-    copies = {p.number: p.tensor.clone() for p in batch.parts}  # as `call` may write into them
+    copies = {p.number: p.tensor.clone() for p in batch.parts}  # `call` may write into them
     given = [t for t in inputs_as_given(flight, batch.put(copies)) if t.dim()]
     if not all(is_plain(t) and not is_wrapper(t) for t in (*given, *copies.values())): return None
     number_of = {t.untyped_storage().data_ptr(): number for number, t in copies.items()}
@@ -168,7 +168,7 @@ def model_part_numbers(flight: Flight) -> set[int] | None:
 
 
 def inputs_as_given(flight: Flight, raw: Any) -> list[Tensor]:
-    "What the models get that `call` calls, with the storages that these tensors have."
+    "The tensors that `call` passes to its models, with their own storages."
     names = {*called_models(flight)}
     with suppress(Exception), flight.start_state("eval"), seeded(), traced(flight.model, TRACE_BYTES) as trace:
         flight.set_mode("eval")
@@ -177,13 +177,13 @@ def inputs_as_given(flight: Flight, raw: Any) -> list[Tensor]:
 
 
 def is_flat(raw: Any) -> bool:
-    "Are the tensors of a batch in no lists or dicts inside it?"
+    "Does a batch hold its tensors directly, without nested lists or dicts?"
     taken = parts_of(raw)
     return taken is not None and all(isinstance(x, Tensor) or not tensors(x) for x in taken[1])
 
 # %% ../../nbs/lib/checking/checklist.ipynb #65359c82
-def take_few_samples(flight: Flight, n: int = 16) -> PassResult: # The first pass, with which others are compared
-    "Use 16 samples of each batch from now on, if the model accepts that; an error in the user's code is raised here."
+def take_few_samples(flight: Flight, n: int = 16) -> PassResult: # The first pass, which others are compared with
+    "Use 16 samples of each batch from now on if the model accepts that. Errors in the user's code are raised here."
     def first_pass():
         flight.batch = flight.small[0]
         result = flight.first_pass(flight.batch.raw)
@@ -242,7 +242,7 @@ def preflight(
                 for name, data in given.items()}
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", HookWarning)  # that hooks see no scripted part, say
+                warnings.simplefilter("ignore", HookWarning)  # such as that hooks don't see scripted parts
                 made = check_all(flight, take_few_samples(flight), read, overfit)
         finally: flight.close()
     found = made.result(limit.took)

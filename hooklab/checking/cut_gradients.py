@@ -30,7 +30,7 @@ from ..hooks.trace import traced
 
 # %% ../../nbs/lib/checking/cut-gradients.ipynb #1b8f7b0d
 def perturb(flight: Flight, names: Iterable[str]) -> AbstractContextManager[None]:
-    "Passes in which each of these parameters has made a random step as long as itself."
+    "Within the context, each of these parameters is moved by a random step as long as itself."
     chance, new = torch.Generator().manual_seed(0), {}
     for name in names:
         p = flight.parameters[name].detach()
@@ -40,7 +40,7 @@ def perturb(flight: Flight, names: Iterable[str]) -> AbstractContextManager[None
 
 
 def change_loss(flight: Flight, names: list[str]) -> list[str]:
-    "Those of these parameters with which the loss of a pass in train mode changes."
+    "The parameters, of these, that change the loss of a pass in train mode."
     own = flight.batch.raw
     if not names or any(map(is_dtensor, flight.trained.values())): return []
     base, found = flight.forward(own, "train").loss, []
@@ -52,7 +52,7 @@ def change_loss(flight: Flight, names: list[str]) -> list[str]:
 
 
 def gradients_by_inputs(flight: Flight, samples: list[int] | None = None) -> list[Tensor]:
-    "The gradients of outputs, or of those of some samples, by what the model is given. Their weights are random."
+    "The gradients of a random sum of outputs, or of some samples' outputs, with respect to the inputs."
     floats = [p for p in flight.batch.inputs if p.tensor.is_floating_point()]
     given = {p.number: p.tensor.detach().requires_grad_() for p in floats}
     outputs = [t for _, t in flight.new_pass(flight.batch.put(given), flight.compare_mode).floats if t.requires_grad]
@@ -65,12 +65,12 @@ def gradients_by_inputs(flight: Flight, samples: list[int] | None = None) -> lis
 
 # %% ../../nbs/lib/checking/cut-gradients.ipynb #38a70a4e
 def goes_straight_through(flight: Flight) -> bool:
-    "Does the output have a gradient by the input, as behind a rounding whose gradient goes straight through?"
+    "Does the output have a gradient with respect to the input, as with a straight-through estimator?"
     return any(bool(g.any()) for g in gradients_by_inputs(flight))
 
 # %% ../../nbs/lib/checking/cut-gradients.ipynb #15320ad5
 def shares_only_a_scale(flight: Flight, i: int, others: list[int]) -> bool:
-    "Do the outputs of other samples have no gradient by sample `i`, though they have one by their own inputs?"
+    "Do other samples' outputs have a gradient with respect to their own inputs, but none with respect to sample `i`?"
     batch = flight.batch
     if not all(p.dim == 0 and p.tensor.is_floating_point() for p in batch.inputs): return False
     shapes = [p.tensor.shape for p in batch.inputs]
@@ -83,7 +83,7 @@ STEP_FUNCTIONS = {"Ceil", "Floor", "Round", "Trunc", "Sign"}
 
 
 def parameters_behind_rounding(flight: Flight, zero: list[str]) -> dict[str, list[str]]:
-    "By the functions that round: those of these parameters that lead to the loss through them only."
+    "By rounding function: the parameters, of these, that reach the loss only through it."
     loss, found = flight.traced_pass().result.loss, {}
     steps = [node for node in nodes_before(loss) if op_of(node) in STEP_FUNCTIONS]
     free = {*leaves_before(loss, ends=steps)} if steps else ()
@@ -95,7 +95,7 @@ def parameters_behind_rounding(flight: Flight, zero: list[str]) -> dict[str, lis
 
 # %% ../../nbs/lib/checking/cut-gradients.ipynb #3d28d3bb
 def where_cut(flight: Flight, names: list[str]) -> tuple[str, str]:
-    "The layer at which gradients of these parameters end, and what happens there; empty if no layer shows it."
+    "The layer at which the gradients of these parameters end, and what happens there; empty if no layer shows it."
     named = [name for name, m in layers(flight.model).items() if runs(m)] or [""]
     calls = calls_of(flight, named, mode="train")
     with perturb(flight, names): after = calls_of(flight, named, mode="train")
@@ -107,7 +107,7 @@ def where_cut(flight: Flight, names: list[str]) -> tuple[str, str]:
 
 
 def what_cuts(call: LayerCall, other: LayerCall) -> str:
-    "What happens at a layer at which gradients end, by its call and the one with perturbed parameters; or nothing."
+    "What ends gradients at a layer, from its call and the same call with perturbed parameters; empty if nothing does."
     args, made = values_in(call.args), [v for v in call.made if v.dtype.is_floating_point]
     has_graph = any(v.requires_grad for v in args)
     trains = has_graph or any(p.requires_grad for p in call.layer.parameters())
@@ -120,7 +120,7 @@ def what_cuts(call: LayerCall, other: LayerCall) -> str:
 
 # %% ../../nbs/lib/checking/cut-gradients.ipynb #9f1f1b1a
 def whole_gradient(flight: Flight, mode: str, watch: AbstractContextManager) -> tuple[dict[str, Tensor], float]:
-    "The gradients of one pass that are not zero, and its loss; `watch` is on while the pass goes forward."
+    "The nonzero gradients of one pass, and its loss. `watch` is entered for the forward pass."
     with flight.start_state(mode):
         with watch: result = flight.forward_here(copy_batch(flight.batch.raw), mode)
         if not result.loss.requires_grad: raise NotLookedAt("the loss has no graph")
@@ -130,7 +130,7 @@ def whole_gradient(flight: Flight, mode: str, watch: AbstractContextManager) -> 
 
 
 def steady_mode(flight: Flight) -> str:
-    "The training mode, if the model returns the same twice in it, or else the mode in which it does."
+    "Train mode if the model returns the same twice in it, otherwise the mode in which it does."
     first, second = flight.forward_in_sequence((flight.batch.raw, "train"), (flight.batch.raw, "train"))
     mode = "train" if are_same(first, second) else flight.compare_mode
     if not mode:
@@ -142,11 +142,11 @@ NUMBER_FUNCTIONS = "item", "float", "tolist", "detach", "data"
 
 
 class DoubledNumbers:
-    "Doubles each single number that is taken out of the graph, as by `item`, and notes where."
+    "Doubles each scalar that is taken out of the graph, as `item` does, and notes where."
     def __init__(self):
         self.lines = []
-        self.doubled = {}  # what was detached, by its id, with what it was taken from: it is not doubled again
-        self.goes_round = False  # does a term lose its value and keep its gradient, as `x - x.detach()` does?
+        self.doubled = {}  # detached tensors and their sources, by id: these are not doubled twice
+        self.goes_round = False  # does a term cancel its value and keep its gradient, as `x - x.detach()` does?
 
     def run(self, op: Op, args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
         result = run()
@@ -154,7 +154,7 @@ class DoubledNumbers:
             sources = [self.doubled.get(id(t), (None, None))[1] for t in args[:2]]
             self.goes_round |= any(s is not None and any(s is t for t in args[:2]) for s in sources)
         if not takes_a_number(op) or id(args[0]) in self.doubled or isinstance(result, list): return result
-        if own_frame() is None: return result  # estimators of libraries do it on purpose
+        if own_frame() is None: return result  # libraries' estimators do it on purpose
         self.lines.append(op.line)
         result = 2*result
         if isinstance(result, Tensor): self.doubled[id(result)] = result, args[0]
@@ -162,8 +162,8 @@ class DoubledNumbers:
 
 
 def line_of_detached_term(flight: Flight, mode: str, grads: dict[str, Tensor], base: float) -> str:
-    """Where a number is taken out of the graph that is added to the loss; empty if there is none. With twice that
-    number the loss is another, and its gradient is not: a factor would change both."""
+    """The line that adds a detached scalar to the loss; empty if there is none. Doubling such a scalar changes the
+    loss and not its gradient; doubling a factor would change both."""
     taken = DoubledNumbers()
     again, loss = whole_gradient(flight, mode, traced(flight.model, f=taken.run))
     if not taken.lines or taken.goes_round: return ""
@@ -180,7 +180,7 @@ def line_of_detached_term(flight: Flight, mode: str, grads: dict[str, Tensor], b
                 "target, a teacher or a straight-through estimator it is meant."),
     claim="No number that is taken out of the graph is added to the loss.", needs="passes")
 def no_detached_term(flight: Flight) -> Check:
-    "Does the loss change with a number that is taken out of the graph, and its gradient does not?"
+    "Does a scalar that is taken out of the graph change the loss, but not its gradient?"
     if not flight.trained:
         raise NotLookedAt("no parameter is trained")
     if any(map(is_dtensor, flight.trained.values())):
@@ -198,6 +198,6 @@ def no_detached_term(flight: Flight) -> Check:
 
 
 def takes_a_number(op: Op) -> bool:
-    "Does an operation take a single number out of the graph?"
+    "Does an operation take a scalar out of the graph?"
     if op.function not in NUMBER_FUNCTIONS: return False
     return op.x.requires_grad and op.x.shape.numel() == 1

@@ -36,13 +36,13 @@ ACTIVATIONS = {"softmax": "softmax", "sigmoid": "sigmoid", "relu": "ReLU", "tanh
 
 
 def only_reshapes(op: Op) -> bool:
-    "Does an operation put the numbers that it gets into another shape, order or dtype, and change none?"
+    "Does an operation only change the shape, order or dtype of its input?"
     return op.function in RESHAPES and len(op.given) == 1
 
 
 def maker_of(value: Value | None, also: tuple[str, ...] = ()) -> Op | None:
-    """The operation that has computed these numbers, behind those that only turn them, and behind those with one of
-    these names that get a single argument with a gradient. None where there is not just one."""
+    """The operation that computed these values, looking through reshapes, and through functions named in `also` if
+    only one of their arguments has a gradient. None unless there is exactly one."""
     while value is not None and len(value.makers) == 1:
         op, = value.makers
         trained = [v for v in op.given if v.requires_grad]
@@ -53,13 +53,13 @@ def maker_of(value: Value | None, also: tuple[str, ...] = ()) -> Op | None:
 
 
 def activation_of(value: Value | None, also: tuple[str, ...] = ()) -> str:
-    "The activation that has made these numbers; empty if none has."
+    "The activation that returned these values; empty if none did."
     op = maker_of(value, also)
     return ACTIVATIONS.get(op.function.removesuffix("_"), "") if op else ""
 
 
 def softmax_dim(op: Op) -> int | None:
-    "The dimension along which a softmax or a cross-entropy goes, if it is known."
+    "The dimension of a softmax or a cross-entropy, if it's known."
     if op.x is None or not op.x.shape: return None
     dim = class_dim(op.x) if op.function == "cross_entropy" else op.arg(1, "dim")
     return dim % len(op.x.shape) if isinstance(dim, int) else None
@@ -74,15 +74,15 @@ LOSS_KINDS = {**dict.fromkeys(DISTANCES, "distance"), "cross_entropy": "cross-en
 class Criterion:
     "A function that compares outputs with targets."
     kind: str
-    activation: str # What was applied to the outputs just before; empty if that was no activation
+    activation: str # The activation that was applied to the outputs last; empty if there is none
     prediction: Tensor | None = None
     target: Tensor | None = None
-    sign: float = 1. # Below zero if the loss falls when this function rises
+    sign: float = 1. # Negative if the loss falls when this function rises
     ignored: int = -100
 
 
 def criteria_in(seen: LossCalls) -> Iterator[Criterion]:
-    "The functions that compare outputs with targets, those next to the loss first; not what is behind one of them."
+    "The functions that compare outputs with targets, those nearest to the loss first, without what feeds into them."
     calls, last = {call.op: call for call in seen.calls}, seen.trace.makers(seen.result.loss)
     for op in [*last, *ops_before(last, stop=LOSS_KINDS.__contains__)]:
         if op.function not in LOSS_KINDS or not op.trains: continue
@@ -104,7 +104,7 @@ def criterion_at(call: LossCall, seen: LossCalls) -> Criterion:
 # %% ../../nbs/lib/checking/first-loss.ipynb #d8990c56
 @dataclass(eq=False)
 class FirstStep:
-    "What the first pass has shown, before anything was changed."
+    "What the first, unchanged pass shows."
     result: PassResult
     loss: float
     criteria: list[Criterion]
@@ -112,12 +112,12 @@ class FirstStep:
 
 def first_step(flight: Flight, result: PassResult) -> FirstStep:
     step = FirstStep(result, result.loss.item(), [])
-    with suppress(Exception, TimeIsUp): step.criteria = criteria_of(flight, result)  # a graph may be odd
+    with suppress(Exception, TimeIsUp): step.criteria = criteria_of(flight, result)  # a graph may be unusual
     return step
 
 
 def criteria_of(flight: Flight, result: PassResult) -> list[Criterion]:
-    "What compares outputs with targets: by the functions that are called, or else by what the loss does."
+    "What compares outputs with targets, judged by function calls or, failing that, by how the loss behaves."
     seen, outputs = loss_calls(flight), [t for _, t in result.floats]
     found = [*criteria_in(seen)] if result.loss.requires_grad else []
     if found or len(outputs) != 1: return found
@@ -128,27 +128,27 @@ def criteria_of(flight: Flight, result: PassResult) -> list[Criterion]:
 
 # %% ../../nbs/lib/checking/first-loss.ipynb #6b2f10c4
 def output_and_target(flight: Flight, result: PassResult) -> tuple[Tensor, Tensor] | None:
-    "Those of a loss function that gets one of each."
+    "The output and the target, if a loss function gets exactly one of each."
     outputs, targets = [t.detach() for _, t in result.floats], tensors(flight.batch.given.target)
     if flight.call or flight.loss_fn is None or len(outputs) != 1 or len(targets) != 1: return None
     return outputs[0], targets[0].to(outputs[0].device)
 
 
 def loss_with(flight: Flight, output: Tensor, target: Tensor) -> float:
-    "The loss of another output; NaN if the loss function does not take it."
+    "The loss for another output; NaN if the loss function rejects it."
     with suppress(Exception), torch.no_grad():
         return float(flight.loss_fn(output.clone(), target.clone()))
     return math.nan
 
 
 def is_distance(flight: Flight, output: Tensor, target: Tensor) -> bool:
-    "Is the loss zero where both are equal, as of any distance?"
+    "Is the loss zero for equal output and target, as any distance is?"
     if output.shape != target.shape or not target.is_floating_point(): return False
     return abs(loss_with(flight, target, target)) <= 1e-6*abs(loss_with(flight, output, target))
 
 
 def criteria_by_gradient(loss: Tensor, output: Tensor, activation: str) -> Iterator[Criterion]:
-    "A loss over classes or answers that was written by hand, as its gradient shows it."
+    "A hand-written classification loss, recognized by its gradient."
     grad, = torch.autograd.grad(loss, [output], retain_graph=True, allow_unused=True)
     if grad is None: return
     for look in look_at_output(0, output, grad):
@@ -166,7 +166,7 @@ def criteria_by_gradient(loss: Tensor, output: Tensor, activation: str) -> Itera
                  "loss does not fall", "cannot learn by heart"), page="preflight"),
     claim="A softmax goes over several numbers.", needs="passes")
 def several_classes(flight: Flight) -> Check:
-    "Does the loss, or a softmax at the end of the model, choose among more than one class?"
+    "Does the loss, or a final softmax, choose among more than one class?"
     trace, result = flight.traced_pass()
     outputs = [t for _, t in result.floats]
     last = [maker_of(trace.value(t)) for t in outputs]
@@ -178,7 +178,7 @@ def several_classes(flight: Flight) -> Check:
 
 
 def is_over_one(op: Op) -> bool:
-    "Is this a softmax over a single number, which is trained?"
+    "Is this a softmax over a single, trained value?"
     if op.function not in ("softmax", "log_softmax", "cross_entropy") or not op.trains: return False
     return softmax_dim(op) is not None and op.x.shape[softmax_dim(op)] == 1
 
@@ -201,7 +201,7 @@ def activation_fits(flight: Flight) -> Check:
         raise NotLookedAt("the loss is of a kind that preflight does not know")
     kinds = {c.kind for c in flight.first.criteria}
     for c in flight.first.criteria:
-        if c.kind == "log softmax" and "cross-entropy" in kinds: continue  # label smoothing uses it twice
+        if c.kind == "log softmax" and "cross-entropy" in kinds: continue  # label smoothing calls it, too
         if c.kind in WANTED_INPUT: yield from check_logits(c)
         elif c.kind == "nll": yield from check_log_probabilities(c)
         elif c.kind == "distance" and c.activation in RANGES: yield from check_range(c)
@@ -239,7 +239,7 @@ def check_range(c: Criterion) -> Check:
 
 # %% ../../nbs/lib/checking/first-loss.ipynb #77aa0008
 def best_and_worst_outputs(out: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    "Outputs that are as right and as wrong as can be: as numbers or probabilities, and as logits."
+    "The best and the worst outputs for these targets, as values or probabilities and as logits."
     if y.is_floating_point() and out.shape == y.shape:
         is_binary = bool(((y == 0) | (y == 1)).all())
         wrong = 1 - y if is_binary else y.roll(1, 0)
@@ -266,7 +266,7 @@ SIMILARITIES = "matmul", "mm", "einsum", "bmm", "cosine_similarity", "inner"
 
 
 def n_repelled_pairs(seen: LossCalls) -> int | None:
-    "How many pairs, if a loss rises with the similarity of each pair and falls with that of all others."
+    "The number of pairs if the loss rises with each pair's similarity and falls with all others; None if it doesn't."
     for op in seen.trace.of(*SIMILARITIES)[:MAX_CALLS]:
         n = op.y.shape[0] if len(op.y.shape) == 2 else 0
         if n < 4 or op.y.shape[1] != n: continue
@@ -304,7 +304,7 @@ LOSS_FUNCTIONS = {"nll": F.nll_loss, "cross-entropy": F.cross_entropy, "bce": F.
 
 
 def classification_loss(c: Criterion) -> tuple[float, float] | None:
-    "The mean loss of a classification, and that of a guess."
+    "The mean loss of a classification, and that of guessing."
     if c.kind not in LOSS_FUNCTIONS: return None
     loss_fn, n = LOSS_FUNCTIONS[c.kind], 2
     if "bce" not in c.kind:
@@ -327,7 +327,7 @@ def classification_loss(c: Criterion) -> tuple[float, float] | None:
                 "predicting."),
     claim="The first loss is about that of a guess.", needs="passes")
 def loss_of_a_guess(flight: Flight) -> Check:
-    "Is the first loss about that of a model that knows nothing?"
+    "Is the first loss about that of guessing?"
     known = [c for c in flight.first.criteria if c.target is not None]
     if not known:
         raise NotLookedAt("what a guess loses is known for cross-entropy and distances only")
@@ -344,14 +344,14 @@ def loss_of_a_guess(flight: Flight) -> Check:
     return "; ".join(compared)
 
 # %% ../../nbs/lib/checking/first-loss.ipynb #6e62f5bb
-ROUNDING = 1e-5  # of the size of the outputs
+ROUNDING = 1e-5  # of the outputs' RMS
 
 
 def check_sizes(c: Criterion) -> Check:
-    "Are outputs and targets of about the same size?"
+    "Are outputs and targets about equally large?"
     out, y = (t.double().square().mean().sqrt().item() for t in (c.prediction, c.target))
     if not y: return
-    evidence = f"Targets are of size {in_digits(y)}, outputs of size {in_digits(out)}."
+    evidence = f"Targets have values of about {in_digits(y)}, outputs of about {in_digits(out)}."
     if out > max(6*y, 10):
         yield Finding("first loss too high", "likely", evidence)
     elif y > 20 and out < .1*y:
@@ -361,6 +361,6 @@ def check_sizes(c: Criterion) -> Check:
         if not 0 < std < abs(mean)/3: return
         yield Finding("targets not scaled", "possible", f"{evidence} They are {in_digits(mean)} on average with a "
                       f"standard deviation of {in_digits(std)}: a squared error begins at {in_digits((y/std)**2)} "
-                      "times that of predicting the mean, and outputs have to come all that way first.")
-    elif y < .01 and out > 10*y and y > ROUNDING*out:  # smaller ones are zeros, as of the rest of an equation
+                      "times the error of predicting the mean, and outputs have to come all that way first.")
+    elif y < .01 and out > 10*y and y > ROUNDING*out:  # smaller ones are meant to be 0, such as residuals
         yield Finding("targets not scaled", "possible", evidence)

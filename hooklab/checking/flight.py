@@ -30,7 +30,7 @@ from ..hooks.undisturbed import StateKept, asks_for_gradients, kept_state, stora
 
 # %% ../../nbs/lib/checking/flight.ipynb #c1e3c7d9
 class PassInput:
-    "What a pass gets, or which numbers parameters have in it. Equal if all tensors are."
+    "What a pass gets, or its parameter values. Two of them are equal if all tensors are."
     def __init__(self, raw: Any):
         self.raw, self.tensors = raw, tensors(raw)
         taken = None if isinstance(raw, Tensor) else parts_of(raw)
@@ -45,14 +45,14 @@ class PassInput:
 
 
 def are_equal(a: Tensor, b: Tensor) -> bool:
-    "Are two tensors the same one, or their numbers? Of sparse ones and the like it's only known that they are one."
+    "Are two tensors identical or equal? Sparse tensors and the like are equal only if they're the same object."
     if a is b: return True
     if not (is_plain(a) and is_plain(b)): return False
     kinds = [(t.shape, t.dtype, t.device, t.requires_grad) for t in (a, b)]
     return kinds[0] == kinds[1] and torch.equal(a, b)
 
 # %% ../../nbs/lib/checking/flight.ipynb #51379852
-Moments = tuple[Tensor, Tensor]  # mean and variance, a number for each channel
+Moments = tuple[Tensor, Tensor]  # mean and variance, by channel
 
 
 def keeps_statistics(m: nn.Module) -> bool:
@@ -65,7 +65,7 @@ def is_of_instances(m: nn.Module) -> bool:
 
 
 def moments_of(x: Tensor, by_sample: bool) -> list[Moments]:
-    "Of all samples together, or of each alone."
+    "The moments over all samples, or of each sample."
     groups = x.detach().double().split(1) if by_sample else [x.detach().double()]
     flat = [group.transpose(0, 1).flatten(1) for group in groups]
     return [(one.mean(1), one.var(1, correction=0)) for one in flat]
@@ -73,7 +73,7 @@ def moments_of(x: Tensor, by_sample: bool) -> list[Moments]:
 
 @contextmanager
 def record_moments(model: nn.Module, training: set[nn.Module]) -> Iterator[dict[str, list[list[Moments]]]]:
-    "By the name of each norm that is in train mode, for each of its calls in the `with`: the moments of its groups."
+    "Record the moments of what norms in train mode get: by name, a list for each call."
     names = {m: name for name, m in unwrap(model).named_modules() if m in training and keeps_statistics(m)}
     found = {}
     def note(m, inputs, output):
@@ -83,39 +83,39 @@ def record_moments(model: nn.Module, training: set[nn.Module]) -> Iterator[dict[
 
 # %% ../../nbs/lib/checking/flight.ipynb #36c6cad4
 class PassResult(NamedTuple):
-    "What one pass has made."
-    output: Any # None if `call` does not call the model as a whole; a list if it calls it, or its parts, several times
+    "What one pass returned."
+    output: Any # None if `call` doesn't call the model as a whole; a list if it calls it, or its parts, several times
     loss: Tensor
 
     @property
     def floats(self) -> list[tuple[str, Tensor]]:
-        "The tensors with samples in the output, with their paths."
+        "The floating-point tensors of the output with at least one dimension, with their paths."
         named = named_tensors(self.output)
         return [(name, t) for name, t in named if t.is_floating_point() and t.dim()]
 
     def copied(self) -> "PassResult":
-        "Without its graph, and with numbers to which nobody else can write."
+        "A copy without graph, which nobody else can write to."
         return PassResult(map_tensors(lambda t: t.detach().clone(), self.output), self.loss.detach().clone())
 
 
 class Backward(NamedTuple):
-    "A pass forward and backward."
-    gradients: dict[str, Tensor | None] # Of the trained parameters; None where none arrives
-    moments: dict[str, list[list[Moments]]] # Of what norms got, by name and call
+    "What a forward and backward pass shows."
+    gradients: dict[str, Tensor | None] # Of the trained parameters; None for those that get none
+    moments: dict[str, list[list[Moments]]] # Of norms' inputs, by name and call
 
 
 class TracedPass(NamedTuple):
-    "A pass that was written down."
+    "A pass and its trace."
     trace: Trace
     result: PassResult
 
 # %% ../../nbs/lib/checking/flight.ipynb #e12448fc
-TRACE_BYTES = 2**30  # of the numbers of one traced pass
-Start = list[Tensor]  # the numbers of all buffers
+TRACE_BYTES = 2**30  # for the tensors of one traced pass
+Start = list[Tensor]  # the values of all buffers
 
 
 def keep_numbers(trace: Trace, state: StateKept):
-    "Copy the numbers that are about to be put back, where they were written to in this pass."
+    "Copy traced values that this pass wrote into the model's state, before that is restored."
     changed = {place for place, parts in state.numbers.copies.items() if not all(is_as_copied(*pair) for pair in parts)}
     for value in [value for op in trace.ops for value in (*op.given, *op.made)] if changed else ():
         if value.numbers is None or storage_of(value.numbers) not in changed: continue
@@ -130,7 +130,7 @@ def copied_state(state: StateKept) -> StateKept:
 
 @contextmanager
 def use_batch_statistics(modes: list[tuple[nn.Module, bool]]) -> Iterator[None]:
-    "Norms take the statistics of one batch: those of a fresh model are made up, and in eval mode signals fade."
+    "Norms take over the statistics of one batch: a fresh model's are arbitrary, and signals would fade in eval mode."
     norms = [m for m, on in modes if on and getattr(m, "track_running_stats", False) and not is_scripted(m)]
     before = [m.momentum for m in norms]
     def put_back():
@@ -141,21 +141,21 @@ def use_batch_statistics(modes: list[tuple[nn.Module, bool]]) -> Iterator[None]:
 
 # %% ../../nbs/lib/checking/flight.ipynb #02186eb0
 class Flight:
-    "A model, its loss and two batches: facts about them, each measured when it is first asked for."
+    "A model, its loss and two batches. Each fact about them is measured when it's first asked for, and kept."
     def __init__(self, model: nn.Module, loss_fn: Any, call: Any, batches: list[SampleBatch], optimizers: list,
                  state: StateKept | None = None):
         self.model, self.loss_fn, self.call, self.optimizers = model, loss_fn, call, optimizers
         self.batch = batches[0]
         self.other = batches[-1] if len(batches) > 1 else None
-        self.model_parts: set[int] | None = None # the numbers of the parts that the model gets; None: all but the last
-        self.whole = self.small = batches # as they were given, and with 16 samples where the model takes that
-        self.last_size: int | None = None # how many samples the last batch of an epoch has
-        self.limit = TimeLimit() # for everything together
+        self.model_parts: set[int] | None = None # numbers of the parts that the model gets; None means all but the last
+        self.whole = self.small = batches # as given, and cut to 16 samples if the model accepts that
+        self.last_size: int | None = None # the size of an epoch's last batch
+        self.limit = TimeLimit() # for all checks together
         self.pass_seconds = 0. # how long a pass takes
         self.first_pass_done = False # has the first pass ended?
         self.first: Any = None # the `FirstStep`
-        self.not_loaded: list | None = None # which weights of a checkpoint the model did not have; None without one
-        self.overfit_result: Any = None # how the loss went while 16 samples were learned, a `Lesson`
+        self.not_loaded: list | None = None # weights of a checkpoint that aren't in the model; None without one
+        self.overfit_result: Any = None # an `OverfitResult`: how training on 16 samples went
         if not model.training: model.train()
         self.modes = [(m, m.training) for m in model.modules() if hasattr(m, "training")]  # frozen code has none
         self.training = {m for m, on in self.modes if on}
@@ -163,16 +163,16 @@ class Flight:
         self.trained = {name: p for name, p in self.parameters.items() if p.requires_grad}
         self.compare_mode = "eval" # the mode in which passes can be compared
         self.needs_gradients = False # does its forward compute gradients?
-        self.is_repeatable = True # do two passes from one state agree? If not, none is kept
+        self.is_repeatable = True # do two passes from the same state agree? If not, none is kept
         self.state = state or copied_state(kept_state(model))
         self.buffers = [*model.buffers(), *(loss_fn.buffers() if isinstance(loss_fn, nn.Module) else ())]
         given = [b.detach().clone() for b in self.buffers]
-        self.start: dict[str, Start] = {"train": given, "eval": given} # what buffers hold when a pass begins, by mode
-        self.new_parameters: dict[str, Tensor] = {} # the numbers of parameters that are moved
+        self.start: dict[str, Start] = {"train": given, "eval": given} # values of buffers before a pass, by mode
+        self.new_parameters: dict[str, Tensor] = {} # the values of replaced parameters, by name
         self.cache: dict[Any, Any] = {}
 
     def afford(self, passes: int, most: float = 3.):
-        "Raise an error where so many passes would take too long, or longer than there is time."
+        "Raise `NotLookedAt` if this many passes would take longer than `most` seconds or than the time that's left."
         self.limit.check()
         most = min(most, self.limit.left)
         if passes*self.pass_seconds <= most: return
@@ -185,7 +185,7 @@ class Flight:
 
     @contextmanager
     def start_state(self, mode: str) -> Iterator[None]:
-        "The state from which all passes in this mode start; afterwards everything is as it was."
+        "Put the model into the state that all passes in this mode start from; restore everything on exit."
         before = [(t, t.data) for t in (*self.buffers, *map(self.parameters.get, self.new_parameters))]
         def put_back():
             for t, data in before: t.data = data
@@ -200,12 +200,12 @@ class Flight:
         for b, numbers in zip(self.buffers, self.start[mode]): b.data = numbers.clone()
 
     def forward_here(self, given: Any, mode: str, seed: int = 0) -> PassResult:
-        "A pass from wherever the model is now."
+        "A pass from the model's current state."
         self.set_mode(mode)
         with seeded(seed): return PassResult(*self.output_and_loss(given))
 
     def output_and_loss(self, raw: Any) -> tuple[Any, Tensor]:
-        "Output and loss, as the user computes them. The first pass has all the time it needs."
+        "Output and loss, as the user computes them. The first pass has no time limit."
         if self.first_pass_done: self.limit.check()
         if self.call: return self._watched_call(raw)
         given = split_batch(raw, self.model.forward)
@@ -222,7 +222,7 @@ class Flight:
             warnings.simplefilter("ignore", HookWarning)
             if runs(unwrap(self.model)):
                 watching = edit_output(self.model, note)
-            else:  # only holds the models that `call` calls
+            else:  # it only holds the models that `call` calls
                 names = [*outermost(self.model)]
                 watching = edit_output(self.model, note, names=names) if names else nullcontext()
             with watching: loss = self.call(self.model, raw)
@@ -234,7 +234,7 @@ class Flight:
         with self.start_state(mode): return self.forward_here(copy_batch(raw), mode)
 
     def measure_once(self, what: str, raw: Any, mode: str, seed: int, measure: Callable[[], Any]) -> Any:
-        "What was measured of a pass before, or is measured now; also that it failed."
+        "The kept result of a measurement of this pass, or a new one. Failures are kept, too."
         if not mode: raise NotLookedAt("the model returns something else each time for the same batch")
         autocast = torch.is_autocast_enabled(next((p.device.type for p in self.parameters.values()), "cpu"))
         setting = mode, seed, torch.is_grad_enabled(), autocast, id(self.start[mode])
@@ -248,7 +248,7 @@ class Flight:
         raise NotLookedAt(f"the model cannot run like this ({type(found).__name__}: {found})") from found
 
     def forward(self, raw: Any, mode: str | None = None, seed: int = 0) -> PassResult:
-        "What a pass without gradients returns; with them if its forward computes some."
+        "The result of a pass without gradients, or with them if the model's forward needs them."
         mode = mode or self.compare_mode
         def measure():
             with self.start_state(mode): return self.without_graph(raw, mode, seed)
@@ -261,7 +261,7 @@ class Flight:
         return self.retry_with_gradients(measure)
 
     def retry_with_gradients(self, measure: Callable[[], Any]) -> Any:
-        "Measure something without gradients, and again with them if the model computes some in its forward."
+        "Measure without gradients, and again with them if it turns out that the model's forward needs them."
         try: return measure()
         except Exception as error:
             if self.needs_gradients or not asks_for_gradients(error): raise
@@ -270,7 +270,7 @@ class Flight:
 
     def forward_in_context(self, raw: Any, inside: Callable[[], AbstractContextManager],
                            mode: str | None = None) -> PassResult:
-        "A pass without gradients in a context, such as that of hooks that change something. It is not kept."
+        "A pass without gradients inside a context, such as hooks that edit outputs. It isn't kept."
         mode = mode or self.compare_mode
         try:
             with self.start_state(mode), inside(): return self.without_graph(raw, mode)
@@ -278,8 +278,8 @@ class Flight:
             raise NotLookedAt(f"the model cannot run like this ({type(error).__name__}: {error})") from error
 
     def forward_in_sequence(self, *passes: tuple[Any, str]) -> list[PassResult]:
-        """Passes one after another, each with a batch and a mode. Nothing is put back between them but buffers where
-        the mode changes, and none is kept."""
+        """Consecutive passes, each with a batch and a mode. Only buffers are reset, where the mode changes, and no pass
+        is kept."""
         found, last = [], passes[0][1]
         try:
             with self.start_state(last):
@@ -291,7 +291,7 @@ class Flight:
             raise NotLookedAt(f"the model cannot run like this ({type(error).__name__}: {error})") from error
 
     def traced_pass(self, raw: Any = None, mode: str = "train", graph: bool = True, seed: int = 0) -> TracedPass:
-        "A pass, written down. It is compared with other written ones only: torch leaves its fast paths in it."
+        "A traced pass. Compare it with traced passes only, because torch's fast paths are off while tracing."
         raw = self.batch.raw if raw is None else raw
         def measure():
             given = copy_batch(raw)
@@ -305,7 +305,7 @@ class Flight:
         return self.measure_once("traced without its graph", raw, mode, seed, measure_it)
 
     def backward(self, raw: Any = None, of_output: bool = False) -> Backward:
-        "What a pass in train mode shows, of which the loss or the sum of all outputs goes backward."
+        "A forward and backward pass in train mode, from the loss or from the sum of all outputs."
         raw = self.batch.raw if raw is None else raw
         def measure():
             with self.start_state("train"), record_moments(self.model, self.training) as moments:
@@ -313,7 +313,7 @@ class Flight:
         return self.measure_once("outputs backward" if of_output else "loss backward", raw, "train", 0, measure)
 
     def gradients_after(self, result: PassResult, of_output: bool = False) -> dict[str, Tensor | None]:
-        "The gradients of the trained parameters after a pass."
+        "The trained parameters' gradients after a pass."
         total = sum([t.sum() for _, t in result.floats], torch.zeros(())) if of_output else result.loss
         for p in self.trained.values(): p.grad = None
         if total.requires_grad: total.backward(retain_graph=True)
@@ -322,7 +322,7 @@ class Flight:
         return found
 
     def first_pass(self, raw: Any) -> PassResult:
-        "The first pass, with which others are compared. Norms take its statistics, which passes in eval mode use."
+        "The first pass, which others are compared with. Norms take its statistics, which passes in eval mode use."
         recording = record_moments(self.model, self.training)
         with self.start_state("train"), use_batch_statistics(self.modes), recording as moments:
             began = self.limit.took
@@ -336,7 +336,7 @@ class Flight:
         return result
 
     def close(self):
-        "Let go of all passes."
+        "Free all kept passes."
         for found in self.cache.values():
             if isinstance(found, TracedPass): found.trace.close()
         self.cache.clear()

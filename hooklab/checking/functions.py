@@ -22,14 +22,14 @@ from ..hooks.select import first_few, runs, unwrap
 
 # %% ../../nbs/lib/checking/functions.ipynb #16cdf32d
 def calls_in(flight: Flight, functions: set[str], raw: Any = None, mode: str = "train") -> dict[str, Op]:
-    "The calls that the model makes of these functions, also inside those of torch, by name; not those of the loss."
+    "The model's calls of these functions, including calls inside torch, by name; without those of the loss."
     if not runs(unwrap(flight.model)): raise NotLookedAt("the model has no forward of its own")
     ops = flight.traced_pass(raw, mode, graph=mode == "train").trace.ops
     return {op.name: op for op in ops if op.function in functions and op.in_model}
 
 
 def calling_layers(calls: list[Op]) -> tuple[str, list[str]]:
-    "The layers that have made these calls, in words, and the names of those that have one."
+    "The layers that made these calls, as text, and the names of those that have one."
     layers = list(dict.fromkeys(op.layer for op in calls))
     return first_few([layer or "the model itself" for layer in layers], 4), [layer for layer in layers if layer]
 
@@ -39,17 +39,17 @@ DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "
 
 
 def drops(op: Op) -> bool:
-    "Does this call set numbers to zero at random?"
+    "Does this call zero values at random?"
     if op.function == "scaled_dot_product_attention": return op.arg(4, "dropout_p", 0.) > 0
     if "dropout" in op.function: return bool(op.arg(2, "training", True)) and op.arg(1, "p", .5) > 0
     chance = op.arg(1, "p") if op.function == "bernoulli_" else op.x
     if not isinstance(chance, Value): return chance is None or 0 < chance < 1
     if chance.numbers is None or not chance.shape.numel(): return False
-    return bool((chance.numbers == chance.numbers.flatten()[0]).all())  # one chance for all, so no model has made it
+    return bool((chance.numbers == chance.numbers.flatten()[0]).all())  # constant, so not computed by a model
 
 
 def gets_noise(flight: Flight) -> bool:
-    "Do the inputs of the model depend on random numbers, as where the loss adds noise to them?"
+    "Do the model's inputs depend on random numbers, as when `call` adds noise?"
     if not flight.call: return False
     return not all_equal(*(model_inputs(flight, mode="eval", seed=seed) for seed in (0, 1)))
 
@@ -91,14 +91,14 @@ def three_quarters(n: int) -> int: return n - max(n//4, 1)
 
 
 def fewer_samples(flight: Flight) -> tuple[Any, int, int]:
-    "The batch with about three quarters of its samples, how many it had and how many these are."
+    "About three quarters of a batch, and the number of samples before and after."
     n = flight.batch.n
     if not n or n < 4: raise NotLookedAt(flight.batch.why_unknown or "the batch has too few samples")
     return flight.batch.taken(range(three_quarters(n))), n, three_quarters(n)
 
 
 def fewer_columns(flight: Flight) -> tuple[Any, int, int] | None:
-    "The same with columns, where a recurrent layer takes these for samples and targets have them as well."
+    "The same for columns, if a recurrent layer takes these for samples and the targets have them, too."
     batch = flight.batch
     if all(m.batch_first for m in flight.model.modules() if isinstance(m, nn.RNNBase)): return None
     if not batch.inputs or not batch.targets: return None
@@ -111,7 +111,7 @@ def fewer_columns(flight: Flight) -> tuple[Any, int, int] | None:
 
 
 def softmax_size(op: Op) -> tuple[int, int]:
-    "Along which dimension a softmax goes, and how long that is."
+    "The dimension of a softmax, and its size."
     shape, dim = op.x.shape, op.arg(1, "dim")
     if dim is None: dim = 0 if len(shape) in (0, 1, 3) else 1
     return dim % max(len(shape), 1), shape[dim] if shape else 1
@@ -125,7 +125,7 @@ def softmax_size(op: Op) -> tuple[int, int]:
                 "share weights among them, this is no fault.", brings=("samples leak",)),
     claim="No softmax goes over samples.", needs="passes")
 def softmax_within_samples(flight: Flight) -> Check:
-    "Does a softmax of the model go over samples?"
+    "Does a softmax in the model go over samples?"
     if is_graph(flight): raise NotLookedAt("the samples seem to be nodes of a graph")
     of_columns = fewer_columns(flight)
     fewer, before, after = of_columns or fewer_samples(flight)
@@ -134,13 +134,13 @@ def softmax_within_samples(flight: Flight) -> Check:
     theirs = calls_in(flight, SOFTMAXES, fewer)
     wrong = [name for name in own if name in theirs
              and softmax_size(theirs[name])[1]*before == softmax_size(own[name])[1]*after]
-    pairs = [name for name in wrong if [*own[name].x.shape].count(before) > 1]  # all samples with each other
+    pairs = [name for name in wrong if [*own[name].x.shape].count(before) > 1]  # scores of all pairs of samples
     if pairs and not of_columns and next(leaks(flight, flight.batch, baseline(flight)), None) is None:
         wrong = [name for name in wrong if name not in pairs]
     if not wrong: return ""
     words, layers = calling_layers([own[name] for name in wrong])
     first, (dim, size) = own[wrong[0]], softmax_size(own[wrong[0]])
-    sure = "possible" if of_columns else "likely"  # a recurrent layer may have been made without batch_first by mistake
+    sure = "possible" if of_columns else "likely"  # a missing batch_first may be the mistake
     yield Finding("softmax over samples", sure, f"A softmax in {words} goes over dimension {dim} of "
                   f"{first.x.shape_text}, which has {size} numbers with {before} samples and "
                   f"{softmax_size(theirs[wrong[0]])[1]} with {after}.", layers)
@@ -151,7 +151,7 @@ VIEWS = {"view", "reshape", "flatten"}
 
 
 def joined_shapes(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    "All shapes that come of joining neighbours."
+    "All shapes that come from joining adjacent dimensions."
     if len(sizes) < 2: yield sizes
     else:
         first, second, *others = sizes
@@ -160,15 +160,15 @@ def joined_shapes(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def looks_swapped(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
-    "Is the new shape the old one with dimensions swapped, and maybe joined, while no order of the old one explains it?"
+    "Is the new shape the old one with dimensions swapped, and maybe joined, which a view can't do?"
     old, new = (tuple(size for size in sizes if size != 1) for sizes in (old, new))
     if not 2 <= len(old) <= 5 or len(new) > len(old) or new in joined_shapes(old): return False
     return any(new in joined_shapes(order) for order in permutations(old))
 
 # %% ../../nbs/lib/checking/functions.ipynb #1f0a03f6
 def looks_cut(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
-    """Are the units of each place cut into groups by a view, with the groups before the places, as the heads of an
-    attention? A view alone gives a group some of the places, in place of some units of each."""
+    """Does a view cut units into groups and put groups before positions, as for attention heads? A view alone gives a
+    group some of the positions instead of some units of each."""
     if len(old) != 3 or len(new) not in (3, 4): return False
     n, places, units = old
     if len(new) == 3: new = n, new[0]//n if n else 0, *new[1:]
@@ -191,7 +191,7 @@ def keeps_its_order(op: Op) -> bool: return keeps_order(tuple(op.x.shape), tuple
                 "the order of the numbers."),
     claim="No view stands for a permutation.", needs="passes")
 def views_keep_order(flight: Flight) -> Check:
-    "Does a view have the shape of a permutation?"
+    "Does a view have the shape that a permutation would give?"
     own = {name: op for name, op in calls_in(flight, VIEWS).items() if not keeps_its_order(op)}
     if not own: return ""
     theirs = calls_in(flight, VIEWS, fewer_samples(flight)[0])

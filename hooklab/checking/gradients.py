@@ -24,7 +24,7 @@ from ..stats.measure.run_facts import from_a_library
 
 # %% ../../nbs/lib/checking/gradients.ipynb #0b761528
 def gradients_of(flight: Flight, batches: list[SampleBatch], of_output: bool = False) -> dict[str, list[Tensor]]:
-    "The gradients that arrive at each trainable parameter, of the loss or of all outputs; of sparse ones the values."
+    "Each trainable parameter's gradients, one per batch that gives one; for sparse gradients, their values."
     found = {name: [] for name in flight.trained}
     for batch in batches:
         for name, g in flight.backward(batch.raw, of_output).gradients.items():
@@ -33,7 +33,7 @@ def gradients_of(flight: Flight, batches: list[SampleBatch], of_output: bool = F
 
 
 def arrivals(flight: Flight, batches: list[SampleBatch], of_output: bool = False) -> dict[str, bool | None]:
-    "For each trainable parameter: did it get a gradient of the loss, or of any output? None for one of zeros."
+    "By trainable parameter: True if a gradient arrives, None if it's all zeros, False if there is none."
     found = gradients_of(flight, batches, of_output)
     return {name: (any(g.any() for g in grads) or None) if grads else False for name, grads in found.items()}
 
@@ -43,12 +43,12 @@ def in_optimizers(flight: Flight) -> set[int]:
 
 
 def owner_of(name: str) -> str:
-    "The name of the layer that holds a parameter, or another layer."
+    "The name of the module that holds a parameter or a layer."
     return name.rpartition(".")[0]
 
 
 def owners(flight: Flight, names: list[str]) -> list[str]:
-    "The layers that hold these parameters; of many in one block, the block."
+    "The layers that hold these parameters, or their blocks if that would be many."
     found = dict.fromkeys(owner_of(name) or name for name in names)
     while len(found) > 6 and any("." in name for name in found):
         deepest = max(name.count(".") for name in found)
@@ -66,7 +66,8 @@ def owners(flight: Flight, names: list[str]) -> list[str]:
          symptom="Some layers keep their first weights, though the loss changes with them.",
          look_first="the layer that is named: what its forward does, and what is around it",
          advice="Look there for no_grad, detach, `.data`, `.item()`, numpy, argmax, rounding, or a new tensor "
-                "made of numbers. What shall not be trained needs requires_grad_(False).", brings=("not trained",)),
+                "made of numbers. Freeze what you don't want to train with requires_grad_(False).",
+         brings=("not trained",)),
     Kind("stuck at zero", rank=155, page="dependence", lesson="07-init",
          symptom="Some parameters stay exactly zero, whatever the learning rate is.",
          look_first="how the parameters that are named begin",
@@ -107,10 +108,10 @@ def gradients_arrive(flight: Flight) -> Check:
 
 # %% ../../nbs/lib/checking/gradients.ipynb #c84ed635
 def zero_gradients(flight: Flight, zero: list[str], found: dict[str, bool | None]) -> Iterator[Finding]:
-    "The findings on parameters with a gradient of zeros, also once the layers that begin at zero have moved."
+    "Findings on parameters whose gradient is all zeros, even after layers initialized to zero have moved."
     yield from stuck_at_zero(flight, zero)
     trained = {owner_of(name) for name, arrives in found.items() if arrives}
-    # a bias before normalization has a gradient of zero, or of noise
+    # the gradient of a bias before normalization is zero or rounding noise
     rest = [name for name in zero if "bias" not in name.rpartition(".")[2] or owner_of(name) not in trained]
     if not rest: return
     with wake(flight): again = arrivals(flight, flight.small)
@@ -122,24 +123,24 @@ def zero_gradients(flight: Flight, zero: list[str], found: dict[str, bool | None
 
 
 def gets_a_state(flight: Flight, names: list[str]) -> bool:
-    "Is one of these recurrent layers called with a state?"
+    "Is any of these recurrent layers called with a state?"
     return any(x is not None for call in calls_of(flight, names) for x in (*call.args[1:], call.kwargs.get("hx")))
 
 
 def memoryless_layers(flight: Flight, zero: list[str]) -> Iterator[Finding]:
-    "The finding on recurrent layers whose weights for the state get zeros: the state is always zero."
+    "Finds recurrent layers whose hidden weights get zero gradients because their state is always zero."
     modules = dict(unwrap(flight.model).named_modules())
     names = [owner_of(name) for name in zero if "weight_hh" in name]
     layers = list(dict.fromkeys(n for n in names if isinstance(modules[n], nn.RNNBase | nn.RNNCellBase)))
     if not layers: return
-    sure = "note" if gets_a_state(flight, layers) else "likely"  # which the caller hands on
+    sure = "note" if gets_a_state(flight, layers) else "likely"  # the caller passes it on
     yield Finding("state is lost", sure, f"The weights of {first_few(layers, 4)} for its own state get a gradient "
                   "of zero: in each call it begins with a state of zeros and has one place, so it remembers "
                   "nothing.", layers)
 
 
 def stuck_at_zero(flight: Flight, zero: list[str]) -> Iterator[Finding]:
-    "The finding on parameters that are zero, and whose gradient is zero until something else makes them move."
+    "Finds parameters that are zero with a zero gradient, and stay there while all others take a step."
     empty = [name for name in zero if not flight.trained[name].any()]
     if not empty: return
     moved = {}
@@ -157,7 +158,7 @@ def stuck_at_zero(flight: Flight, zero: list[str]) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/checking/gradients.ipynb #ab726e71
 def parameters_of_other_losses(flight: Flight, found: dict[str, bool | None]) -> set[str]:
-    "The parameters of optimizers that have nothing to do for this loss, where another optimizer has."
+    "The parameters of optimizers that get no gradient from this loss, if another optimizer does."
     names = {id(p): name for name, p in flight.trained.items()}
     theirs = [{names[id(p)] for group in o.param_groups for p in group["params"] if id(p) in names}
               for o in flight.optimizers]
@@ -166,7 +167,7 @@ def parameters_of_other_losses(flight: Flight, found: dict[str, bool | None]) ->
 
 # %% ../../nbs/lib/checking/gradients.ipynb #ab726e70
 def missing_gradients(flight: Flight, missing: list[str], found: dict[str, bool | None]) -> Iterator[Finding]:
-    "The findings on parameters without a gradient: did their layer run?"
+    "Findings on parameters without a gradient: did their layer run?"
     elsewhere, missing = split(missing, parameters_of_other_losses(flight, found).__contains__)
     if elsewhere:
         yield Finding("not trained", "note", f"{first_few(elsewhere, 4)} got no gradient of this loss. They have an "
@@ -196,27 +197,27 @@ def missing_gradients(flight: Flight, missing: list[str], found: dict[str, bool 
     if not cut: return
     if 2*len(cut) < len(flight.trained): sure = "possible"
     others = {*flight.trained} - {*missing}
-    if all(earlier_blocks_have(name, others) for name in cut): sure = "note"  # what no output needs of the last block
+    if all(earlier_blocks_have(name, others) for name in cut): sure = "note"  # no output needs them
     yield Finding("not trained", sure, f"{first_few(cut, 4)} got no gradient, though the layer runs: nothing that "
                   "leads to the loss is computed from it.", owners(flight, cut))
 
 
 def idle_parameters(flight: Flight, missing: list[str], modules: dict[str, nn.Module]) -> list[str]:
-    "Those of these parameters whose layers have not run, and with which the loss does not change."
+    "The parameters, of these, whose layers didn't run and which don't change the loss."
     ran, known = {name for name, _ in layer_outputs(flight, flight.batch.raw)}, leaves(flight.model)
     unseen = [name for name in missing if owner_of(name) in known and owner_of(name) not in ran
               and not may_pass_hooks(modules[owner_of(name)])]
-    used = change_loss(flight, unseen)  # `m.forward(x)` goes past hooks, and weights may be lent
+    used = change_loss(flight, unseen)  # `m.forward(x)` bypasses hooks, and weights may be shared
     return [name for name in unseen if name not in used]
 
 
 def split(names: list[str], holds: Callable[[str], bool]) -> tuple[list[str], list[str]]:
-    "Those for which something holds, and the others."
+    "Split names by a condition: those for which it holds, and the others."
     return [name for name in names if holds(name)], [name for name in names if not holds(name)]
 
 
 def is_called_by_a_library(name: str, modules: dict[str, nn.Module]) -> bool:
-    "Is the code that should call the layer of a parameter in an installed package, and not the user's?"
+    "Is it a library, rather than the user's code, that should call a parameter's layer?"
     containers = nn.Sequential | nn.ModuleList | nn.ModuleDict
     caller = owner_of(owner_of(name))
     while caller and isinstance(modules[caller], containers): caller = owner_of(caller)
@@ -224,7 +225,7 @@ def is_called_by_a_library(name: str, modules: dict[str, nn.Module]) -> bool:
 
 # %% ../../nbs/lib/checking/gradients.ipynb #37ca6f7b
 def no_graph(flight: Flight) -> Finding:
-    "The finding on a loss without a graph: does it depend on parameters all the same?"
+    "The finding on a loss without a graph: does it depend on parameters anyway?"
     depends = change_loss(flight, [*flight.trained])
     if not depends:
         return Finding("not trained", "certain", "The loss has no graph: no trainable parameter leads to it.")
@@ -234,7 +235,7 @@ def no_graph(flight: Flight) -> Finding:
 
 # %% ../../nbs/lib/checking/gradients.ipynb #f20a362e
 def always_zero(flight: Flight, zero: list[str]) -> Iterator[Finding]:
-    "The findings on gradients of zeros: is a function behind them constant between its steps, or a layer silent?"
+    "Findings on zero gradients: does a rounding function cause them, or a layer that returns only zeros?"
     for name, names in parameters_behind_rounding(flight, zero).items():
         yield Finding("term without gradient", "likely", f"{first_few(names, 4)} lead to the loss through {name} only, "
                       "whose gradient is zero everywhere: this part of the loss trains nothing. Take the numbers "
@@ -246,7 +247,7 @@ def always_zero(flight: Flight, zero: list[str]) -> Iterator[Finding]:
     if not silent:
         yield Finding("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
                       owners(flight, zero))
-    elif silent[0] != outputs[0][0]:  # else the first layer gets zeros, which is a finding about the input
+    elif silent[0] != outputs[0][0]:  # otherwise the first layer gets zeros, which is a finding on the input
         yield Finding("dead units", "certain", f"The output of {first_few(silent, 3)} is zero for every sample, and "
                       f"so is the gradient of {first_few(zero, 4)}.", silent[:3])
 
@@ -255,7 +256,7 @@ WITH_UNITS = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
 
 
 def mostly_dead_layers(flight: Flight, found: dict[str, bool | None]) -> Iterator[Finding]:
-    "The finding on layers of which most units get no gradient and are never above zero, while some learn."
+    "Finds layers in which most units are never positive and get no gradient, while some learn."
     modules, dead = dict(unwrap(flight.model).named_modules()), {}
     for name, grads in gradients_of(flight, flight.small).items():
         of_units = found[name] and grads[0].dim() > 1 and len(grads[0]) >= MANY

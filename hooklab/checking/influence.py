@@ -29,12 +29,12 @@ from ..hooks.tree import map_tensors, shape_text, tensors
 
 # %% ../../nbs/lib/checking/influence.ipynb #77aa0004
 def called_models(flight: Flight) -> Iterable[str]:
-    "The names of the model, or of the models in it, that somebody else calls."
+    "The names of the modules that the user's code calls: the model, or the models inside it."
     return [""] if runs(unwrap(flight.model)) else outermost(flight.model)
 
 
 def model_inputs(flight: Flight, raw: Any = None, mode: str | None = None, seed: int = 0) -> list[Tensor]:
-    "The tensors that the model, or the models in it, get from whoever calls them, also those that no batch holds."
+    "The tensors that these models are called with, including those that aren't in the batch."
     calls = []
     with suppress(NotLookedAt): calls = calls_of(flight, called_models(flight), raw, mode, seed)
     return [v.numbers for call in calls for v in call.given if v.numbers is not None]
@@ -45,7 +45,7 @@ def all_equal(a: list[Tensor], b: list[Tensor]) -> bool:
 
 # %% ../../nbs/lib/checking/influence.ipynb #3fda6738
 def other_inputs(flight: Flight, moved: list[BatchPart], new: Mapping[int, Tensor]) -> Any:
-    "A batch with these inputs: the other batch, where that has them all and outputs are compared alone."
+    "A batch with these inputs; the other batch itself if it has them all and only outputs are compared."
     batch, other = flight.batch, flight.other
     is_alone = other is not None and not flight.call and flight.loss_fn is not None and moved == batch.inputs
     if is_alone and all(new[p.number] is other.parts[p.number].tensor for p in moved): return other.raw
@@ -75,7 +75,7 @@ def input_used(flight: Flight) -> Check:
     for p in moved:
         raw = batch.put({p.number: new[p.number]})
         if looks_like_mask(p, batch) or not are_same(base, flight.forward(raw)): continue
-        # a target, or what only the loss uses
+        # a target, or something that only the loss uses
         of_loss = flight.call and bool(differs(flight.forward(raw).loss, base.loss))
         if of_loss or not is_ignored(flight, raw): continue
         yield Finding("input unused", "note" if flight.call else "likely",
@@ -84,23 +84,23 @@ def input_used(flight: Flight) -> Check:
 
 
 def is_ignored(flight: Flight, raw: Any) -> bool:
-    "Is the output the same also when layers that begin at zero have moved?"
+    "Is the output the same even after layers initialized to zero have moved?"
     with wake(flight): return are_same(flight.forward(flight.batch.raw), flight.forward(raw))
 
 
 def unused_input_finding(flight: Flight, raw: Any) -> Finding:
-    "The finding on an output that is the same for the inputs of this batch."
+    "The finding on an output that doesn't change with the input."
     evidence = f"With another batch's input the output is the same. {last_difference(flight, raw)}"
     if goes_straight_through(flight):
         return Finding("input unused", "note", f"{evidence} It has a gradient by the input, as behind a rounding.")
-    is_noise = flight.call and (not flight.forward(flight.batch.raw).floats  # a generator gets noise
+    is_noise = flight.call and (not flight.forward(flight.batch.raw).floats  # a generator's input is noise
                                 or all_equal(model_inputs(flight), model_inputs(flight, raw)))
     in_training = are_same(flight.forward(flight.batch.raw, "train"), flight.forward(raw, "train"))
     return Finding("input unused", "note" if is_noise else "certain" if in_training else "likely", evidence)
 
 # %% ../../nbs/lib/checking/influence.ipynb #3fda6739
 def last_difference(flight: Flight, raw: Any) -> str:
-    "Up to where the outputs of layers still differ."
+    "The last layer whose outputs still differ, in words."
     with wake(flight): own, theirs = (layer_outputs(flight, one) for one in (flight.batch.raw, raw))
     last = -1
     for i, ((_, xs), (_, ys)) in enumerate(zip(own, theirs)):
@@ -111,7 +111,7 @@ def last_difference(flight: Flight, raw: Any) -> str:
 
 # %% ../../nbs/lib/checking/influence.ipynb #e0e62fd0
 def add_noise(output: Any) -> Any:
-    "An output with other numbers for each sample and unit, in the range of the old ones."
+    "Add noise to an output, by sample and unit, within the range of its values."
     def moved(t):
         if not t.is_floating_point() or not t.numel(): return t
         t = in_float32(t)
@@ -122,7 +122,7 @@ def add_noise(output: Any) -> Any:
 
 
 def losses_with(flight: Flight, output: Any, changes: list[Mapping[int, Tensor]]) -> list[float]:
-    "The loss for each of these changes of the batch."
+    "The loss for each of these changes to the batch."
     raws = [flight.batch.put(new) for new in changes]
     if flight.call or flight.loss_fn is None:
         with wake(flight): return [flight.forward(raw).loss.item() for raw in raws]
@@ -165,7 +165,7 @@ def labels_used(flight: Flight) -> Check:
     is_coarse = is_inside and in_float32(base.loss) is not base.loss
     if idle and not is_coarse:
         samples = first_few(list(map(str, idle)), 8)
-        sure = "likely" if 2*len(idle) >= n else "note"  # a few may be without effect by chance
+        sure = "likely" if 2*len(idle) >= n else "note"  # a few may have no effect by chance
         yield Finding("labels not used", sure,
                       f"{len(idle)} of {n} labels do not change the loss: those of samples {samples}.")
     yield from shuffle_labels(flight, base, output, targets, first)
@@ -173,12 +173,12 @@ def labels_used(flight: Flight) -> Check:
 
 # %% ../../nbs/lib/checking/influence.ipynb #1c5eae67
 def in_float32(t: Tensor) -> Tensor:
-    "In 16 bits one label of many may change nothing."
+    "Convert 16-bit tensors to float32: in 16 bits, one label of many may change nothing."
     return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
 
 
 def n_samples_changed_by_a_label(flight: Flight, output: Any, targets: list[BatchPart]) -> int | None:
-    "The most samples whose gradient of the output changes with a single label. None if that is not known."
+    "The largest number of samples whose output gradient a single label changes; None if unknown."
     n = flight.batch.n
     def gradients(new):
         with seeded(): return of_outputs(flight.batch.put(new))
@@ -205,18 +205,18 @@ def n_samples_changed_by_a_label(flight: Flight, output: Any, targets: list[Batc
 # %% ../../nbs/lib/checking/influence.ipynb #77300201
 def shuffle_labels(flight: Flight, base: PassResult, output: Any, targets: list[BatchPart],
                    first: float) -> Iterator[Finding]:
-    "Does it matter which sample has which label?"
+    "Does shuffling labels change the loss?"
     n = flight.batch.n
     if n <= 3: return
     rolls = [{p.number: p.tensor.roll(k, p.dim) for p in targets} for k in (1, n//2)]
     rolls = [new for new in rolls if not all(torch.equal(new[p.number], p.tensor) for p in targets)]
     if not rolls: return
-    if flight.call or flight.loss_fn is None:  # without noise, equal outputs do not show which label moved
+    if flight.call or flight.loss_fn is None:  # without noise, equal outputs don't show which label moved
         with wake(flight): rows = [t for _, t in flight.forward(flight.batch.raw).floats if t.size(0) == n]
         if not any(differs(t, t[:1]).any() for t in rows): return
     if any(abs(loss - first) > 1e-5*abs(first) for loss in losses_with(flight, output, rolls)): return
     n_changed = n_samples_changed_by_a_label(flight, output, targets)
-    if n_changed in (0, 1, 2): return  # rows that say themselves which sample they are of, such as boxes
+    if n_changed in (0, 1, 2): return  # targets that name their sample, such as boxes
     target = targets[0].tensor
     shapes = {tuple(t.shape) for t in (*tensors(base.output)[:1], target)}
     sure = "note" if flight.call else "possible"
@@ -228,7 +228,7 @@ def shuffle_labels(flight: Flight, base: PassResult, output: Any, targets: list[
 
 # %% ../../nbs/lib/checking/influence.ipynb #ef773ca0
 def replace_samples(flight: Flight, batch: SampleBatch, samples: set[int]) -> dict[int, Tensor]:
-    "The inputs with another sample in place of each of these."
+    "The inputs, with each of these samples replaced by another one."
     new = {}
     for p in batch.inputs:
         if p.dim is None: continue
@@ -244,7 +244,7 @@ def replace_samples(flight: Flight, batch: SampleBatch, samples: set[int]) -> di
 
 
 def leaks(flight: Flight, batch: SampleBatch, base: PassResult) -> Iterator[tuple[int, list[int], dict]]:
-    "A sample, the others whose output it changes, and the inputs with which it does."
+    "Yields a sample, the other samples whose output it changes, and the inputs used."
     def others_with(new, samples):
         pairs = zip(base.floats, flight.forward(batch.put(new)).floats)
         return [other_changed_samples(a, b, batch.n, samples) for (_, a), (_, b) in pairs]
@@ -257,16 +257,16 @@ def leaks(flight: Flight, batch: SampleBatch, base: PassResult) -> Iterator[tupl
 
 # %% ../../nbs/lib/checking/influence.ipynb #6fab0ef3
 def is_graph(flight: Flight) -> bool:
-    "Are samples the nodes of a graph, as an adjacency matrix or a list of edges shows?"
+    "Are samples the nodes of a graph, as shown by an adjacency matrix or an edge list?"
     batch, n = flight.batch, flight.batch.n
-    sizes = {n, *(p.tensor.size(0) for p in batch.inputs if p.tensor.dim())}  # of nodes of any kind
+    sizes = {n, *(p.tensor.size(0) for p in batch.inputs if p.tensor.dim())}  # of any node type
     def joins(t):
         if not isinstance(t, Tensor): return False
         if t.layout != torch.strided: return True
         if not is_plain(t): return False
         if t.dim() == 2 and t.size(0) == n and t.size(1) in sizes: return True
         if t.is_floating_point(): return False
-        if t.shape == (n,) and n > 1:  # of which graph each node is, in their order
+        if t.shape == (n,) and n > 1:  # the graph number of each node, in order
             steps = t.long().diff()
             counts_up = ((steps == 0) | (steps == 1)).all()
             return bool(t[0] == 0 and counts_up and t[-1] < n - 1)
@@ -279,7 +279,7 @@ def is_graph(flight: Flight) -> bool:
 
 
 def time_may_be_first(flight: Flight, base: PassResult) -> bool:
-    "Are the samples apart along the second dimension, which targets have as well?"
+    "Are samples independent along the second dimension, which targets share?"
     batch, sizes = flight.batch, flight.batch.inputs[0].tensor.shape[:2]
     if len(sizes) < 2 or min(sizes) < 2 or not batch.targets: return False
     if batch.targets[0].tensor.shape[:2] != sizes: return False
@@ -288,10 +288,10 @@ def time_may_be_first(flight: Flight, base: PassResult) -> bool:
 
 # %% ../../nbs/lib/checking/influence.ipynb #77aa0006
 def depends_on_position(flight: Flight, base: PassResult) -> Iterator[Finding]:
-    "Does the answer for a sample depend on its place in the batch, as with positions that are counted along it?"
+    "Does a sample's output depend on its position in the batch, as when positional encodings run along the batch?"
     batch, n = flight.batch, flight.batch.n
-    if n < 3 or any(p.dim is None for p in batch.parts): return  # `call` may put the target into the model as well
-    if not are_same(base, flight.forward(batch.raw, seed=1)): return  # random numbers are drawn sample after sample
+    if n < 3 or any(p.dim is None for p in batch.parts): return  # `call` may feed targets to the model, too
+    if not are_same(base, flight.forward(batch.raw, seed=1)): return  # random numbers are drawn sample by sample
     after = flight.forward(batch.put({p.number: p.tensor.roll(1, p.dim) for p in batch.parts}))
     moved = []
     for (_, a), (_, b) in zip(base.floats, after.floats):
@@ -299,7 +299,7 @@ def depends_on_position(flight: Flight, base: PassResult) -> Iterator[Finding]:
         for x, y in zip(rows_by_sample(a, n), rows_by_sample(b, n)):
             moved.append(bool(differs(x.roll(1, 0), y).any()))
     if not moved or not all(moved): return
-    if any(p.is_input and p.tensor.shape[:2] == (n, n) for p in batch.parts): return  # the other may have the samples
+    if any(p.is_input and p.tensor.shape[:2] == (n, n) for p in batch.parts): return  # samples may be the second one
     yield Finding("samples leak", "likely", "With the same samples in another order each gets another answer: it "
                   "depends on the place of a sample in the batch. Are positions counted along the samples?")
 
@@ -309,11 +309,11 @@ def depends_on_position(flight: Flight, base: PassResult) -> Iterator[Finding]:
          symptom="The loss looks better than it should, and single samples get other answers than batches.",
          look_first="the layer that is named: its dimensions",
          advice="Look there for batch_first=True, for a view or reshape where transpose or permute is meant, and "
-                "for the dim= of softmax, mean or cat. If samples shall see each other, this is no fault.",
+                "for the dim= of softmax, mean or cat. If samples are meant to see each other, ignore this.",
          page="preflight"),
     claim="No sample changes the output of another.", needs="passes")
 def samples_independent(flight: Flight) -> Check:
-    "Does a sample change the outputs of others?"
+    "Does a sample change other samples' outputs?"
     batch = flight.batch
     if batch.n is None: raise NotLookedAt(batch.why_unknown)
     if batch.n < 2: raise NotLookedAt("the batch has one sample")
@@ -330,7 +330,7 @@ def samples_independent(flight: Flight) -> Check:
 
 
 def leak_finding(flight: Flight, base: PassResult, i: int, others: list[int], new: dict[int, Tensor]) -> Finding:
-    "The finding on a sample that changes the outputs of others."
+    "The finding on a sample that changes other samples' outputs."
     batch, samples = flight.batch, first_few(list(map(str, others)), 6)
     evidence = f"Another sample {i} changes the outputs of samples {samples} in {flight.compare_mode} mode"
     if time_may_be_first(flight, base):

@@ -20,12 +20,12 @@ from ..hooks.distributed import is_dtensor
 from ..hooks.select import first_few, leaves, unwrap
 
 # %% ../../nbs/lib/checking/initialization.ipynb #518c4cd2
-MAX_INITIAL = 1e15  # no initialisation draws such numbers, and 32 bits hold no square of one beside a 1
-MIN_INITIAL = 1e-30  # nor such, which memory has where it was used for something else
+MAX_INITIAL = 1e15  # no initialization draws larger values
+MIN_INITIAL = 1e-30  # nor smaller ones, which memory holds that was used for something else
 
 
 def sign_of_garbage(p: Tensor) -> str:
-    "What shows that nothing has filled a parameter; empty if nothing does."
+    "What suggests that a parameter was never initialized; empty if nothing does."
     t = p.detach().abs()
     if not t.numel(): return ""
     if t.isnan().any(): return f"{t.isnan().double().mean():.0%} of its numbers are NaN"
@@ -44,7 +44,7 @@ def sign_of_garbage(p: Tensor) -> str:
          brings=("NaN or Inf", "first loss too high", "activations explode", "not trained", "skipped steps")),
     claim="Parameters begin with numbers that somebody has chosen.", needs="batch")
 def all_initialized(flight: Flight) -> Check:
-    "Has each parameter numbers of a usual size?"
+    "Does each parameter have values of a usual size?"
     if any(map(is_dtensor, flight.parameters.values())):
         raise NotLookedAt("parameters are split between processes")
     said = {name: sign_of_garbage(p) for name, p in flight.parameters.items() if p.is_floating_point()}
@@ -57,13 +57,13 @@ def all_initialized(flight: Flight) -> Check:
 
 # %% ../../nbs/lib/checking/initialization.ipynb #203d454e
 def is_finite_now(flight: Flight) -> bool:
-    "Are the loss of a pass and its gradient finite?"
+    "Are the loss and its gradient finite?"
     if not flight.forward(flight.batch.raw, "train").loss.isfinite().all(): return False
     return all(g.isfinite().all() for grads in gradients_of(flight, [flight.batch]).values() for g in grads)
 
 
 def is_finite_with(flight: Flight, names: list[str]) -> bool:
-    "The same with small random numbers in these parameters."
+    "The same, with small random values in these parameters."
     chance, new = torch.Generator().manual_seed(0), {}
     for name in names:
         p = flight.trained[name].data
@@ -74,7 +74,7 @@ def is_finite_with(flight: Flight, names: list[str]) -> bool:
 @rule(
     claim="No parameter of zeros makes NaN.", needs="batch")
 def zeros_cause_no_nan(flight: Flight) -> Check:
-    "Is loss or gradient finite with random numbers in place of a parameter that is zero everywhere, and not without?"
+    "Do all-zero parameters make the loss or its gradient NaN or infinite, and random values in their place don't?"
     if any(map(is_dtensor, flight.parameters.values())):
         raise NotLookedAt("parameters are split between processes")
     names = [name for name, p in flight.trained.items() if p.numel() > 1 and p.is_floating_point() and not p.any()]
@@ -96,8 +96,8 @@ def zeros_cause_no_nan(flight: Flight) -> Check:
          brings=("first loss too high",)),
     claim="The weights of the checkpoint are in the model.", needs="weights")
 def weights_loaded(flight: Flight) -> Check:
-    "Which tensors of the checkpoint had the model no copy of, before the first pass?"
-    unplaced = ""  # such as the head for other classes, which is no fault
+    "Which tensors of the checkpoint are missing in the model?"
+    unplaced = ""  # such as a head for other classes, which is fine
     for sure, evidence, names in flight.not_loaded or ():
         if sure == "note": unplaced = evidence
         else: yield Finding("weights not loaded", sure, evidence, list(dict.fromkeys(map(layer_of, names))))
@@ -105,7 +105,7 @@ def weights_loaded(flight: Flight) -> Check:
 
 # %% ../../nbs/lib/checking/initialization.ipynb #99bb0011
 def are_alike(m: nn.Module) -> bool:
-    "Has a layer several units with the same weights, which are not zero?"
+    "Do all units of a layer have the same nonzero weights?"
     if not isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d) or is_lazy(m.weight): return False
     rows = m.weight.detach().flatten(1)
     if len(rows) < 3 or rows.size(1) < 2 or not rows.any() or (rows != rows[:1]).any(): return False
@@ -118,9 +118,9 @@ def are_alike(m: nn.Module) -> bool:
                 "be zero."),
     claim="The units of a layer begin with different weights.", needs="batch")
 def units_differ(flight: Flight) -> Check:
-    "Have all units of a layer the same weights?"
+    "Do all units of a layer start with the same weights?"
     named = {name: m for name, m in leaves(flight.model).items() if next(m.parameters(), None) is not None}
-    but_last = [*named][:-1]  # the loss tells the last ones apart
+    but_last = [*named][:-1]  # the loss treats the last layer's units differently
     names = [name for name in but_last if are_alike(named[name]) and named[name].weight.requires_grad]
     if not names: return ""
     yield Finding("units alike", "likely", f"All units of {first_few(names, 4)} begin with the same weights, such as "
@@ -130,7 +130,7 @@ def units_differ(flight: Flight) -> Check:
 
 # %% ../../nbs/lib/checking/initialization.ipynb #3fab0db8
 def scales_of(model: nn.Module) -> dict[str, Tensor]:
-    "The scales of norms, by their names, as far as these are called norms."
+    "By name: the scale parameters of layers whose class name contains `norm`."
     norms = {name: m for name, m in model.named_modules() if "norm" in type(m).__name__.lower()}
     return {f"{name}.{own}".lstrip("."): p for name, m in norms.items() for own, p in m.named_parameters(recurse=False)
             if p.dim() == 1 and len(p) >= 4 and own not in ("bias", "beta", "b", "shift")}
@@ -147,12 +147,12 @@ def scales_of(model: nn.Module) -> dict[str, Tensor]:
                  "learning rate too small", "loss does not fall")),
     claim="Norms begin with scales of about one.", needs="passes")
 def norm_scales_start_at_one(flight: Flight) -> Check:
-    "Are scales of norms random numbers around zero, or all zero so that nothing comes through?"
+    "Are the scales of norms random values around zero, or all zero so that nothing gets through?"
     scales = scales_of(unwrap(flight.model))
     if not scales: return "there is none with a scale"
     empty = [name for name, p in scales.items() if not p.any()]
     random = [name for name, p in scales.items() if name not in empty and rms(p) < .2
-              and p.detach().double().mean().abs() < .7*rms(p)]  # trained scales are mostly above zero
+              and p.detach().double().mean().abs() < .7*rms(p)]  # trained scales are mostly positive
     calls = calls_of(flight, map(owner_of, random), mode="train") if random else ()
     behind = {call.name: max(map(rms, numbers_in(call.made)), default=0.) for call in calls}
     random = [name for name in random if behind.get(owner_of(name), 1) < .3]
@@ -161,7 +161,7 @@ def norm_scales_start_at_one(flight: Flight) -> Check:
         norms = f"{len(random)} norms begins" if len(random) > 1 else "a norm begins"
         yield Finding("scale of a norm", "likely", f"The scale of {norms} with small numbers of either sign: that of "
                       f"{random[0]} with a standard deviation of {in_digits(p.std())} around {in_digits(p.mean())}, so "
-                      f"that {layers[0]} returns numbers of size {in_digits(behind[layers[0]])}.", layers)
+                      f"that {layers[0]} returns values of about {in_digits(behind[layers[0]])}.", layers)
     if empty and not flight.first.result.loss.requires_grad: raise NotLookedAt("the loss has no graph")
     found = arrivals(flight, [flight.batch]) if empty else {}
     dead = [name for name in empty if found.get(name, True) is None]

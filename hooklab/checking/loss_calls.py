@@ -32,11 +32,11 @@ LOSSES = {*DISTANCES, *CLASS_LOSSES, *BINARY_LOSSES, "kl_div", "poisson_nll_loss
 SIGNATURES = {name: signature(getattr(F, name)) for name in LOSSES}
 ADDING = {"add", "sub", "rsub", "neg", "add_", "sub_"}
 SCALING = {"mul", "div", "mul_", "div_"}
-MAX_CALLS = 1000  # calls of losses, and numbers that a loss adds up
+MAX_CALLS = 1000  # loss calls, and terms of a loss
 
 
 def numbers(x: Any) -> Any:
-    "The numbers of a value; what is no value is returned as it is."
+    "The tensor of a traced value; anything else is returned as it is."
     if not isinstance(x, Value): return x
     if x.numbers is None: raise NotLookedAt("the numbers of a pass take too much memory, or cannot be read")
     return x.numbers
@@ -53,7 +53,7 @@ class LossCall:
 
     @property
     def made(self) -> Value:
-        "What was compared: its first argument, with its place in the graph."
+        "The first argument, which is compared with the target, as a value of the trace."
         return next(iter(self.given.values()))
 
     @property
@@ -65,14 +65,14 @@ class LossCall:
 
 
 class LossCalls:
-    "What a pass shows of its loss: the calls of torch's loss functions, and the gradients of what was computed."
+    "The loss of one pass: the calls of torch's loss functions, and gradients with respect to what was computed."
     def __init__(self, written: TracedPass):
         self.trace, self.result = written
         ops = [op for op in self.trace.of(*LOSSES) if op.call.__module__ == F.__name__]
         self.calls = [LossCall(op, arguments_of(op)) for op in ops[:MAX_CALLS]]
 
     def slopes(self, *ops: Op) -> list[Tensor | None]:
-        "The gradients of the loss by what these operations returned."
+        "The gradients of the loss with respect to these operations' results."
         edges = [op.y.edge for op in ops]
         if not self.result.loss.requires_grad or None in edges: return [None]*len(ops)
         return torch.autograd.grad(self.result.loss, edges, retain_graph=True, allow_unused=True)
@@ -85,13 +85,13 @@ def arguments_of(op: Op) -> dict[str, Any]:
 
 # %% ../../nbs/lib/checking/loss-calls.ipynb #c20f3015
 def loss_calls(flight: Flight, raw: Any = None, mode: str = "train", graph: bool = True) -> LossCalls:
-    "What a pass shows of its loss; that of the first batch without a change."
+    "The loss calls of a pass; without arguments, of the unchanged first batch."
     raw = flight.batch.raw if raw is None else raw
     return flight.measure_once("loss calls", raw, mode, graph, lambda: LossCalls(flight.traced_pass(raw, mode, graph)))
 
 
 def loss_of_samples(flight: Flight, samples: Sequence[int], mode: str) -> LossCalls:
-    "What the loss shows of these samples: of their rows of one output, where a function gets that; or else of a pass."
+    "The loss calls for these samples: from rows of the known output if the loss is a function of it, else from a pass."
     batch = flight.batch
     raw, alone = batch.taken(samples), flight.call is None and flight.loss_fn is not None
     output = flight.forward(batch.raw, mode).output if alone else None

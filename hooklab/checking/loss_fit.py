@@ -76,7 +76,7 @@ def shares_of_classes(call: LossCall) -> Check:
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #5020f3c6
 def numbers_of_classes(call: LossCall) -> Check:
-    "A distance does not fit the numbers of classes."
+    "A distance doesn't suit class numbers."
     t, made = call.target.detach(), call.prediction
     if t.dim() > 2 or made.shape[:1] != (t.numel(),) or not is_whole(t) or t.min() < 0: return
     n_kinds, k, name = len(t.unique()), int(t.max()) + 1, DISTANCES[call.name]
@@ -90,7 +90,7 @@ def numbers_of_classes(call: LossCall) -> Check:
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #4012a457
 def divergence(call: LossCall) -> Check:
-    "kl_div takes the logarithms of what is made, then what is wanted."
+    "kl_div takes log-probabilities of the prediction first, then the target's probabilities."
     made, t = call.prediction, call.target
     if not made.dim() or made.shape != t.shape: return
     dim = class_dim(t)
@@ -108,7 +108,7 @@ def divergence(call: LossCall) -> Check:
 
 
 def counts(call: LossCall) -> Check:
-    "The loss of counts takes the exponential itself, unless it is told otherwise."
+    "The loss of counts takes the exponential itself, unless log_input=False."
     below = call.target < 0
     if below.any():
         yield Finding(MISFIT, "certain", f"{call.name} wants counts, and {percent(below)} of the targets are below "
@@ -120,7 +120,7 @@ def counts(call: LossCall) -> Check:
 
 
 def paths(call: LossCall) -> Check:
-    "The loss of sequences without places wants logarithms of probabilities, and no blank in its targets."
+    "CTC wants log-probabilities, and no blank in its targets."
     made, t, blank = call.prediction, call.target, call.given["blank"]
     if t.dim() == 2:
         lengths = torch.as_tensor(numbers(call.given["target_lengths"])).to(t.device).flatten()
@@ -154,7 +154,7 @@ TARGET_CHECKS: dict[str, Callable[[LossCall], Check]] = {
          advice="Give the loss what its documentation calls this argument."),
     claim="The loss is made for such targets.", needs="batch")
 def targets_fit(flight: Flight) -> Check:
-    "Do targets have the range and the kind that a loss function of torch wants?"
+    "Do targets have the range and the form that torch's loss function wants?"
     calls = loss_calls(flight).calls
     found = {}
     for call in calls:
@@ -165,7 +165,7 @@ def targets_fit(flight: Flight) -> Check:
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #9aa84f6b
 def rival_dim(t: Tensor, y: Tensor) -> int | None:
-    "The dimension along which probabilities add up to 1, though each place along it has a target of its own."
+    "The dimension along which probabilities add up to 1, though each position along it has its own target."
     summed = [d for d in range(t.dim()) if t.size(d) > 1 and (are_probabilities(t, d) or are_logarithms(t, d))]
     if y.shape == t.shape:
         right = [d for d in range(y.dim()) if are_probabilities(y, d)]
@@ -186,13 +186,13 @@ def rival_dim(t: Tensor, y: Tensor) -> int | None:
          brings=("samples leak", "softmax over samples")),
     claim="Classes are compared along their own dimension.", needs="passes")
 def axis_right(flight: Flight) -> Check:
-    "Do a softmax and the loss compare the classes of one place, and not places?"
+    "Do the softmax and the loss compare the classes of one position, rather than positions?"
     checks = chain(places_compete(flight), samples_compete(flight), units_cut_apart(flight))
     yield from islice(checks, 1)
 
 
 def places_compete(flight: Flight) -> Check:
-    "Does a softmax go over a dimension of which each place has a target of its own?"
+    "Does a softmax go over a dimension whose positions each have their own target?"
     if len(flight.batch.targets) != 1: return
     y = flight.batch.targets[0].tensor
     trace, result = flight.traced_pass()
@@ -210,7 +210,7 @@ def places_compete(flight: Flight) -> Check:
 
 
 def samples_compete(flight: Flight) -> Check:
-    "Does a cross-entropy get one number for each sample, where that is no ranking of the batch?"
+    "Does a cross-entropy get a single number for each sample, and it's not ranking the batch?"
     for call in loss_calls(flight).calls:
         n, t = flight.batch.n or 0, call.wanted
         if call.name != "cross_entropy" or n < 2 or not call.made.shape == t.shape == (n,): continue
@@ -220,7 +220,7 @@ def samples_compete(flight: Flight) -> Check:
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #bbed3d92
 def units_cut_apart(flight: Flight) -> Check:
-    "Does a row of numbers that the loss compares come from the units of one place?"
+    "Do the values that the loss compares in one row come from the units of one position?"
     with_units = [call for call in flight.traced_pass().trace.calls if isinstance(call.out, Value)
                   and isinstance(call.layer, nn.Linear | nn.modules.conv._ConvNd)]
     makers = {call.out: call for call in with_units[-3:]}
@@ -232,8 +232,8 @@ def units_cut_apart(flight: Flight) -> Check:
             made = turns[-1].x
         if made not in makers or not all(isinstance(op.out, Value) for op in turns): continue
         layer, shape = makers[made], [*made.shape]
-        units = len(shape) - layer.layer.weight.dim() + 1  # their dimension
-        if shape[units] == 1: continue  # a score for each place, among which a label chooses
+        units = len(shape) - layer.layer.weight.dim() + 1  # the units' dimension
+        if shape[units] == 1: continue  # a score for each position, among which the label chooses
         shape[units] = 1
         places = torch.arange(math.prod(shape)).view(shape).expand(made.shape).contiguous()
         for op in reversed(turns):
@@ -259,7 +259,7 @@ def units_cut_apart(flight: Flight) -> Check:
          advice="Look at how labels are encoded: ignore_index must be no class, and weights must not be zero."),
     claim="Padding is left out of the loss, and labels are left.", needs="batch")
 def labels_count(flight: Flight) -> Check:
-    "Do labels count, and does padding not?"
+    "Do labels count, and padding doesn't?"
     calls = [call for call in loss_calls(flight).calls
              if call.name in CLASS_LOSSES and not call.wanted.dtype.is_floating_point]
     for call in calls:
@@ -276,13 +276,13 @@ def labels_count(flight: Flight) -> Check:
 
 
 def labels_remain(flight: Flight, ignored: int) -> bool:
-    "Have other samples of the batch labels that count?"
+    "Do other samples of the batch have labels that count?"
     calls = loss_calls(flight, flight.whole[0].raw, graph=False).calls
     return any(call.name in CLASS_LOSSES and (call.target != ignored).any() for call in calls)
 
 # %% ../../nbs/lib/checking/loss-fit.ipynb #389be5ac
 def padding_counts(flight: Flight, call: LossCall) -> Check:
-    "Does the loss count labels at padded places?"
+    "Does the loss count labels at padded positions?"
     labels, seen = call.target, loss_calls(flight)
     if not call.made.requires_grad or len(call.made.shape) < 2: return
     for x, where in padded_inputs(flight.batch):
@@ -290,7 +290,7 @@ def padding_counts(flight: Flight, call: LossCall) -> Check:
         if padded is None: continue
         there = labels.flatten()[padded]
         value = there.mode().values
-        if (there == value).double().mean() < .8: continue  # labels of their own
+        if (there == value).double().mean() < .8: continue  # they have labels of their own
         grad, = torch.autograd.grad(seen.result.loss, [call.made.edge], retain_graph=True, allow_unused=True)
         if grad is None: return
         counts = grad.movedim(class_dim(grad), -1).flatten(0, -2).any(1)

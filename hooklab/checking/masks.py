@@ -24,7 +24,7 @@ from ..hooks.select import leaves
 
 # %% ../../nbs/lib/checking/masks.ipynb #77aa0007
 def embedding_of(flight: Flight, x: Tensor) -> str:
-    "The name of the layer that makes vectors of these tokens; empty if none is seen."
+    "The name of the layer that embeds these tokens; empty if none is seen."
     names = [name for name, m in leaves(flight.model).items() if isinstance(m, nn.Embedding)]
     calls = calls_of(flight, names) if names else ()
     given = ((call.name, call.given[0].numbers) for call in calls if call.given)
@@ -32,13 +32,13 @@ def embedding_of(flight: Flight, x: Tensor) -> str:
 
 
 def padded_parts(flight: Flight) -> list[tuple[BatchPart, Tensor]]:
-    "The inputs that are padded sequences of tokens, each with where it is padded."
+    "The inputs that are padded token sequences, each with its padding."
     found = [(p, padding_mask(p.tensor)) for p in flight.batch.inputs if p.dim == 0]
     return [(p, padded) for p, padded in found if padded is not None]
 
 # %% ../../nbs/lib/checking/masks.ipynb #74709c80
 def with_noise(flight: Flight, name: str, where: Tensor) -> PassResult:
-    "A pass in which the vectors of the tokens at these places are others."
+    "A pass with noise on the embeddings at these positions."
     def change(m, inputs, output):
         if output.shape[:2] != where.shape: return None
         with seeded(): noise = torch.randn_like(output)
@@ -47,13 +47,13 @@ def with_noise(flight: Flight, name: str, where: Tensor) -> PassResult:
 
 
 def next_known(known: Tensor, tokens: Tensor) -> Tensor:
-    "In place of each token the next one of those that occur, and the first one in place of the last."
+    "Replace each token by the next one that occurs, and the last by the first."
     following = torch.searchsorted(known, tokens.contiguous()) + 1
     return known[following % len(known)]
 
 
 def only_padding_read(flight: Flight) -> Iterator[Finding]:
-    "The finding on an output that is the same for other tokens wherever there is no padding."
+    "Finds outputs that stay the same when all tokens but the padding change."
     for p, padded in padded_parts(flight):
         with wake(flight): nothing_else = padding_counts_only(flight, p, padded)
         if not nothing_else: continue
@@ -62,21 +62,21 @@ def only_padding_read(flight: Flight) -> Iterator[Finding]:
 
 
 def padding_counts_only(flight: Flight, p: BatchPart, padded: Tensor) -> bool:
-    "Does the output of these tokens hang on padding alone: on how much of it there is, or on its vectors?"
+    "Does the output depend on padding alone, on its length or its embeddings?"
     tokens, base = p.tensor, baseline(flight)
     def stays(changed): return are_same(base, flight.forward(flight.batch.put({p.number: changed})))
     others = next_known(tokens[~padded].unique(), tokens)
     if not base.floats or not stays(torch.where(padded, tokens, others)): return False
     is_last = ~padded & padded.roll(-1, 1)
     if not stays(torch.where(is_last, tokens[padded][0], tokens)): return True
-    # that one token less changes nothing may be because the padding has a vector of zeros
+    # one token less may change nothing because padding is embedded as zeros
     name = embedding_of(flight, tokens)
     if not name or not are_same(base, with_noise(flight, name, ~padded)): return False
-    return not are_same(base, with_noise(flight, name, padded))  # else it is not used at all
+    return not are_same(base, with_noise(flight, name, padded))  # otherwise it isn't used at all
 
 # %% ../../nbs/lib/checking/masks.ipynb #8e1692b2
 def added_padding_read(flight: Flight) -> Iterator[Finding]:
-    "The finding on an output that is another one if all samples have one more place of padding."
+    "Finds outputs that change when all samples get one more position of padding."
     base = baseline(flight)
     for p, padded in padded_parts(flight):
         is_last, places = padded[:, -1].any(), padded.size(1)
@@ -92,7 +92,7 @@ def added_padding_read(flight: Flight) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/checking/masks.ipynb #2e1248e3
 def other_numbers(t: Tensor) -> Tensor:
-    "Other numbers everywhere; of tokens, other ones that occur."
+    "Other values everywhere; for tokens, other ones that occur."
     if not t.is_floating_point(): return next_known(t.unique(), t)
     noise = torch.randn(t.shape, generator=torch.Generator().manual_seed(0)).to(t)
     return t + noise*(t.std(correction=0) + .1)
@@ -105,9 +105,9 @@ def other_numbers(t: Tensor) -> Tensor:
                 "key_padding_mask, and 1 shows in Hugging Face's attention_mask.", page="preflight"),
     claim="What a mask hides does not reach the output.", needs="passes")
 def mask_obeyed(flight: Flight) -> Check:
-    "Does what a mask hides reach the output?"
+    "Does what a mask hides change the output?"
     masks = [p for p in flight.batch.inputs if looks_like_mask(p, flight.batch)]
-    masks = [p for p in masks if "mask" in p.name.lower() or not embedding_of(flight, p.tensor)]  # else it tells kinds
+    masks = [p for p in masks if "mask" in p.name.lower() or not embedding_of(flight, p.tensor)]  # not a token type
     found = [*only_padding_read(flight)]
     yield from found
     if not found and not masks:
@@ -124,25 +124,25 @@ def mask_obeyed(flight: Flight) -> Check:
         if not sides or not all(reaches(flight, {p.number: mask}, x, hidden) for hidden in sides): continue
         is_mask = "mask" in p.name.lower() or p.tensor.dtype == torch.bool
         is_empty = x.tensor.dim() == 2 and any(not x.tensor[hidden].any() for hidden in sides)
-        is_harmless = is_empty and x.tensor.is_floating_point()  # a linear layer takes nothing from zeros
-        is_harmless |= is_mask and sides_matter(flight, p)  # as one that ends the memory of a recurrent net
+        is_harmless = is_empty and x.tensor.is_floating_point()  # a linear layer ignores zeros
+        is_harmless |= is_mask and sides_matter(flight, p)  # such as one that resets a recurrent net
         yield Finding("mask ignored", "note" if is_harmless else "likely" if is_mask else "possible",
                       f"What {p.name} hides in {x.name} changes the output, and so does what it shows.", [p.name])
     return ""
 
 # %% ../../nbs/lib/checking/masks.ipynb #8ab60a5c
 def mask_and_sides(mask: Tensor) -> tuple[Tensor, list[Tensor]]:
-    "A mask that hides something, and the places of which it may hide either side; none if it has a single place."
+    "A mask that hides something, and the positions on either side of it; none if it has a single position."
     on = mask == 0 if _is_added(mask) else mask.bool()
     if (on != on[:, :1]).any(): return mask, [~on, on]
-    half = max(mask.size(1)//2, 1)  # nothing is hidden, so the second half is
+    half = max(mask.size(1)//2, 1)  # it hides nothing, so hide the second half
     if half == mask.size(1): return mask, []
     hidden = (torch.arange(mask.size(1), device=mask.device) >= half).expand_as(mask)
     return torch.where(hidden, _opposite(mask), mask), [hidden]
 
 
 def sides_matter(flight: Flight, mask: BatchPart) -> bool:
-    "Is the output another one if a mask of zeros and ones is turned round?"
+    "Does inverting a mask of zeros and ones change the output?"
     t = mask.tensor
     if not ((t == 0) | (t == 1)).all(): return False
     other = flight.batch.put({mask.number: (t == 0).to(t.dtype)})
@@ -150,25 +150,25 @@ def sides_matter(flight: Flight, mask: BatchPart) -> bool:
 
 
 def shows_padding(flight: Flight, mask: BatchPart, x: BatchPart) -> bool:
-    "Does a mask that is the same everywhere let the padding of some tokens reach the output?"
+    "Does a constant mask let padding change the output?"
     padded = padding_mask(x.tensor) if "mask" in mask.name.lower() else None
     if padded is None or (mask.tensor != mask.tensor[0, 0]).any(): return False
     return reaches(flight, {}, x, padded)
 
 
 def _opposite(mask: Tensor) -> Tensor:
-    "What hides if the first column of a mask shows, and the other way round."
+    "The opposite of a mask's first column: what hides if that shows, and vice versa."
     first = mask[:, :1]
     return torch.zeros_like(first) if _is_added(mask) else (first == 0).to(mask.dtype)
 
 
 def _is_added(mask: Tensor) -> bool:
-    "Is a mask made of numbers below zero, which are added to the scores of attention?"
+    "Is this an additive mask, with negative numbers that are added to attention scores?"
     return mask.is_floating_point() and bool((mask < 0).any())
 
 
 def reaches(flight: Flight, masked: dict[int, Tensor], x: BatchPart, hidden: Tensor) -> bool:
-    "Do other numbers at the hidden positions change the output at the others?"
+    "Do other values at hidden positions change the output at visible ones?"
     where = hidden.reshape(*hidden.shape, *[1]*(x.tensor.dim() - 2))
     new = torch.where(where, other_numbers(x.tensor), x.tensor)
     before = flight.forward(flight.batch.put(masked))
@@ -181,7 +181,7 @@ def reaches(flight: Flight, masked: dict[int, Tensor], x: BatchPart, hidden: Ten
 
 # %% ../../nbs/lib/checking/masks.ipynb #c22ebcaa
 def hidden_side(flight: Flight, mask: Tensor, x: Tensor) -> Tensor | None:
-    "The places of one side of a mask that some layer gets as one and the same vector, though `x` differs there."
+    "The side of a mask that some layer gets as a constant vector, though `x` varies there."
     for call in calls_of(flight, leaves(flight.model)):
         for t in numbers_in((*values_in(call.args), *call.made)):
             if t.shape[:2] != mask.shape or t.dim() != 3: continue
@@ -191,24 +191,24 @@ def hidden_side(flight: Flight, mask: Tensor, x: Tensor) -> Tensor | None:
 
 
 def is_one_vector(x: Tensor, t: Tensor, side: Tensor) -> bool:
-    "Has part of `t` one vector at all places of this side, and several at the others, though `x` differs on this side?"
+    "Is part of `t` a constant vector on this side of a mask and not on the other, though `x` varies on this side?"
     def is_constant(rows): return bool((rows == rows[:1]).all())
     if is_constant(x[side]): return False
     whole, width = t.size(2), x.size(2) if x.dim() == 3 else 1
-    parts = [t]  # what is hidden: all of it, or as many columns as `x` has
+    parts = [t]  # what may be hidden: all of it, or as many columns as `x` has
     if x.is_floating_point() and whole > width: parts += t[:, :, :whole//width*width].split(width, 2)
     return any(is_constant(part[side]) and not is_constant(part[~side]) for part in parts)
 
 # %% ../../nbs/lib/checking/masks.ipynb #b464d1e5
 def is_mask_of_places(p: BatchPart) -> bool:
-    "Does this part say yes or no for each place of each sample, and both of them?"
+    "Is this a boolean mask of positions by sample, with both values?"
     t = p.tensor
     if t.dtype != torch.bool or t.dim() != 2 or p.dim != 0: return False
     return bool(0 < t.sum() < t.numel())
 
 
 def places_that_count(result: PassResult, mask: Tensor) -> Tensor | None:
-    "The places of the output that change the loss; None if not just one output has a vector for each place."
+    "The output positions that change the loss; None unless exactly one output has a vector for each position."
     made = [t for _, t in result.floats if t.requires_grad and t.shape[:2] == mask.shape]
     if len(made) != 1: return None
     grad, = torch.autograd.grad(result.loss, made, retain_graph=True, allow_unused=True)
@@ -216,9 +216,9 @@ def places_that_count(result: PassResult, mask: Tensor) -> Tensor | None:
 
 
 @rule(
-    claim="A loss asks for what is hidden.", needs="passes")
+    claim="The loss covers the masked positions.", needs="passes")
 def loss_covers_hidden_places(flight: Flight) -> Check:
-    "Does the loss leave out just the places that the model is not shown?"
+    "Does the loss leave out exactly the positions that are hidden from the model?"
     masks = [p for p in flight.batch.parts if is_mask_of_places(p)]
     if not masks: return "no part of the batch is a mask of places"
     for p in masks:
@@ -235,15 +235,15 @@ def loss_covers_hidden_places(flight: Flight) -> Check:
     return ""
 
 # %% ../../nbs/lib/checking/masks.ipynb #b464d1e7
-MIN_COUNT = 8  # numbers on each side, and values that are left out
+MIN_COUNT = 8  # values on each side, and distinct values that are left out
 
 
 def share_left_out(target: Tensor, counts: Tensor) -> float:
-    "Which part of the targets is left out by a limit, apart from the value that most of these have; 0 if none is."
+    "The share of targets beyond a limit that are left out, without their most frequent value; 0 if none are."
     left, kept = target[~counts], target[counts]
     if len(kept) < MIN_COUNT or len(left.unique()) < MIN_COUNT: return 0.
     if left.max() > kept.min() and left.min() < kept.max(): return 0.
-    empty = left.mode().values  # what stands for "not measured"
+    empty = left.mode().values  # it may stand for "not measured"
     return ((left != empty).sum()/(target != empty).sum()).item()
 
 
@@ -260,7 +260,7 @@ def targets_of_all_sizes_count(flight: Flight) -> Check:
         if not grad.any() or p.tensor.squeeze().shape != grad.squeeze().shape: continue
         counts, y = grad.flatten() != 0, p.tensor.detach().flatten()
         part = share_left_out(y, counts) if y.isfinite().all() else 0.
-        if part < .25: continue  # a few may be beyond what can be measured
+        if part < .25: continue  # a few may be outside the measurable range
         limits = [in_digits(limit) for side in (y[counts], y[~counts]) for limit in side.aminmax()]
         yield Finding("labels left out", "possible", f"The loss leaves out {part:.0%} of the numbers of {p.name}: "
                       f"what counts goes from {limits[0]} to {limits[1]}, and what does not from {limits[2]} to "

@@ -43,18 +43,18 @@ def is_column(value: Value) -> bool: return len(value.shape) == 2 and value.shap
 
 
 def intended_columns(trace: Trace) -> set[Value]:
-    "The columns that an operation has made of something else, and what was computed from these."
+    "The columns that an operation created on purpose, and what was computed from them."
     found = set()
     for op in trace.top:
         if not isinstance(op.out, Value) or not is_column(op.out): continue
-        from_one = any(v in found and v.dtype.is_floating_point for v in op.given)  # an index makes none
+        from_one = any(v in found and v.dtype.is_floating_point for v in op.given)  # indexing doesn't create one
         if op.function in MAKES_A_COLUMN or op.kwargs.get("keepdim") or from_one: found.add(op.out)
     return found
 
 
 def squares_in(trace: Trace) -> Iterator[Op]:
-    "The operations in which a column meets a row, and neither was made for that."
-    columns, wide = intended_columns(trace), {}  # what came of a column and a row, by the result
+    "The operations that broadcast a column with a row, neither of which was made for that."
+    columns, wide = intended_columns(trace), {}  # operations on a column and a row, by result
     for op in trace.top:
         if op.function not in PAIRS or len(op.given) < 2 or not isinstance(op.out, Value): continue
         for column, other in (op.given[:2], op.given[1::-1]):
@@ -63,7 +63,7 @@ def squares_in(trace: Trace) -> Iterator[Op]:
             if other.shape == (n,):
                 wide[op.out] = op
                 if (column.requires_grad or other.requires_grad) and not {column, other} & columns: yield op
-            elif other in wide and other.shape == (n, n):  # such as a value, and a target that was too large before
+            elif other in wide and other.shape == (n, n):  # such as a value, and a target that was broadcast before
                 known = column in columns and op.function not in DISTANCES
                 if column.requires_grad and not other.requires_grad and not known: yield wide[other]
 
@@ -74,7 +74,7 @@ SECOND_ACTIVATIONS = {"logsumexp": "softmax", "log_softmax": "softmax", "softmax
 
 
 def two_activations(trace: Trace) -> Check:
-    "Does an activation get what another one returns, maybe scaled, or hidden in part?"
+    "Does an activation get another activation's output, maybe scaled or masked?"
     for op in trace.of(*SECOND_ACTIVATIONS):
         first = activation_of(op.x, ("mul", "div", "masked_fill")) if op.x and op.x.shape else ""
         if first not in ACTIVATION_RANGES: continue
@@ -84,9 +84,9 @@ def two_activations(trace: Trace) -> Check:
 
 
 def constant_term(trace: Trace, loss: Tensor) -> Check:
-    "Does the loss add up what a loss function of torch has made of numbers that nothing trained changes?"
+    "Does the loss add a call of a loss function whose arguments no parameter changes?"
     todo = trace.makers(loss) if loss.requires_grad else []
-    for op in todo:  # it grows while the loop goes on
+    for op in todo:  # the loop appends to it
         if op.function in LOSSES and len(op.given) > 1 and not op.trains and op.with_grad:
             yield Finding("term without gradient", "likely", f"{op.function}{op.line} adds to the loss what no "
                           "parameter changes: neither of its arguments depends on what is trained.")
@@ -95,7 +95,7 @@ def constant_term(trace: Trace, loss: Tensor) -> Check:
 
 
 def swapped_labels(flight: Flight) -> Check:
-    "Are labels where logits should be?"
+    "Are labels passed in place of logits?"
     for op in flight.traced_pass().trace.of("log_softmax"):
         if op.x.requires_grad or not are_labels(numbers(op.x)): continue
         yield Finding("loss takes another form", "likely", f"A log_softmax{op.line} is taken of rows that have one 1 "
@@ -108,13 +108,13 @@ def swapped_labels(flight: Flight) -> Check:
 
 
 def are_labels(t: Tensor) -> bool:
-    "Does each row have one 1 and else zeros?"
+    "Is each row one-hot?"
     if t.dim() < 2 or t.size(-1) < 2: return False
     return bool(((t == 0) | (t == 1)).all()) and bool((t.sum(-1) == 1).all())
 
 
 def softmax_over_one(trace: Trace) -> Check:
-    "Is a softmax always over one number?"
+    "Does a softmax always go over a single value?"
     found = trace.of("softmax", "log_softmax")
     elsewhere = {op.line for op in found if not is_over_one(op)}
     for op in filter(is_over_one, found):
@@ -126,7 +126,7 @@ def softmax_over_one(trace: Trace) -> Check:
 # %% ../../nbs/lib/checking/operations.ipynb #569c2a09
 @rule(claim="Each operation of the loss gets what it is meant for.", needs="passes")
 def operations_fit(flight: Flight) -> Check:
-    "Does a column meet a row, an activation another one, or a label the place of a logit?"
+    "Is there a column broadcast with a row, an activation after another, or a label in place of a logit?"
     trace, result = flight.traced_pass()
     for square in islice(squares_in(trace), 1):
         a, b = (tuple(v.shape) for v in square.given[:2])
@@ -147,7 +147,7 @@ def operations_fit(flight: Flight) -> Check:
                 "no fault."),
     claim="Targets stay where they are.", needs="passes")
 def targets_detached(flight: Flight) -> Check:
-    "Does the target of a loss function have a gradient, and come from what is trained?"
+    "Does a loss function's target have a gradient with respect to trained parameters?"
     trained = {*map(id, flight.trained.values())}
     for call in loss_calls(flight).calls:
         made, wanted = call.made, call.wanted
@@ -164,7 +164,7 @@ def targets_detached(flight: Flight) -> Check:
 
 # %% ../../nbs/lib/checking/operations.ipynb #99bb0003
 def size_of_similarities(t: Value) -> float | None:
-    "How large cosine similarities become, with their factor; None if these numbers are none, or it is trained."
+    "The largest absolute value that scaled cosine similarities can take; None if these values aren't any."
     op = maker_of(t, ("mul", "div"))
     if op is None or op.function not in ("matmul", "mm", "linear") or len(op.given) != 2: return None
     a, b = map(numbers, op.given)
@@ -191,7 +191,7 @@ def logits_unbounded(flight: Flight) -> Check:
 # %% ../../nbs/lib/checking/operations.ipynb #f05359a8
 @rule(claim="No softmax of the loss goes over samples.", needs="passes")
 def softmax_of_the_loss(flight: Flight) -> Check:
-    "Does a softmax that `call` asks for itself go over samples?"
+    "Does a softmax in `call` go over samples?"
     batch = flight.batch
     if not flight.call: return "the loss gets the output only"
     if not batch.n or batch.n < 4:
@@ -214,19 +214,19 @@ def softmax_of_the_loss(flight: Flight) -> Check:
 
 
 def softmaxes_in(flight: Flight, raw: Any) -> list[Op]:
-    "The softmaxes of a pass, and the sums in them, that are given a dimension."
+    "The softmaxes and logsumexps of a pass with a known dimension."
     trace = flight.traced_pass(raw).trace
     return [op for op in trace.of("softmax", "log_softmax", "logsumexp") if softmax_dim(op) is not None]
 
 # %% ../../nbs/lib/checking/operations.ipynb #ac307668
 def is_discarded(place: CodePlace) -> bool:
-    "Does the next instruction drop what this one has made, as in a line that assigns to nothing?"
+    "Does the next instruction drop this one's result, as in a line without an assignment?"
     after = [step.opname for step in dis.get_instructions(place.code) if step.offset > place.at]
     return after[:1] == ["POP_TOP"]
 
 
 def by_instruction(trace: Trace) -> dict[tuple[CodeType, int], list[Op]]:
-    "The operations of the user's own code, not of installed packages, by the instruction that asked for them."
+    "The operations of the user's own code, without installed packages, by calling instruction."
     found = {}
     for op in trace.top:
         if op.place is None or any(name in op.place.code.co_filename for name in INSTALLED): continue
@@ -235,14 +235,14 @@ def by_instruction(trace: Trace) -> dict[tuple[CodeType, int], list[Op]]:
 
 
 def has_side_effect(op: Op) -> bool:
-    "Does an operation do anything but compute numbers of those that it gets, such as write, print or make a seed?"
+    "Does an operation do anything besides computing new tensors, such as writing in place, printing or seeding?"
     writes = op.function.endswith("_") or op.function in ("setitem", "batch_norm", "instance_norm")
     if writes or "out" in op.kwargs: return True
     return not op.made or not op.given or not op.with_grad or not {*op.made}.isdisjoint(op.given)
 
 # %% ../../nbs/lib/checking/operations.ipynb #dc1289ab
 def unread_results(trace: Trace, leading: set[Op]) -> list[list[Op]]:
-    "The instructions whose results nobody got or keeps, and that lead to no end of the pass."
+    "The instructions whose results nothing uses, keeps or returns."
     found = []
     for ops in by_instruction(trace).values():
         made = [v for op in ops for v in op.made]
@@ -261,7 +261,7 @@ def unread_results(trace: Trace, leading: set[Op]) -> list[list[Op]]:
          brings=("input unused", "not trained", "loss does not fall")),
     claim="All that is computed is used.", needs="passes")
 def results_used(flight: Flight) -> Check:
-    "Does an operation of a pass return what nothing reads?"
+    "Does an operation return something that nothing reads?"
     if flight.pass_seconds > 1: raise NotLookedAt("a pass takes longer than 1 s")
     trace, result = flight.traced_pass()
     if trace.blind: raise NotLookedAt(", and ".join(sorted(trace.blind)))
@@ -283,7 +283,7 @@ def has_nan(values: list[Value]) -> bool:
 
 
 def where_nan_arises(flight: Flight) -> str:
-    "The operation that makes NaN of numbers, in words; empty if none is seen."
+    "The operation that turns finite values into NaN, in words; empty if none is seen."
     for op in flight.traced_pass().trace.top:
         floats = [v for v in op.given if v.dtype.is_floating_point]
         if not floats or not isinstance(op.out, Value) or has_nan(floats): continue
@@ -299,7 +299,7 @@ def where_nan_arises(flight: Flight) -> str:
 # %% ../../nbs/lib/checking/operations.ipynb #99bb0051
 @rule(claim="The first gradient is finite.", needs="passes")
 def gradient_finite(flight: Flight) -> Check:
-    "Are all numbers of the gradient of a batch finite?"
+    "Are all gradients of a batch finite?"
     flight.afford(4)
     for batch in flight.whole:
         grads = flight.backward(batch.raw).gradients
@@ -315,7 +315,7 @@ def is_finite(grad: Tensor) -> bool:
 
 
 def where_gradient_breaks(flight: Flight, raw: Any) -> str:
-    "The operation that makes finite gradients infinite or NaN, in words; empty if none is seen."
+    "The operation whose backward turns finite gradients into NaN or infinite ones, in words; empty if none is seen."
     loss, found = flight.new_pass(raw).loss, []
     def finite(grads): return all(is_finite(grad) for grad in grads if isinstance(grad, Tensor))
     def note(name, given, made):

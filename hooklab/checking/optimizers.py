@@ -25,7 +25,7 @@ from hooklab.hooks.tree import tensors
 
 # %% ../../nbs/lib/checking/optimizers.ipynb #8ed139d3
 def attributes_of(x: Any) -> dict[str, Any]:
-    "What a plain object holds, by name: a list, a dict, settings, a function with what it has taken along."
+    "What a plain object holds, by name: items of a container, attributes, a function's closure."
     if isinstance(x, Mapping): return {str(key): part for key, part in x.items()}
     if isinstance(x, list | tuple | set | deque): return {str(i): part for i, part in enumerate(x)}
     if isinstance(x, partial): return {"func": x.func, "args": x.args, "keywords": x.keywords}
@@ -34,7 +34,7 @@ def attributes_of(x: Any) -> dict[str, Any]:
 
 
 def unregistered_tensors(model: nn.Module, depth: int = 3) -> dict[int, str]: # By the id of a tensor
-    "Where tensors are that modules keep in plain attributes, such as a list of layers, or settings that have them."
+    "Where modules keep tensors in plain attributes, such as a list of layers or a config object."
     found, seen = {}, set()
     def look(x, name, depth):
         if isinstance(x, Tensor):
@@ -55,7 +55,7 @@ def unregistered_tensors(model: nn.Module, depth: int = 3) -> dict[int, str]: # 
 
 
 def is_computed(model: nn.Module, place: str) -> bool:
-    "Is what is there a tensor with a graph?"
+    "Is this attribute a tensor with a graph?"
     x = reduce(lambda x, name: getattr(x, name, None), place.split("."), model)
     return isinstance(x, Tensor) and x.grad_fn is not None
 
@@ -68,7 +68,7 @@ MODULE_ATTRIBUTES = {*vars(nn.Module())}
          symptom="Some layers keep their first weights, and the state dict lacks them.",
          look_first="the names in `model.named_parameters()`, beside the layers that forward calls",
          advice="Keep layers in nn.ModuleList or nn.ModuleDict, not in a list or dict. Give the parameters of a "
-                "loss function to an optimizer. What shall not be trained needs requires_grad_(False).",
+                "loss function to an optimizer. Freeze what you don't want to train with requires_grad_(False).",
          brings=("random in eval", "loss does not fall", "cannot learn by heart"), page="preflight"),
     claim="What the loss depends on is registered.", needs="passes")
 def parameters_registered(flight: Flight) -> Check:
@@ -78,7 +78,7 @@ def parameters_registered(flight: Flight) -> Check:
     known = {*map(id, (*flight.parameters.values(), *tensors(flight.batch.raw))), *in_optimizers(flight)}
     kept = unregistered_tensors(unwrap(flight.model))
     strange = [t for t in leaves_before(result.loss) if id(t) not in known]
-    strange = [t for t in strange if id(t) in kept or isinstance(t, nn.Parameter)]  # others are inputs, or noise
+    strange = [t for t in strange if id(t) in kept or isinstance(t, nn.Parameter)]  # others are inputs or noise
     if not strange: return ""
     places = list(dict.fromkeys(kept[id(t)] for t in strange if id(t) in kept))
     computed = [place for place in places if is_computed(unwrap(flight.model), place)]
@@ -100,7 +100,7 @@ def parameters_registered(flight: Flight) -> Check:
 
 
 def unowned_parameters(flight: Flight, strange: list[Tensor]) -> Iterator[Finding]:
-    "The findings on parameters of the loss that nobody keeps: are they made anew in each pass?"
+    "Findings on parameters that nobody keeps: are they created anew in each pass?"
     if not strange: return
     of_outputs = {leaf for _, t in flight.first.result.floats for leaf in leaves_before(t)}
     again = {*leaves_before(flight.new_pass(flight.batch.raw).loss)}
@@ -127,8 +127,8 @@ no_longer_looked_for("preflight",
 
 @rule(
     Kind("not in the optimizer", rank=170,
-         advice="Make the optimizer from model.parameters(), after all layers are there. What shall not be "
-                "trained needs requires_grad_(False)."),
+         advice="Make the optimizer from model.parameters(), after all layers are there. Freeze what you "
+                "don't want to train with requires_grad_(False)."),
     Kind("other parameters in the optimizer", rank=180,
          advice="Make the optimizer from this model, after copying it, replacing its layers or wrapping it."),
     Kind("twice in the optimizers", rank=190, lesson="09-update-ratio",
@@ -144,8 +144,8 @@ def optimizer_has_all(flight: Flight) -> Check:
     own = {id(p): name for name, p in (*flight.parameters.items(), *of_loss.named_parameters())}
     lacking = [name for name, p in flight.trained.items() if id(p) not in ids]
     others = [p for p in held if id(p) not in own]
-    strangers = [p for p in others if p.numel() > 1]  # a single number may belong to the loss
-    if 2*len(strangers) >= len(lacking) > 0:  # of another model, or of layers that are gone
+    strangers = [p for p in others if p.numel() > 1]  # a scalar may belong to the loss
+    if 2*len(strangers) >= len(lacking) > 0:  # of another model, or of replaced layers
         copies = sum(flight.trained[name].shape in [p.shape for p in others] for name in lacking)
         yield Finding("other parameters in the optimizer", "certain",
                       f"The optimizer has {len(others)} parameters that are not the model's, and lacks {len(lacking)} "
@@ -165,7 +165,7 @@ def optimizer_has_all(flight: Flight) -> Check:
     twice = [name for i, name in own.items() if times[i] > 1]
     if twice:
         kinds = {type(o) for o in flight.optimizers}
-        one_by_one = len(kinds) > 1 and len(twice) == len(own)  # such as Adam first, and then LBFGS
+        one_by_one = len(kinds) > 1 and len(twice) == len(own)  # such as Adam first and then LBFGS
         yield Finding("twice in the optimizers", "note" if one_by_one else "likely",
                       f"{first_few(twice, 4)} is changed twice in each step.", owners(flight, twice))
     return ""

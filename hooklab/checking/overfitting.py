@@ -23,18 +23,18 @@ from ..hooks.putting_back import putting_back, seeded
 
 # %% ../../nbs/lib/checking/overfitting.ipynb #7e76ffb4
 class OverfitResult:
-    "How the loss went while 16 samples were learned."
+    "How the loss went while the model was trained on 16 samples."
     def __init__(self, losses: list[float], moved: float, floor: float):
         self.losses = losses
-        self.moved = moved # How far one step moves parameters, as a part of their length
-        self.floor = floor # The least that the loss can be
+        self.moved = moved # How far one step moves a parameter at most, relative to its norm
+        self.floor = floor # The lowest possible loss
         self.start = losses[0]
-        # The lower one: a likelihood with a learned variance leaps for some steps now and then.
+        # The lower one: a likelihood with a learned variance jumps now and then.
         self.end = min(_middle(losses[-10:]), _middle(losses[-max(10, len(losses)//4):]))
 
     @property
     def progress(self) -> float:
-        "By which part of its distance to the floor the loss has fallen."
+        "How far the loss has fallen, as a part of its distance to the floor."
         return (self.start - self.end)/(abs(self.start - self.floor) or 1)
 
     @property
@@ -42,7 +42,7 @@ class OverfitResult:
 
     @property
     def learned(self) -> bool:
-        "Has the loss fallen to less than half, or does it still fall?"
+        "Has the loss fallen by more than half, or is it still falling?"
         half = len(self.losses)//2
         before = _middle(self.losses[half:half + 10])
         return self.halved or self.end < before - .03*abs(before)
@@ -52,7 +52,7 @@ class OverfitResult:
 
     @property
     def overshot(self) -> bool:
-        "Was a step far too large, whatever came of it? After one, the units of a ReLU may be dead and the loss calm."
+        "Was any step far too large? After one, the units of a ReLU may be dead and the loss calm."
         return self.moved > 1 or any(map(self._far_above, self.losses))
 
     def _far_above(self, loss: float) -> bool:
@@ -67,7 +67,7 @@ def _middle(xs: list[float]) -> float:
 
 # %% ../../nbs/lib/checking/overfitting.ipynb #99bb0060
 def floor_of(step: FirstStep) -> float | None:
-    "The least that the loss can be; None if that is not known."
+    "The lowest possible loss; None if it's unknown."
     if len(step.criteria) != 1 or step.criteria[0].target is None: return None
     c, = step.criteria
     if c.kind == "distance": return 0.
@@ -83,7 +83,7 @@ MAX_STEPS = 200
 
 
 def train_on(flight: Flight, raw: Any, optimizers: list, seconds: float, floor: float) -> OverfitResult:
-    "Let optimizers learn one batch, within so many seconds."
+    "Train on one batch for at most this many seconds."
     theirs = {p: p.data for o in optimizers for group in o.param_groups for p in group["params"]}
     losses, moved = [], 0.
     end = min(flight.limit.took + seconds, flight.limit.seconds)
@@ -113,7 +113,7 @@ def train_on(flight: Flight, raw: Any, optimizers: list, seconds: float, floor: 
 
 @torch.no_grad()
 def largest_step(before: dict[Tensor, Tensor], steps: int) -> float:
-    "How far one step has moved one of these parameters at most, as a part of its length."
+    "The largest relative change of any of these parameters per step."
     changes = [((p - data).norm()/data.norm()).item() for p, data in before.items() if data.any()]
     return max(changes, default=steps)/steps
 
@@ -130,7 +130,7 @@ def largest_step(before: dict[Tensor, Tensor], steps: int) -> float:
                 "for a layer that loses the input or a bottleneck that is too narrow.",
          follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "not trained", "dead attention"), only_that=True,
          page="preflight"),
-    claim="The loss falls when 16 samples are learned by heart.", needs="steps")
+    claim="The loss falls when the model trains on 16 samples.", needs="steps")
 def can_overfit(flight: Flight) -> Check:
     "Does the loss of 16 samples fall?"
     trained = list(flight.trained.values())
@@ -140,7 +140,7 @@ def can_overfit(flight: Flight) -> Check:
     try: own = [fresh_copy(o) for o in flight.optimizers]
     except Exception as e: raise NotLookedAt(f"no second optimizer like yours could be made ({e})") from e
     flight.limit.check()
-    seconds = flight.limit.left/3  # for each of three lessons
+    seconds = flight.limit.left/3  # for each of three runs
     floor = floor_of(flight.first)
     def lesson_with(optimizers): return train_on(flight, flight.batch.raw, optimizers, seconds, floor or 0)
     first = flight.overfit_result = lesson_with(own or [torch.optim.Adam(trained, 1e-3)])
@@ -174,10 +174,10 @@ no_longer_looked_for("preflight",
 
 
 def no_optimizer_helps(flight: Flight, lessons: list[OverfitResult], floor: float | None) -> Check:
-    "The finding where no optimizer made the loss fall, unless it may be at its least, or draws random numbers."
+    "The finding if no optimizer lowers the loss, unless it may be at its lowest or is random."
     first, adam, _ = lessons
     samples, progress = flight.batch.n or "a few", max(lesson.progress for lesson in lessons)
-    below = first.start < (floor or 0)  # of a loss below zero nobody knows how far it can fall
+    below = first.start < (floor or 0)  # nobody knows how far a negative loss can fall
     if (below or floor is None) and progress > (.01 if below else .1):
         return f"{first}, and no further; the least that this loss can be is not known"
     if all(not math.isfinite(lesson.losses[-1]) for lesson in lessons):
@@ -189,13 +189,13 @@ def no_optimizer_helps(flight: Flight, lessons: list[OverfitResult], floor: floa
     apart = max(draws) - min(draws)
     if apart > .2*abs(first.start):
         raise NotLookedAt(f"the loss draws random numbers of its own, which change it by {in_digits(apart)}")
-    is_own = flight.call and floor is None  # how far it can fall is not known
+    is_own = flight.call and floor is None  # nobody knows how far it can fall
     sure = "note" if is_own else "possible" if progress > .05 else "likely"
     yield Finding("cannot learn by heart", sure, f"The loss of {samples} samples went {first}, and with Adam {adam}.")
     return ""
 
 
-MAX_FALL = 100  # times its size at first: a loss of chances times rewards below zero falls on, and no rate is right
+MAX_FALL = 100  # times its first size: a loss of probabilities times negative rewards falls forever
 
 
 def learning_rate_finding(flight: Flight, own: OverfitResult, adam: OverfitResult, lr: float) -> Finding:

@@ -22,7 +22,7 @@ from ..hooks.select import leaves, runs, unwrap
 
 # %% ../../nbs/lib/checking/passes.ipynb #1826ebd7
 def largest_size(x: Tensor) -> Tensor:
-    "The largest size of a number, without one that fills several places, as -1e9 does where scores are hidden."
+    "The largest absolute value, ignoring one that fills several positions, as -1e9 does in masked scores."
     sizes = x.abs().nan_to_num(0, 0, 0)
     most = sizes.max()
     fills = sizes == most
@@ -31,18 +31,18 @@ def largest_size(x: Tensor) -> Tensor:
 
 
 def differs(x: Tensor, y: Tensor) -> Tensor:
-    "Where do the numbers of two tensors differ by more than rounding?"
+    "Where do two tensors differ by more than rounding?"
     limit = 1e-5*largest_size(x.detach()) if x.numel() else 0
     return ~(((x - y).abs() <= limit) | (x == y) | (x.isnan() & y.isnan()))
 
 
 def any_differs(xs: Iterable[Tensor], ys: Iterable[Tensor]) -> bool:
-    "Has one of these tensors another shape than its partner, or other numbers?"
+    "Does any of these tensors differ from its partner in shape or values?"
     return any(x.shape != y.shape or bool(differs(x, y).any()) for x, y in zip(xs, ys))
 
 # %% ../../nbs/lib/checking/passes.ipynb #40b42904
 def rows_by_sample(t: Tensor, n: int) -> list[Tensor]:
-    "The ways to read a tensor as `n` rows, one for each sample."
+    "All ways to read a tensor as `n` rows, one for each sample."
     found = [t.transpose(0, d).reshape(n, -1) for d in range(min(t.dim(), 2)) if t.size(d) == n]
     if not t.dim() or t.size(0) % n or t.size(0) == n: return found
     in_turns = t.unflatten(0, (-1, n)).transpose(0, 1)
@@ -50,20 +50,20 @@ def rows_by_sample(t: Tensor, n: int) -> list[Tensor]:
 
 
 def changed_beyond_softmax(a: Tensor, b: Tensor) -> Tensor: # By row
-    "Have the numbers of a row changed, and neither all by one number nor all by one factor, as a softmax changes them?"
+    "Has a row changed in other ways than by a constant or a factor, which is how a softmax changes it?"
     by_number = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
     by_factor = a*b.sum(1, keepdim=True), b*a.sum(1, keepdim=True)
     return differs(*by_number).any(1) & differs(*by_factor).any(1)
 
 
 def is_pair_matrix(t: Tensor, n: int) -> bool:
-    "Does a matrix have a row and a column for each sample, or for each of its views, maybe without the diagonal?"
+    "Does a matrix have a row and a column for each sample or each of its views, maybe without the diagonal?"
     return t.dim() > 1 and not t.size(0) % n and t.size(0) - t.size(1) in (0, 1)
 
 
 def samples_with_changed_pairs(before: Tensor, after: Tensor, n: int, samples: set[int]) -> Iterator[list[int]]:
-    """The other samples with another output, where that has a number for each pair of samples, as a contrastive loss
-    compares them: there a sample changes its own pairs, and may change the sum of a row."""
+    """The other samples whose output changed, if that has an entry for each pair of samples, as in a contrastive loss:
+    there a sample changes its own pairs, and may change the sum of a row."""
     if before.dim() != 2 or not is_pair_matrix(before, n): return
     views, rows = before.size(0)//n, torch.arange(before.size(0), device=before.device)
     for sample_of in ((rows % n, rows//views) if views > 1 else (rows,)):
@@ -75,7 +75,7 @@ def samples_with_changed_pairs(before: Tensor, after: Tensor, n: int, samples: s
 
 # %% ../../nbs/lib/checking/passes.ipynb #c7d10b07
 def other_changed_samples(before: Tensor, after: Tensor, n: int, samples: set[int]) -> list[int]:
-    "Which samples but these have another output, however samples are read; those of the first reading."
+    "The samples other than these whose output changed in every reading; those of the first reading."
     if before.shape != after.shape: return []
     readings = []
     for a, b in zip(rows_by_sample(before, n), rows_by_sample(after, n)):
@@ -86,18 +86,18 @@ def other_changed_samples(before: Tensor, after: Tensor, n: int, samples: set[in
 
 # %% ../../nbs/lib/checking/passes.ipynb #ebae6c8e
 def are_same(a: PassResult, b: PassResult) -> bool:
-    "Are two outputs the same, up to rounding? Without outputs, are the losses?"
+    "Are two outputs the same up to rounding? Without outputs, losses are compared."
     outputs = [(x, y) for (_, x), (_, y) in zip(a.floats, b.floats)]
     pairs = outputs or [(a.loss, b.loss)]
     return all(x.shape == y.shape and not differs(x, y).any() for x, y in pairs)
 
 
 class RepeatedPasses(NamedTuple):
-    "Passes in one mode, one after another."
+    "Consecutive passes in one mode."
     first: PassResult
     second: PassResult
-    after_other: PassResult | None # Of the first batch again, after the other one; None if there is no other
-    in_training: PassResult # Of the first batch, in train mode
+    after_other: PassResult | None # The first batch again after another one; None if there is no other
+    in_training: PassResult # The first batch, in train mode
 
     @property
     def forgets(self) -> bool: return self.after_other is None or are_same(self.second, self.after_other)
@@ -106,13 +106,13 @@ class RepeatedPasses(NamedTuple):
 
 
 def repeated_passes(flight: Flight, mode: str) -> RepeatedPasses:
-    "Does a model return the same for a batch, whichever one it had before?"
+    "The same batch twice, and again after another one."
     own = flight.batch.raw
     def measure():
         others = [] if flight.other is None else [(flight.other.raw, mode), (own, mode)]
         first, second, *between, last = flight.forward_in_sequence((own, mode), (own, mode), *others, (own, "train"))
         flight.measure_once("forward", own, mode, 0, lambda: first)
-        # then what came before makes no difference for the other one either
+        # then the order doesn't matter for the other batch either
         if between and are_same(second, between[-1]):
             flight.measure_once("forward", flight.other.raw, mode, 0, lambda: between[0])
         return RepeatedPasses(first, second, between[-1] if between else None, last)
@@ -120,7 +120,7 @@ def repeated_passes(flight: Flight, mode: str) -> RepeatedPasses:
 
 
 def find_compare_mode(flight: Flight):
-    "Find the mode in which the model returns the same twice."
+    "Find the mode in which the model returns the same result twice."
     for mode in ("eval", "train"):
         flight.compare_mode = mode
         with suppress(NotLookedAt):
@@ -132,7 +132,7 @@ def find_compare_mode(flight: Flight):
 
 
 def baseline(flight: Flight) -> PassResult:
-    "The pass with which others are compared."
+    "The pass that others are compared with."
     return flight.forward(flight.batch.raw)
 
 # %% ../../nbs/lib/checking/passes.ipynb #bdc08350
@@ -142,33 +142,33 @@ def running_leaves(model: nn.Module) -> dict[str, nn.Module]:
 
 def calls_of(flight: Flight, named: Iterable[str], raw: Any = None, mode: str | None = None,
              seed: int = 0) -> list[LayerCall]:
-    "The calls of these layers in a pass; with a graph only in train mode."
+    "The calls of these layers in a traced pass, which has a graph in train mode only."
     names, mode = {*named}, mode or flight.compare_mode
     calls = flight.traced_pass(raw, mode, graph=mode == "train", seed=seed).trace.calls
-    # a model without layers is its own only layer
+    # a model without layers is its only layer
     whole = [*leaves(flight.model)] if next(unwrap(flight.model).children(), None) is None else []
     if names & {*whole}: return [replace(call, name=whole[0]) for call in calls if not call.name]
     return [call for call in calls if call.name in names]
 
 
 def numbers_in(values: Iterable) -> list[Tensor]:
-    "The floating-point numbers of values, as far as a trace has kept them."
+    "The floating-point tensors of these values, if the trace kept them."
     return [v.numbers for v in values if v.numbers is not None and v.dtype.is_floating_point]
 
 
 def rms(numbers: Tensor) -> float:
-    "How large numbers are, as the root of their mean square."
+    "The root mean square."
     return numbers.detach().double().square().mean().sqrt().item()
 
 
 def layer_outputs(flight: Flight, raw: Any, seed: int = 0) -> list[tuple[str, list[Tensor]]]:
-    "What every layer returns, in the order in which they run."
+    "What each layer returns, in the order of their calls."
     calls = calls_of(flight, running_leaves(flight.model), raw, seed=seed)
     return [(call.name, numbers_in(call.made)) for call in calls]
 
 
 def first_layer_where(flight: Flight, a: Any, b: Any, holds: Callable[[Tensor, Tensor], bool], seed: int = 0) -> str:
-    "The first layer for whose outputs, for two batches, something holds; empty if there is none."
+    "The first layer whose outputs for two batches satisfy a condition; empty if there is none."
     for (name, xs), (other, ys) in zip(layer_outputs(flight, a), layer_outputs(flight, b, seed)):
         if name != other: return ""
         for x, y in zip(xs, ys):
@@ -179,7 +179,7 @@ def first_layer_where(flight: Flight, a: Any, b: Any, holds: Callable[[Tensor, T
 # %% ../../nbs/lib/checking/passes.ipynb #02e22ebc
 @contextmanager
 def replace_parameters(flight: Flight, numbers: Mapping[str, Tensor]) -> Iterator[None]:
-    "Passes in which parameters have other numbers."
+    "Within the context, passes use these values for parameters."
     before = flight.new_parameters
     def put_back(): flight.new_parameters = before
     with putting_back(put_back):
@@ -189,7 +189,7 @@ def replace_parameters(flight: Flight, numbers: Mapping[str, Tensor]) -> Iterato
 
 @contextmanager
 def wake(flight: Flight) -> Iterator[None]:
-    "Put small random numbers where all numbers of a trained parameter are the same."
+    "Within the context, trained parameters that are constant have small random values."
     several = {name: p for name, p in flight.trained.items() if p.numel() > 1}
     flat = [name for name, p in several.items() if (p == p.flatten()[0]).all()]
     flat += [name for name, p in flight.trained.items() if name not in several and not p.any()]

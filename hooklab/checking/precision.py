@@ -22,10 +22,10 @@ from hooklab.hooks.operations import Op, Value
 from hooklab.hooks.select import first_few
 
 # %% ../../nbs/lib/checking/precision.ipynb #54024697
-LOWER_LIMITS = {"add": (1, "other"), "clamp": (1, "min"), "clamp_min": (1, "min")}  # place and name of a guard below
+LOWER_LIMITS = {"add": (1, "other"), "clamp": (1, "min"), "clamp_min": (1, "min")}  # position and name of a lower limit
 UPPER_LIMITS = {"clamp": (2, "max"), "clamp_max": (1, "max")}
 CONSTRUCTORS = "tensor", "new_tensor", "as_tensor", "scalar_tensor", "full", "new_full", "full_like"
-BUILTIN_EPS = {"normalize": 1e-12, "cosine_similarity": 1e-8}  # functions with a guard of their own
+BUILTIN_EPS = {"normalize": 1e-12, "cosine_similarity": 1e-8}  # functions with an epsilon of their own
 CASTS_TO_16_BITS = "to", "type", "type_as", "half", "bfloat16"
 SIXTEEN_BITS = torch.bfloat16, torch.float16  # the coarser one first
 
@@ -35,7 +35,7 @@ def name_of(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
 
 
 def limits_of(op: Op) -> Iterator[tuple[Value, float, bool]]:
-    "The numbers that an operation adds as a guard, or takes for limits: what they guard, and is it an upper limit?"
+    "The epsilons and limits of an operation: what they guard, the limit, and whether it's an upper one."
     name, first = op.function.removesuffix("_"), op.args[0] if op.args else None
     if not isinstance(first, Value): return
     for places, is_upper in (LOWER_LIMITS, False), (UPPER_LIMITS, True):
@@ -47,14 +47,14 @@ def limits_of(op: Op) -> Iterator[tuple[Value, float, bool]]:
 
 
 def limit_in(value: Value) -> float | None:
-    "The number just below one of which a tensor in 16 bits was made."
+    "The number just below 1 that a 16-bit tensor was created from."
     if value.dtype not in SIXTEEN_BITS or not value.makers or value.makers[0].function not in CONSTRUCTORS: return None
     maker = value.makers[0]
     return next((x for x in (*maker.args, *maker.kwargs.values()) if isinstance(x, float) and .9 < x < 1), None)
 
 
 def lost_limits(ops: list[Op]) -> Iterator[tuple[str, bool]]:
-    "Guards that are lost in the dtype, in words: does this batch need them, or is it an upper limit that it may reach?"
+    "Guards that round to nothing in their dtype, in words, and whether this batch needs them."
     for x, limit, is_upper in (found for op in ops for found in limits_of(op)):
         kept = round_to(limit, x.dtype)
         if is_upper and kept == 1 > limit:
@@ -70,7 +70,7 @@ def lost_limits(ops: list[Op]) -> Iterator[tuple[str, bool]]:
 
 # %% ../../nbs/lib/checking/precision.ipynb #571808ec
 def overflows_float16(op: Op) -> bool:
-    "Is what a function gives infinite in float16, and finite in float32?"
+    "Is a function's result infinite in float16 and finite in float32?"
     made = op.out
     if not isinstance(made, Value) or made.dtype != torch.float16 or not made.requires_grad: return False
     if not numbers(made).isinf().any() or not all(numbers(v).isfinite().all() for v in op.given): return False
@@ -80,11 +80,11 @@ def overflows_float16(op: Op) -> bool:
         return type(x)(map(wide, x)) if type(x) in (list, tuple) else x
     with suppress(Exception), torch.no_grad(), torch.autocast(numbers(made).device.type, enabled=False):
         return bool(op.call(*map(wide, op.args), **{k: wide(x) for k, x in op.kwargs.items()}).isfinite().all())
-    return False  # not every function has a form for float32
+    return False  # not every function takes float32
 
 
 def describe_collision(op: Op) -> str:
-    "What were different whole numbers, or angles, and is now equal, or nearly so, in words."
+    "Describes integers or angles that become equal, or nearly so, by rounding; empty if none do."
     own = op.args[0] if op.args and isinstance(op.args[0], Value) else None
     if op.function in ("sin", "cos", "sin_", "cos_") and own is not None: return coarse_angles(numbers(own))
     if not isinstance(op.out, Value) or op.out.dtype not in SIXTEEN_BITS: return ""
@@ -101,9 +101,9 @@ def describe_collision(op: Op) -> str:
 
 
 def coarse_angles(x: Tensor) -> str:
-    "Angles whose distance to the next number of the dtype is more than half a radian, in words."
+    "Describes angles that are so large that their dtype's spacing exceeds half a radian."
     dtype = x.dtype
-    if x.is_floating_point() and dtype not in SIXTEEN_BITS and (x != x.round()).any():  # maybe cast from 16 bits before
+    if x.is_floating_point() and dtype not in SIXTEEN_BITS and (x != x.round()).any():  # maybe cast from 16 bits
         dtype = next((short for short in SIXTEEN_BITS if torch.equal(x.to(short).to(dtype), x)), dtype)
     if dtype not in SIXTEEN_BITS: return ""
     eps, angles = torch.finfo(dtype).eps, x.abs()
@@ -113,7 +113,7 @@ def coarse_angles(x: Tensor) -> str:
 
 # %% ../../nbs/lib/checking/precision.ipynb #c8d1eabc
 def lost_eps(optimizer: torch.optim.Optimizer) -> Iterator[str]:
-    "What is lost where an eps is zero in float16, for each such group."
+    "What is lost because an eps is zero in float16, for each such group."
     for group in optimizer.param_groups:
         eps, n = group.get("eps"), sum(p.dtype == torch.float16 for p in group["params"])
         if n and isinstance(eps, float) and 0 < eps < HALF_OF_LEAST:
@@ -133,7 +133,7 @@ def lost_eps(optimizer: torch.optim.Optimizer) -> Iterator[str]:
                 "the number of places; bfloat16 has no such limit."),
     claim="No small number is lost in rounding.", needs="batch")
 def guards_hold(flight: Flight) -> Check:
-    "Is a number that protects a logarithm or a division zero in its dtype, or a limit below one, one?"
+    "Is an epsilon zero in its dtype, or a limit just below one equal to one?"
     ops = flight.traced_pass().trace.top
     found = dict.fromkeys(lost_limits(ops))
     lost = [said for said, is_needed in found if is_needed]

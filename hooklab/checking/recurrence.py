@@ -23,29 +23,29 @@ from hooklab.hooks.select import layers, runs
 
 # %% ../../nbs/lib/checking/recurrence.ipynb #ed642806
 RECURRENT_NAME = re.compile(r"cell|rnn|gru|lstm|recurren", re.IGNORECASE)
-MIN_CALLS = 3  # calls: a state that two of them share may be that of two directions
+MIN_CALLS = 3  # calls: a state shared by two may belong to two directions
 
 
 def is_step(call: LayerCall) -> bool:
-    "Is a call of this layer a single step, and not a sequence?"
+    "Does this call process a single step, rather than a sequence?"
     m, shape = call.layer, call.given[0].shape
     return not isinstance(m, nn.RNNBase) or len(shape) == 3 and shape[1 if m.batch_first else 0] == 1
 
 
 def states_of(call: LayerCall) -> list[Tensor]:
-    "What a layer gets behind its first argument, if it has the shape of something that the layer returns."
+    "The arguments after the first that have the shape of something the layer returns."
     shapes, rest = {v.shape for v in call.made}, [*call.args, *call.kwargs.values()][1:]
     return [t for t in numbers_in(values_in(rest)) if t.shape in shapes]
 
 
 def recurrent_layers(flight: Flight) -> dict[str, nn.Module]:
-    "Recurrent layers: those of torch, and own ones by the names of their classes."
+    "Recurrent layers, recognized by their class names."
     own = {name: m for name, m in layers(flight.model).items() if runs(m) and RECURRENT_NAME.search(class_name(m))}
     return {name: m for name, m in own.items() if name}
 
 
 def steps_of(flight: Flight) -> dict[str, list[LayerCall]]:
-    "By layer: its calls in one pass in which it is given a state."
+    "By layer: its single-step calls with a state in one pass."
     named, found = recurrent_layers(flight), {}
     for call in calls_of(flight, named) if named else ():
         if call.given and call.given[0].numbers is not None and states_of(call) and is_step(call):
@@ -57,7 +57,7 @@ def always_same(parts: list[Tensor]) -> bool: return all(torch.equal(t, parts[0]
 
 
 def constant_states(calls: list[LayerCall]) -> list[int]:
-    "Which parts of the state are the same in all steps, though what is given and what is returned are not."
+    "The parts of the state that are the same in all steps, though inputs and outputs change."
     states = [states_of(call) for call in calls]
     if len(calls) < MIN_CALLS or len({*map(len, states)}) > 1: return []
     changing = [call.given[0].numbers for call in calls], [numbers_in(call.made)[0] for call in calls]
@@ -81,12 +81,12 @@ def state_goes_on(flight: Flight) -> Check:
     return ""
 
 # %% ../../nbs/lib/checking/recurrence.ipynb #feb92061
-MIN_PLACES = 4  # a sequence has as many
+MIN_PLACES = 4  # a sequence has at least this many
 
 
 def first_sequence(flight: Flight) -> tuple[list[LayerCall], int | None]:
-    """The calls of the first layer with a graph, and along which dimension of what it returns the places are: None if
-    there is a call for each place. No calls if it has no places."""
+    """The calls of the first layer with a graph, and the dimension of the steps in its output: None if there is one
+    call per step. Empty if it returns no sequence."""
     calls = [call for call in calls_of(flight, running_leaves(flight.model), mode="train")
              if isinstance(call.out, Value) and call.out.requires_grad]
     calls = [call for call in calls if call.name == calls[0].name]
@@ -99,7 +99,7 @@ def first_sequence(flight: Flight) -> tuple[list[LayerCall], int | None]:
 
 
 def slope_at(flight: Flight, calls: list[LayerCall], dim: int | None, place: int) -> float | None:
-    "How the loss changes with the output at a place; None where that is not the same from near and from far."
+    "The slope of the loss with respect to the output at one step; None if two step sizes disagree."
     places = [call.out.numbers for call in calls] if dim is None else calls[0].out.numbers.unbind(dim)
     step = torch.randn(places[place].shape, generator=torch.Generator().manual_seed(0)).to(places[place])
     step = step*(rms(places[place]) or 1)
@@ -120,7 +120,7 @@ def slope_at(flight: Flight, calls: list[LayerCall], dim: int | None, place: int
 @rule(
     claim="Gradients go back along a sequence.", needs="passes")
 def gradient_goes_back(flight: Flight) -> Check:
-    "Does an early place of a sequence change the loss without a gradient?"
+    "Does an early step of a sequence change the loss without getting a gradient?"
     if not flight.compare_mode or flight.batch.n is None:
         raise NotLookedAt(flight.batch.why_unknown or "passes cannot be compared")
     (calls, dim), loss = first_sequence(flight), flight.traced_pass().result.loss
@@ -132,7 +132,7 @@ def gradient_goes_back(flight: Flight) -> Check:
     ends = [i for i in range(len(arrives) - 1) if arrives[i] != arrives[i + 1]]
     if not ends: return ""
     flight.afford(6, 1.)
-    place = ends[0] + arrives[ends[0]]  # the one without a gradient beside one that has it
+    place = ends[0] + arrives[ends[0]]  # a step without a gradient next to one with it
     slope = slope_at(flight, calls, dim, place)
     if slope is None: return ""
     n, without, layer = len(arrives), arrives.count(False), calls[0].name

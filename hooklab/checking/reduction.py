@@ -17,14 +17,14 @@ from hooklab.hooks.operations import Value
 # %% ../../nbs/lib/checking/reduction.ipynb #4c27c7ad
 @dataclass
 class Term:
-    "One of the numbers that a loss adds up."
-    function: str # Which returned it
-    factor: float # In front of it
-    value: float # With that factor
+    "One term of a loss."
+    function: str # Its name in torch
+    factor: float # By which it enters the loss
+    value: float # Including the factor
 
 
 def summands(total: Value) -> list[Value]:
-    "The numbers that a sum is made of, which may have factors that are not trained."
+    "The terms of a sum, looking through constant factors."
     todo, found = [total], []
     for value in todo:  # it grows while the loop goes on
         op = value.makers[0] if len(value.makers) == 1 else None
@@ -36,7 +36,7 @@ def summands(total: Value) -> list[Value]:
 
 
 def terms_of(seen: LossCalls) -> list[Term]:
-    "The numbers that a loss adds up, or that its one sum or mean does, in the order in which they were computed."
+    "The terms that a loss adds up, or that its only sum or mean does, in order of computation."
     loss = seen.trace.value(seen.result.loss)
     if loss is None or not loss.requires_grad or loss.shape.numel() != 1: return []
     found = summands(loss)
@@ -46,20 +46,20 @@ def terms_of(seen: LossCalls) -> list[Term]:
         if len(inner) > 1: found = inner
     makers = {op for value in found for op in value.makers[:1]}
     ops = [op for op in seen.trace.top if op in makers]
-    if len(ops) < len(found): return []  # a number that no function returned, such as the one behind `backward`
+    if len(ops) < len(found): return []  # a value that no function returned
     return [Term(op.function, factor.sum().item(), (factor*numbers(op.y)).sum().item())
             for op, factor in zip(ops, seen.slopes(*ops)) if factor is not None]
 
 # %% ../../nbs/lib/checking/reduction.ipynb #85f273dc
-SUM_TOLERANCE = 2e-3  # how far the whole may be from the sum of its halves, relative to their sizes
-MEAN_TOLERANCE = .3  # how far it may be from their mean, which noise in the model moves
+SUM_TOLERANCE = 2e-3  # relative difference of the whole from the sum of its halves
+MEAN_TOLERANCE = .3  # and from their mean, which noise in the model moves
 
 
 def kind_of_term(a: float, b: float, whole: float) -> str:
-    "`sum`, `mean`, `constant` or nothing, from the value for each half and for the whole."
+    "`sum`, `mean`, `constant` or empty, judged by the values for each half and for the whole."
     size = abs(a) + abs(b)
     if not size or abs(a + b) < size/3: return ""
-    if abs(a - b) + abs(whole - a) <= 1e-6*size: return "constant"  # such as a penalty on weights
+    if abs(a - b) + abs(whole - a) <= 1e-6*size: return "constant"  # such as weight decay
     if abs(whole - (a + b)) <= SUM_TOLERANCE*size: return "sum"
     return "mean" if abs(whole - (a + b)/2) <= MEAN_TOLERANCE*size/2 else ""
 
@@ -99,13 +99,13 @@ def terms_are_means(flight: Flight) -> Check:
 
 # %% ../../nbs/lib/checking/reduction.ipynb #ee5bb7d9
 def terms_with_copies(flight: Flight, times: int) -> list[Term]:
-    "The loss of a batch that has each sample so many times, and its terms."
+    "The loss, and its terms, of a batch that repeats each sample this many times."
     seen = loss_of_samples(flight, [*range(min(flight.batch.n, 16))]*times, flight.compare_mode)
     return [Term("", 1., seen.result.loss.item()), *terms_of(seen)]
 
 
 def shrinks_with_batch(*terms: Term) -> bool:
-    "Is it half as large if each sample is there twice, and a third if it is there three times?"
+    "Does it halve when each sample is repeated twice, and fall to a third with three copies?"
     if len({t.function for t in terms}) > 1 or not terms[0].value: return False
     return all(abs(t.value*times/terms[0].value - 1) < SUM_TOLERANCE for times, t in enumerate(terms, 1))
 
@@ -118,7 +118,7 @@ def shrinks_with_batch(*terms: Term) -> bool:
                 "reduction='sum' in front of it.", brings=("learning rate too small",)),
     claim="The loss does not shrink with the batch.", needs="passes")
 def divided_once(flight: Flight) -> Check:
-    "Is a loss, or a term of it, half as large if each sample is there twice?"
+    "Does the loss, or a term of it, halve when each sample is repeated twice?"
     if flight.batch.n is None or not flight.compare_mode: raise NotLookedAt(flight.batch.why_unknown or "passes differ")
     flight.afford(4)
     found, n = [terms_with_copies(flight, times) for times in (1, 2, 3)], flight.whole[0].n

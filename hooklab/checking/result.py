@@ -20,7 +20,7 @@ from ..hooks.names import class_name
 
 # %% ../../nbs/lib/checking/result.ipynb #a55978b8
 class Checked(NamedTuple):
-    "One claim and its result."
+    "A claim and the result of its check."
     claim: str
     state: str # `fine`, `found` or `not looked at`
     said: str = "" # More about it
@@ -71,7 +71,7 @@ FAILED = "this check fails here"
 
 
 class Checklist:
-    "Asks rules one by one and keeps their results."
+    "Runs rules one by one and collects their results."
     def __init__(self): self.findings, self.checks = [], []
 
     def make(self, claim: str, check: Callable[[], Check]):
@@ -89,7 +89,7 @@ class Checklist:
             if not self._added(n, new): self.findings.append(new)
 
     def _added(self, n: int, new: Finding) -> bool:
-        "Is the same, of the same layers or of none, among the first `n` findings? Then what is new goes there."
+        "Merge a finding into one of the first `n` that is about the same thing in the same layers; was there one?"
         for i, f in enumerate(self.findings[:n]):
             if new.what != f.what or "note" in (new.sure, f.sure) or new.layers not in ([], f.layers): continue
             evidence = f.evidence if new.evidence in f.evidence else f"{f.evidence} {new.evidence}"

@@ -27,31 +27,31 @@ from ..hooks.tree import shape_text
 
 # %% ../../nbs/lib/checking/sequences.ipynb #62d3f32a
 class Comparison(NamedTuple):
-    "What a loss compares: predictions and targets, with samples and places in the first two dimensions."
+    "What a loss compares: predictions and targets, both samples × positions × values."
     prediction: Tensor
     target: Tensor
     ignored: int
 
 
 def comparisons_at_places(out: Tensor, y: Tensor, n: int, places: int, ignored: int = -100) -> list[Comparison]:
-    "What a loss compares at each of several places; nothing if one of both has not so many."
+    "A comparison by position; empty if predictions or targets can't be split into this many."
     sizes = out.numel(), y.numel()
     if places <= 3 or not all(sizes) or any(size % (n*places) for size in sizes): return []
     return [Comparison(out.reshape(n, places, -1), y.reshape(n, places, -1), ignored)]
 
 
 def class_rows(y: Tensor, out: Tensor, n: int) -> tuple[Tensor, Tensor] | None:
-    "Targets in a row, and the prediction of each; what a loss lacks that has moved its rows is filled up."
-    if y.dim() == 3 and y.size(1) == 1: y, out = y[:, 0], out[:, :, 0]  # torch takes a sequence for a flat picture
+    "Flat targets and their predictions, padded where a loss that shifts its rows lacks a few."
+    if y.dim() == 3 and y.size(1) == 1: y, out = y[:, 0], out[:, :, 0]  # as images of height 1
     lacking = -y.numel() % n
     if y.dim() > 2 or lacking > 4: return None
-    if out.dim() == 3: out = out.transpose(1, 2)  # classes come second
+    if out.dim() == 3: out = out.transpose(1, 2)  # classes are dimension 1
     rows = out.reshape(y.numel(), -1)
     return F.pad(y.flatten(), (0, lacking), value=-100), F.pad(rows, (0, 0, 0, lacking))
 
 # %% ../../nbs/lib/checking/sequences.ipynb #bc2ed217
 def comparisons(flight: Flight, raw: Any, mode: str) -> list[Comparison]:
-    "The comparisons that the loss of one pass makes, for each place of a sequence."
+    "The comparisons that the loss of one pass makes at each position of a sequence."
     seen, n, found = loss_calls(flight, raw, mode, graph=mode == "train"), flight.batch.n, []
     leading = seen.trace.leading_to(seen.result.loss)
     for call in seen.calls:
@@ -68,7 +68,7 @@ def comparisons(flight: Flight, raw: Any, mode: str) -> list[Comparison]:
 
 
 def outer_comparison(flight: Flight, result: PassResult) -> list[Comparison]:
-    "The one output and the one target of a pass whose loss shows no comparison, if they have the same places."
+    "The only output and the only target, if the loss shows no comparison and both have the same positions."
     if flight.call or flight.loss_fn is None: return []
     n, outputs, targets = flight.batch.n, [t.detach() for _, t in result.floats], flight.batch.targets
     if len(outputs) != 1 or len(targets) != 1: return []
@@ -78,7 +78,7 @@ def outer_comparison(flight: Flight, result: PassResult) -> list[Comparison]:
 
 # %% ../../nbs/lib/checking/sequences.ipynb #cb6fa9e7
 def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | None:
-    "By how many places a target is ahead of the input, if it is the input otherwise; None if it is something else."
+    "By how many positions the target is ahead of the input; None if it isn't the shifted input."
     if x.shape[2:] != y.shape[2:]: return None
     fitting = []
     for shift in range(-most, most + 1):
@@ -94,46 +94,46 @@ def shift_between(x: Tensor, y: Tensor, ignored: int, most: int = 4) -> int | No
 
 
 def sequence_parts(flight: Flight) -> list[BatchPart]:
-    "The inputs that have a place for each token or number, with samples first; `call` may put in targets as well."
+    "The inputs that are sequences with samples first; with `call`, targets may be inputs, too."
     if flight.batch.n in (None, 0, 1): return []
     given = flight.batch.parts if flight.call else flight.batch.inputs
     return [p for p in given if p.dim == 0 and has_places(p.tensor)]
 
 
 def has_places(t: Tensor) -> bool:
-    "Is there a number or a vector for each of several places?"
+    "Does it have a value or a vector for each of several positions?"
     return t.dim() in (2, 3) and t.size(1) > 3 and t.dtype != torch.bool
 
 # %% ../../nbs/lib/checking/sequences.ipynb #dc4b6ab4
 def places_changed(flight: Flight, own: Comparison, number: int, x: BatchPart, where: int | slice) -> list[int]:
-    "The places whose prediction is another one with other numbers in an input at these places."
+    "The positions whose prediction changes with other values at these positions of an input."
     new = x.tensor.clone()
     new[:, where] = other_numbers(x.tensor)[:, where]
     try: theirs = comparisons(flight, flight.batch.put({x.number: new}), flight.compare_mode)
-    except Exception: return []  # such as targets that change with the input, and that the loss cannot take
+    except Exception: return []  # such as targets that change with the input, and that the loss rejects
     if len(theirs) <= number or theirs[number].prediction.shape != own.prediction.shape: return []
     changed = differs(own.prediction.double(), theirs[number].prediction.double())
     return changed.any(2).any(0).nonzero().flatten().tolist()
 
 # %% ../../nbs/lib/checking/sequences.ipynb #45d85ba0
 def shifted_targets(flight: Flight, parts: list[BatchPart]) -> tuple[list[tuple[int, BatchPart]], list[BatchPart]]:
-    """The targets that are one of these inputs moved, each with how many places it is after the last one that is seen;
-    and the inputs that are a target as they are and can be copied."""
+    """The targets that are a shifted input, with how far each is beyond the last position that's seen; and the inputs
+    that are themselves a target and can be copied."""
     ahead, same, raw = [], [], flight.batch.raw
-    if not comparisons(flight, raw, "train"): return ahead, same  # a pass that others have asked for already
+    if not comparisons(flight, raw, "train"): return ahead, same  # a pass that other rules need anyway
     for (number, own), x in product(enumerate(comparisons(flight, raw, flight.compare_mode)), parts):
         t, half = x.tensor if x.tensor.dim() == 3 else x.tensor[..., None], x.tensor.size(1)//2
         shift = shift_between(t, own.target, own.ignored)
         if shift is None: continue
         changed = places_changed(flight, own, number, x, slice(half + 1, None) if shift else half)
         if shift and changed: ahead.append((shift - (half + 1 - changed[0]), x))
-        # it sees its own place and those before, and no later one, as where the next place is meant
+        # it sees its own position and earlier ones, as if it should predict the next
         elif len(changed) > 1 and changed[0] == half: same.append(x)
     return ahead, same
 
 
 def layer_that_sees(flight: Flight, x: BatchPart) -> str:
-    "The first layer of which the first places change with the later ones, whichever dimension has the places."
+    "The first layer whose early positions change with later ones, whichever dimension holds the positions."
     places, place = x.tensor.size(1), x.tensor.size(1)//2 + 1
     new = torch.cat([x.tensor[:, :place], other_numbers(x.tensor)[:, place:]], 1)
     def sees(a, b):
@@ -160,7 +160,7 @@ def is_among(t: Tensor, others: list[Tensor]) -> bool:
          advice="Move the target by one place, and once: many losses of language models do it themselves."),
     claim="A model that predicts what comes next sees only what came before.", needs="passes")
 def sees_the_past_only(flight: Flight) -> Check:
-    "Where the target is the input moved, does a prediction see its target?"
+    "If the target is the shifted input, does a prediction see its target?"
     if not flight.compare_mode:
         raise NotLookedAt("the model returns something else each time for the same batch")
     parts = sequence_parts(flight)
@@ -176,13 +176,13 @@ def sees_the_past_only(flight: Flight) -> Check:
         return ""
     by, x = min(ahead, key=lambda one: one[0])
     if by > 1:
-        sure = "note" if len(steps) > 1 else "likely"  # several, as where heads ask for the words after the next one
+        sure = "note" if len(steps) > 1 else "likely"  # several, such as heads that predict further words
         yield Finding("target too far ahead", sure,
                       f"The target is the place {by} after the last one that is seen: {x.name} goes in, and "
                       "what comes next in it is never asked for.")
         return ""
     layer = layer_that_sees(flight, x)
-    shared = any(leaks(flight, flight.batch, baseline(flight)))  # as experts with room for so many places do
+    shared = any(leaks(flight, flight.batch, baseline(flight)))  # as experts with limited capacity do
     where = f", and first in what {layer} returns" if layer else ""
     yield Finding("later places are seen", "note" if shared else "likely", f"The target is {x.name}, moved, and the "
                   f"prediction for a place changes with what it has to predict{where}.", [layer] if layer else [])
@@ -192,7 +192,7 @@ def sees_the_past_only(flight: Flight) -> Check:
 @rule(
     claim="What is predicted is not what the model is given.", needs="passes")
 def target_is_no_input(flight: Flight) -> Check:
-    "Is an output compared with an input that the loss itself has made, as the noisy in place of the clean one?"
+    "Is an output compared with an input that `call` computed, such as the noisy input instead of the clean one?"
     if not flight.call: return "the batch says what is wanted"
     given, parts = model_inputs(flight), [p.tensor for p in flight.batch.parts]
     calls = []

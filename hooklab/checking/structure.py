@@ -30,7 +30,7 @@ def is_linear(m: nn.Module) -> bool:
 
 
 def sizes_of(call: LayerCall) -> tuple[int, int]:
-    "How many numbers go into one place, and how many come out."
+    "The number of input and output features or channels."
     m = call.layer
     return (m.in_features, m.out_features) if isinstance(m, nn.Linear) else (m.in_channels, m.out_channels)
 
@@ -40,7 +40,7 @@ def names_of(calls: list[LayerCall]) -> list[str]: return list(dict.fromkeys(cal
 
 
 def linear_calls(flight: Flight) -> tuple[list[LayerCall], set[Op]]:
-    "The calls of linear layers in one pass, and the operations that have made loss and outputs."
+    "The calls of linear layers in one pass, and the operations that returned loss and outputs."
     trace, result = flight.traced_pass()
     linear = {name for name, m in leaves(flight.model).items() if is_linear(m)}
     calls = [call for call in trace.calls if call.name in linear and call.given]
@@ -52,13 +52,13 @@ Pair = tuple[LayerCall, LayerCall]
 
 
 def has_one_user(op: Op, ends: set[Op]) -> bool:
-    "Does just one operation with a gradient use what this one returns? An end is used by the caller."
+    "Is this result used exactly once, by an operation with a gradient or by the caller?"
     return sum(user.trains and user.around is None for user in op.users) + (op in ends) == 1
 
 
 def consecutive_pairs(calls: list[LayerCall], ends: set[Op]) -> list[Pair]:
-    """Pairs of which the second gets just what the first returns, which nothing else uses, and at least one of them is
-    trained. Dropout between them changes no mean."""
+    """Pairs in which the second layer gets exactly what the first returns, nothing else uses that, and at least one of
+    them is trained. Dropout in between doesn't count."""
     maker, found = {call.out: call for call in calls}, []
     for call in calls:
         x = call.given[0]
@@ -78,27 +78,28 @@ LINEAR_FUNCTIONS = {f"{name}{n}d" for name in DIMENSIONED for n in (1, 2, 3)} | 
 
 
 def with_ancestors(ops: Iterable[Op]) -> list[Op]:
-    "These operations, and those that they were computed from."
+    "These operations and all that lead to them."
     return [*ops, *ops_before([*ops])]
 
 
 def may_be_nonlinear(op: Op) -> bool:
-    "Is an operation no straight one, or does it add what has no graph, such as a sign with a gradient of its own?"
+    """Is an operation possibly nonlinear, or does it add something without a graph, as a straight-through estimator
+    does?"""
     adds = op.function.rstrip("_") in ("add", "sub")
     return op.function not in LINEAR_FUNCTIONS or adds and any(not v.requires_grad for v in op.given)
 
 
 def longest_row(calls: list[LayerCall]) -> list[LayerCall]:
-    "The longest row of trained layers, each of which leads to the next, whatever is between."
-    rows = {}  # by an operation: the longest row of layers up to it
-    for call in filter(is_trained, calls):  # in the order in which they ran
+    "The longest chain of trained layers, whatever is between them."
+    rows = {}  # by operation: the longest chain up to it
+    for call in filter(is_trained, calls):  # in the order of their calls
         before = [rows[op] for op in with_ancestors(call.given[0].makers) if op in rows]
         rows[call.out.makers[0]] = [*max(before, key=len, default=[]), call]
     return max(rows.values(), key=len, default=[])
 
 
 def row_without_activation(calls: list[LayerCall], ends: set[Op]) -> list[LayerCall]:
-    "The longest row of three layers and more, if nothing in the model is an activation; pools and norms may be there."
+    "The longest chain of at least three layers, if the model has no activation, only pooling and norms."
     outputs = {call.out.makers[0] for call in calls}.intersection(with_ancestors(ends))
     if any(op.trains and may_be_nonlinear(op) for op in with_ancestors(outputs)): return []
     row = longest_row(calls)
@@ -109,11 +110,11 @@ def row_without_activation(calls: list[LayerCall], ends: set[Op]) -> list[LayerC
 
 # %% ../../nbs/lib/checking/structure.ipynb #a33074ba
 def has_no_bottleneck(a: LayerCall, b: LayerCall, than: Callable[[int, int], int]) -> bool:
-    "Are there as many numbers between two layers as there are before or behind them, with `max` as the larger of both?"
+    "Are there as many features between two layers as before or after them? `than` is `max` or `min` of those two."
     (before, between), (taken, after) = sizes_of(a), sizes_of(b)
     are_alike = isinstance(a.layer, nn.Linear) == isinstance(b.layer, nn.Linear)
-    if between != taken or not are_alike: return False  # what is between is folded
-    return not is_filter(b) and between >= than(before, after)  # else it may be a filter of two factors
+    if between != taken or not are_alike: return False  # the features in between are reshaped
+    return not is_filter(b) and between >= than(before, after)  # otherwise it may be a factorized filter
 
 
 def is_filter(call: LayerCall) -> bool:
@@ -121,7 +122,7 @@ def is_filter(call: LayerCall) -> bool:
 
 
 def linked_rows(pairs: list[Pair]) -> list[list[LayerCall]]:
-    "Rows of layers in which each pair is one of these."
+    "Join pairs into chains of layers."
     after = dict(pairs)
     rows = [[a] for a in after if a not in after.values()]
     for row in rows:
@@ -130,7 +131,7 @@ def linked_rows(pairs: list[Pair]) -> list[list[LayerCall]]:
 
 
 def is_affine(flight: Flight, last: str) -> bool:
-    "Is what this layer returns for a mix of two inputs the mix of what it returns for each?"
+    "Is the output for a mix of two inputs the mix of their outputs?"
     own = [p for p in flight.batch.inputs if p.tensor.is_floating_point() and p.dim is not None]
     if len(own) != len(flight.batch.inputs) or flight.batch.n < 2: return False
     rolled = {p.number: p.tensor.roll(1, p.dim) for p in own}
@@ -141,12 +142,12 @@ def is_affine(flight: Flight, last: str) -> bool:
 
 # %% ../../nbs/lib/checking/structure.ipynb #fcabb883
 def are_together(*calls: LayerCall) -> bool:
-    "Are these layers parts of the same one?"
+    "Do these layers have the same parent?"
     return len({call.name.rpartition(".")[0] for call in calls}) == 1
 
 
 def replaceable_rows(rows: list[list[LayerCall]]) -> Check:
-    "Names the rows of layers that one layer could replace: pairs of the same part, or longer ones."
+    "Findings on chains that a single layer could replace: pairs with the same parent, or longer chains."
     for names, row in {tuple(names_of(row)): row for row in rows}.items():
         if len(row) == 2 and not (are_together(*row) and has_no_bottleneck(*row, max)): continue
         inner = ", ".join(str(sizes_of(call)[1]) for call in row[:-1])
@@ -156,7 +157,7 @@ def replaceable_rows(rows: list[list[LayerCall]]) -> Check:
 
 
 def filter_pairs(pairs: list[Pair]) -> Check:
-    "Names pairs of convolutions that one could not replace, with as many numbers between them as on one side."
+    "Findings on pairs of convolutions that one couldn't replace, without a bottleneck in between."
     for a, b in pairs:
         (before, between), (taken, after) = sizes_of(a), sizes_of(b)
         if not (is_filter(a) and is_filter(b)) or not are_together(a, b) or between != taken: continue
@@ -174,7 +175,7 @@ def filter_pairs(pairs: list[Pair]) -> Check:
                 "taken over with its weights, this is no fault."),
     claim="Between linear layers is a non-linearity.", needs="passes")
 def has_nonlinearity(flight: Flight) -> Check:
-    "Do linear layers follow each other without anything between them?"
+    "Do linear layers follow each other with nothing in between?"
     if not flight.compare_mode:
         raise NotLookedAt("the model returns something else each time for the same batch")
     calls, ends = linear_calls(flight)
@@ -196,7 +197,7 @@ def has_nonlinearity(flight: Flight) -> Check:
 
 # %% ../../nbs/lib/checking/structure.ipynb #a2da38ee
 def places_in_lists(model: nn.Module) -> dict[nn.Module, dict[str, list[str]]]:
-    "By a layer with parameters: its names in lists, by list."
+    "By layer with parameters: its names in lists, grouped by list."
     found = {}
     for name, m in named_layers(model):
         around, _, own = name.rpartition(".")
@@ -206,7 +207,7 @@ def places_in_lists(model: nn.Module) -> dict[nn.Module, dict[str, list[str]]]:
 
 
 def input_distance(flight: Flight, m: nn.Module) -> float:
-    "How far apart the inputs of the calls of a batch norm are: the largest distance of means, in standard deviations."
+    "How much a batch norm's inputs differ between its calls, in standard deviations."
     if not isinstance(m, nn.modules.batchnorm._BatchNorm) or not m.track_running_stats: return 0.
     calls = flight.traced_pass(flight.whole[0].raw, graph=False).trace.calls
     given = {call.given[0]: None for call in calls if call.layer is m}
@@ -227,7 +228,7 @@ def input_distance(flight: Flight, m: nn.Module) -> float:
                 "`[layer]*n` has one layer n times."),
     claim="No layer is in several places of a list.", needs="passes")
 def no_repeated_layer(flight: Flight) -> Check:
-    "Is one layer several times in a list?"
+    "Does a list hold the same layer several times?"
     places = places_in_lists(unwrap(flight.model))
     for m, names in [(m, names) for m, lists in places.items() for names in lists.values()]:
         if len(names) == 1: continue
@@ -243,7 +244,7 @@ def no_repeated_layer(flight: Flight) -> Check:
 
 
 def shared_by_lists(flight: Flight, shared: dict[nn.Module, list[str]]) -> Check:
-    "Are layers in two lists of the model, such as those of an encoder and of its decoder?"
+    "Do two lists, such as those of an encoder and its decoder, share layers?"
     if not shared: return
     norms = [m for m in shared if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
     shown, far = [*norms, *shared][0], max((input_distance(flight, m) for m in norms), default=0.)

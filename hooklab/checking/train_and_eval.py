@@ -28,7 +28,7 @@ from ..hooks.select import first_few, unwrap
                 "of dropout: let it use a local variable."),
     claim="Passes in eval mode change nothing in train mode.", needs="passes")
 def unchanged_by_eval(flight: Flight) -> Check:
-    "Does the model in train mode return what it returned before the first pass in eval mode?"
+    "Does the model return the same in train mode as before the first pass in eval mode?"
     if flight.compare_mode != "eval":
         raise NotLookedAt("the model does not run in eval mode, or returns something else each time")
     first = flight.first.result
@@ -56,21 +56,21 @@ def is_stateless(flight: Flight) -> Check:
     return ""
 
 # %% ../../nbs/lib/checking/train-and-eval.ipynb #842da285
-MAX_SAMPLES_COMPARED = 8  # of a batch
-MAX_DISTANCE = 1.  # deviations: the means of two batches of eight samples that are drawn alike are 0.5 apart
+MAX_SAMPLES_COMPARED = 8  # samples of a batch
+MAX_DISTANCE = 1.  # standard deviations: two batches of eight samples from the same distribution are 0.5 apart
 
 
 @rule(
     claim="The statistics of norms are those of each batch.", needs="passes")
 def statistics_fit(flight: Flight) -> Check:
-    "Do batches, or the samples of an instance norm, differ more from each other than the numbers in one of them?"
+    "Do batches, or the samples of an instance norm, differ more between each other than within?"
     modules = unwrap(flight.model).named_modules()
     named = {name: m for name, m in modules if keeps_statistics(m) and m in flight.training}
     if not named: return "there is none that keeps statistics"
     flight.afford(2)
     batches, far = [flight.backward(batch.raw).moments for batch in flight.whole], {}
     for name, m in named.items():
-        calls = zip(*(batch.get(name, []) for batch in batches))  # the first call with the first
+        calls = zip(*(batch.get(name, []) for batch in batches))  # pairs up corresponding calls
         pairs = [pair for groups in calls for pair in pairs_of(groups, is_of_instances(m))]
         if distance_of(pairs) > MAX_DISTANCE: far[name] = distance_of(pairs)
     instances = [name for name in far if is_of_instances(named[name])]
@@ -92,33 +92,32 @@ def statistics_fit(flight: Flight) -> Check:
 
 
 def pairs_of(groups: tuple[list[Moments], ...], by_sample: bool) -> list[tuple[Moments, Moments]]:
-    "The groups of several batches to be compared: single samples of any batch, or one batch with the other."
+    "The pairs to compare: samples of any batch, or corresponding calls of two batches."
     if by_sample: return [*combinations([one for batch in groups for one in batch[:MAX_SAMPLES_COMPARED]], 2)]
     return [pair for first, other in combinations(groups, 2) for pair in zip(first, other)]
 
 
 def distance_of(pairs: list[tuple[Moments, Moments]]) -> float:
-    """How far means are apart, in deviations within a group, or these deviations, in powers of e; of half the channels,
-    in half of the pairs."""
+    """The median distance of means, in standard deviations, or of log standard deviations, over channels and pairs."""
     means = [((a - b).square()/((v + w)/2 + 1e-12)).sqrt().median() for (a, v), (b, w) in pairs]
     widths = [((v + 1e-12).log() - (w + 1e-12).log()).abs().median()/2 for (_, v), (_, w) in pairs]
     return max(torch.stack(found).median().item() for found in (means, widths)) if pairs else 0.
 
 # %% ../../nbs/lib/checking/train-and-eval.ipynb #8e7c7268
-MIN_UPDATES = 10  # batches times momentum: while weights move fast, their averages lag behind for some time
-MIN_RATIO = 1.5  # times the loss with the statistics of these batches
-MIN_DISTANCE = .2  # deviations: healthy norms that had their time were up to 0.1 away
+MIN_UPDATES = 10  # batches times momentum: averages lag while weights change fast
+MIN_RATIO = 1.5  # times the loss with these batches' statistics
+MIN_DISTANCE = .2  # standard deviations: healthy, settled norms were up to 0.1 away
 
 
 def is_settled(m: nn.Module) -> bool:
-    "Has a batch norm seen so many batches that its running statistics should be theirs, or is its momentum too small?"
+    "Has a batch norm seen enough batches for its running statistics to fit, or is its momentum too small for that?"
     n = int(m.num_batches_tracked)
     share = n*(.1 if m.momentum is None else m.momentum)
     return share >= MIN_UPDATES or n >= LONG and share < TAKEN_UP
 
 
 def stale_statistics(flight: Flight, named: dict[str, nn.Module], batches: list[dict[str, list]]) -> Iterator[Finding]:
-    "The finding on batch norms with which the loss in eval mode is much higher than with statistics of the batches."
+    "Finds batch norms whose running statistics make the loss in eval mode much higher than the batches' own would."
     norms = {name: m for name, m in named.items() if not is_of_instances(m) and all(name in batch for batch in batches)}
     if not any(map(is_settled, norms.values())): return
     flight.afford(2)
@@ -131,7 +130,7 @@ def stale_statistics(flight: Flight, named: dict[str, nn.Module], batches: list[
         moved |= {m.running_mean: mean.to(m.running_mean), m.running_var: var.to(m.running_var)}
     with replace_buffers(flight, {}): own = flight.forward(raw, "eval").loss.item()
     with replace_buffers(flight, moved): again = flight.forward(raw, "eval").loss.item()
-    few = sum(batch.n or 1 for batch in flight.whole)**-.5  # as far away means of as many samples are by chance
+    few = sum(batch.n or 1 for batch in flight.whole)**-.5  # the distance of means by chance, for this many samples
     far = sorted((one for one in apart if one[0] > MIN_DISTANCE + few), reverse=True)
     if not far or not own - again > (MIN_RATIO - 1)*abs(again): return
     (most, name), *_ = far
@@ -145,7 +144,7 @@ def stale_statistics(flight: Flight, named: dict[str, nn.Module], batches: list[
 
 @contextmanager
 def replace_buffers(flight: Flight, numbers: dict[Tensor, Tensor]) -> Iterator[None]:
-    "Passes in eval mode with the buffers that the model came with, but for these."
+    "Within the context, passes in eval mode use the model's original buffers, except for these."
     before = flight.start["eval"]
     def put_back(): flight.start["eval"] = before
     with putting_back(put_back):

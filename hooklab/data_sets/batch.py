@@ -22,22 +22,22 @@ from ..hooks.tree import map_tensors, named_tensors, parts_of, shape_text, tenso
 
 # %% ../../nbs/lib/data_sets/batch.ipynb #36d385fe
 def is_plain(t: Tensor) -> bool:
-    "Are the numbers of a tensor in rows, as checks read them? Not if it is sparse, nested or quantized."
+    "Is a tensor an ordinary, strided one? Sparse, nested and quantized tensors aren't."
     return t.layout == torch.strided and not t.is_nested and not t.is_quantized
 
 # %% ../../nbs/lib/data_sets/batch.ipynb #36d385fd
 def is_batch(x: Any) -> bool:
-    "Are these the parts of one batch, such as `(inputs, targets)`? What has none is one only for `call`."
+    "Does this look like a batch, such as `(inputs, targets)`? What holds no tensor is a batch only for `call`."
     return bool(tensors(x))
 
 
 def kinds_of(batch: Any) -> list:
-    "The names, types and shapes that two batches of one loader have in common."
+    "The names, dtypes and shapes that batches of the same loader share."
     return [(name, t.dtype, t.dim(), t.shape[2:] if is_plain(t) else ()) for name, t in named_tensors(batch)]
 
 
 def data_in(given: Any, name: str) -> Any:
-    "The data of this name, such as `train`, of an object that holds several. What can be looped over is data itself."
+    "The data of this name, such as `train`, if an object holds several data sets. An iterable is the data itself."
     if isinstance(given, tuple): return getattr(given, name, given)
     if isinstance(given, Iterable | nn.Module): return given
     found = getattr(given, name, None)
@@ -45,8 +45,8 @@ def data_in(given: Any, name: str) -> Any:
 
 
 def readings_of(given: Any, whatever: bool = False) -> list[list[Any]]:
-    """The ways to read what was given as one or two batches, the most likely one first. For a `call`, `whatever` it
-    takes is a batch, and there may be several: in a list of tensors, each may be a part or a batch."""
+    """The possible readings of what was given as one or two batches, the most likely first. With a `call`, a batch may
+    be `whatever` that takes, and a tensor in a list may be a part or a batch."""
     given = data_in(given, "train")
     if isinstance(given, Iterator):
         raise TypeError("this loader can be looped over only once, and preflight would take two of its batches; "
@@ -62,7 +62,7 @@ def readings_of(given: Any, whatever: bool = False) -> list[list[Any]]:
 
 
 def _readings_of_several(given: list | tuple, whatever: bool) -> list[list[Any]]:
-    "The same for a list or tuple; empty if it has to be looped over."
+    "The same for a list or tuple; empty if it has to be iterated."
     first, *second = given[:2]
     kinds, has_tensors = kinds_of(first), [isinstance(x, Tensor) for x in given]
     are_alike = all(kinds_of(other) == kinds for other in second)
@@ -80,7 +80,7 @@ def _readings_of_several(given: list | tuple, whatever: bool) -> list[list[Any]]
 # %% ../../nbs/lib/data_sets/batch.ipynb #36d385fc
 @contextmanager
 def keep_order(loader: Iterable) -> Iterator[None]:
-    "Afterwards the order of a loader and all random numbers are as they were."
+    "On exit, restore the order of a loader and all random number generators."
     held = []
     for owner in (loader, getattr(loader, "sampler", None)):
         for name, x in getattr(owner, "__dict__", {}).items():
@@ -96,14 +96,14 @@ def keep_order(loader: Iterable) -> Iterator[None]:
 
 
 def _first_of(loader: Iterable, whatever: bool) -> list[Any]:
-    "The first two batches of a loader, if they are alike; its order and random numbers stay as they are."
+    "The first two batches of a loader if they're alike, or one. Its order and all random numbers stay the same."
     found = []
     try:
         with keep_order(loader):
             for batch in loader:
                 found.append(batch)
                 if len(found) == 2: break
-    except NotImplementedError:  # what has a loop only by its base class, such as a graph with nodes of several kinds
+    except NotImplementedError:  # iterable by its base class only, such as a heterogeneous graph
         if found or not whatever: raise
         return [loader]
     if not found: raise ValueError("the loader gave no batch")
@@ -117,16 +117,16 @@ TARGET_NAMES = "labels", "label", "targets", "target", "y"
 
 @dataclass(eq=False)
 class SplitBatch:
-    "What one batch gives to the model and to the loss."
+    "A batch, split into what the model and what the loss gets."
     args: tuple
     kwargs: dict
-    target: Any = None # None if the batch does not say what it is
-    is_whole: bool = False # Does the model get the batch as it is, with the target in it?
+    target: Any = None # None if the batch doesn't show what it is
+    is_whole: bool = False # Does the model get the whole batch, including the target?
 
 
 def split_batch(batch: Any, forward: Callable) -> SplitBatch:
-    "Take a batch apart for a model with this `forward`."
-    if batch is None: return SplitBatch((), {})  # a loss that makes its own data, as one that plays a game
+    "Split a batch for a model with this `forward`."
+    if batch is None: return SplitBatch((), {})  # the loss generates its own data, as in a game
     if isinstance(batch, Tensor): return SplitBatch((batch,), {}, batch)
     if not isinstance(batch, list | tuple):
         parts = dict(zip(*parts_of(batch)[:2])) if is_batch(batch) else {}
@@ -144,14 +144,14 @@ def split_batch(batch: Any, forward: Callable) -> SplitBatch:
 
 
 def takes_whole(forward: Callable, parts: Mapping) -> bool:
-    "Does a model take named parts together, as its only input, and none of them by its name?"
+    "Does a model take a dict as its only input, rather than its parts by name?"
     declared = signature(forward).parameters
     by_name = any(p.kind is Parameter.VAR_KEYWORD for p in declared.values())
     return not by_name and n_needed(forward) == 1 and declared.keys().isdisjoint(parts.keys())
 
 
 def n_needed(forward: Callable) -> int:
-    "How many inputs a model cannot do without."
+    "The number of required positional inputs."
     positional = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     return sum(p.kind in positional and p.default is Parameter.empty for p in signature(forward).parameters.values())
 
@@ -159,12 +159,12 @@ def n_needed(forward: Callable) -> int:
 @dataclass(eq=False)
 class BatchPart:
     "One tensor of a batch."
-    number: int # Its place among the tensors of the batch
+    number: int # Its index among the batch's tensors
     name: str
     tensor: Tensor
     is_input: bool
     is_target: bool
-    dim: int | None = None # Along which the samples lie
+    dim: int | None = None # The dimension of the samples
 
 
 @dataclass(eq=False)
@@ -173,33 +173,33 @@ class SampleBatch:
     raw: Any
     given: SplitBatch
     parts: list[BatchPart]
-    n: int | None # How many samples; None if shapes do not show it
-    why_unknown: str = "" # Why shapes do not show it
+    n: int | None # The number of samples; None if shapes don't show it
+    why_unknown: str = "" # Why shapes don't show it
 
     def __post_init__(self):
         plain = [p for p in self.parts if is_plain(p.tensor)]
         self.inputs = [p for p in plain if p.is_input]
         self.targets = [p for p in plain if p.is_target]
-        self.odd = [p for p in self.parts if p not in plain]  # sparse and the like: no check changes or compares them
+        self.odd = [p for p in self.parts if p not in plain]  # such as sparse ones: no check changes them
 
     def put(self, new: Mapping[int, Tensor]) -> Any:
-        "The batch with other tensors, by their numbers."
+        "The batch with these tensors replaced, by number."
         numbers = iter(range(len(self.parts)))
         return map_tensors(lambda t: new.get(next(numbers), t), self.raw)
 
     def taken(self, samples: Sequence[int]) -> Any:
-        "The batch with these samples only."
+        "The batch with only these samples."
         def rows(p): return p.tensor.index_select(p.dim, torch.tensor(samples, device=p.tensor.device))
         return self.put({p.number: rows(p) for p in self.parts if p.dim is not None})
 
 # %% ../../nbs/lib/data_sets/batch.ipynb #2d9cb169
 def place_name(path: str) -> str:
-    "What a part of a batch is called that has no name of its own."
+    "A name for an unnamed part of a batch."
     return f"part {path}" if path.isdigit() else path or "the input"
 
 
 def batch_of(raw: Any, forward: Callable, model_parts: set[int] | None = None) -> SampleBatch:
-    "The parts of a batch. The model gets all but the last one, or those with the numbers `model_parts`."
+    "Read a batch. The model gets all parts but the last, or those with the numbers `model_parts`."
     given = split_batch(raw, forward)
     inputs, targets = ({id(t) for t in tensors(of)} for of in ((given.args, given.kwargs), given.target))
     if given.is_whole: inputs -= targets
@@ -219,7 +219,7 @@ def batch_of(raw: Any, forward: Callable, model_parts: set[int] | None = None) -
 
 
 def argument_names(given: SplitBatch, forward: Callable) -> dict[int, str]:
-    "By the id of a tensor: the name of the argument that it is for the model."
+    "By the id of a tensor: the name of the model's argument that it's for."
     if given.is_whole: return {}
     declared = signature(forward).parameters.values()
     names = [p.name for p in declared if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
@@ -227,7 +227,7 @@ def argument_names(given: SplitBatch, forward: Callable) -> dict[int, str]:
 
 
 def n_samples(batch: SampleBatch) -> tuple[int | None, str]:
-    "How many samples a batch has; or None, and why."
+    "The number of samples; or None, and why."
     if not batch.parts and batch.raw is not None:
         return None, f"the batch is a {class_name(batch.raw)}, in which no tensor is found"
     xs, ys = ([p.tensor for p in parts if p.tensor.dim()] for parts in (batch.inputs, batch.targets))
@@ -235,14 +235,14 @@ def n_samples(batch: SampleBatch) -> tuple[int | None, str]:
     x = xs[0]
     if not ys or x is ys[0]: return x.size(0), ""
     n = ys[0].size(0)
-    elsewhere = [t for t in xs if t.dim() > 1 and n not in t.shape[:2]]  # then it was another size by chance
+    elsewhere = [t for t in xs if t.dim() > 1 and n not in t.shape[:2]]  # then the sizes only match by chance
     if n not in x.shape[:2] or n != x.size(0) and elsewhere:
         return None, f"inputs are {shape_text(x)} and targets {shape_text(ys[0])}"
     return n, ""
 
 # %% ../../nbs/lib/data_sets/batch.ipynb #6a783aec
 def swap_in(t: Tensor, other: Tensor | None, dim: int | None) -> Tensor:
-    "Another batch's tensor in the place of `t`; without one, each sample in the place of the next."
+    "Another batch's tensor in place of `t`; without one, samples shifted by one."
     if other is not None and other.shape == t.shape and not torch.equal(other, t): return other
     return t if dim is None else t.roll(1, dim)
 
@@ -253,13 +253,13 @@ def with_sample(t: Tensor, dim: int, i: int, new: Tensor) -> Tensor:
 
 
 def other_sample(t: Tensor, dim: int, i: int) -> Tensor | None:
-    "The next sample that is not equal to sample `i`; None if all are."
+    "The next sample that differs from sample `i`; None if all are equal."
     others = (t.select(dim, (i + step) % t.size(dim)) for step in range(1, t.size(dim)))
     return next((other for other in others if not torch.equal(other, t.select(dim, i))), None)
 
 
 def other_label(t: Tensor, dim: int, i: int, n_classes: int) -> Tensor:
-    "The label of another sample, of numbers the one that differs most; one that no sample has if all are equal."
+    "Another sample's label; the most different one if labels are floats, and a new one if all are equal."
     own, other = t.select(dim, i), other_sample(t, dim, i)
     if other is not None:
         if not t.is_floating_point(): return other
@@ -274,7 +274,7 @@ NOT_DATA = "mask", "type", "position", "segment", "padding", "length"
 
 
 def has_data(p: BatchPart) -> bool:
-    "Does an input carry data? Masks and the like may be constant."
+    "Does an input hold data? Masks and the like may be constant."
     return not any(word in p.name.lower() for word in NOT_DATA)
 
 
@@ -289,7 +289,7 @@ def looks_like_mask(p: BatchPart, batch: SampleBatch) -> bool:
 
 
 def inputs_under_mask(mask: BatchPart, batch: SampleBatch) -> list[BatchPart]:
-    "The inputs that a mask may hide parts of."
+    "The inputs that a mask may apply to."
     return [x for x in batch.inputs if x is not mask and has_data(x) and x.tensor.shape[:2] == mask.tensor.shape]
 
 # %% ../../nbs/lib/data_sets/batch.ipynb #3876c33c
@@ -297,12 +297,12 @@ def are_rows_of_words(t: Tensor) -> bool: return t.dim() == 2 and not t.is_float
 
 
 def trailing_run(where: Tensor) -> Tensor:
-    "What is true up to the end of its row."
+    "True where everything up to the end of the row is true."
     return where.flip(1).cumprod(1).flip(1).bool()
 
 
 def padding_mask(x: Tensor) -> Tensor | None:
-    "Where a batch of sequences is padded; None if it does not look so."
+    "Where a batch of sequences is padded; None if it doesn't look padded."
     if not are_rows_of_words(x) or x.size(1) < 3: return None
     for turned in (x, x.flip(1)):
         has_last = turned == turned[:, -1].mode().values
@@ -315,7 +315,7 @@ def padding_mask(x: Tensor) -> Tensor | None:
 
 
 def padded_inputs(batch: SampleBatch) -> Iterator[tuple[Tensor, Tensor]]:
-    "The inputs that are padded, or masks of these, each with where it is."
+    "Padded inputs, and their masks, each with the padded positions."
     for p in batch.inputs:
         t = p.tensor
         hidden = t if t.dtype == torch.bool else t == 0
@@ -324,14 +324,14 @@ def padded_inputs(batch: SampleBatch) -> Iterator[tuple[Tensor, Tensor]]:
 
 # %% ../../nbs/lib/data_sets/batch.ipynb #ee84ec96
 def padding_in_labels(x: Tensor, where: Tensor, labels: Tensor) -> Tensor | None:
-    """Which labels, as one row, are those of the places where `x` is padded: all labels may be for its places, or `x`
-    is a part of them, moved or not, as where a text is its own target; None if neither is so."""
+    """Which of the flattened labels belong to padded positions of `x`: labels may have the same positions, or contain
+    `x`, shifted or not, as when a text is its own target. None if neither is so."""
     n, long = x.shape
     if where.numel() == labels.numel():
         return where.flatten() if labels.shape in (where.shape, where.flatten().shape) else where.T.flatten()
     if labels.numel() % n or labels.dim() == 2 and labels.size(0) != n: return None
     rows = labels.reshape(n, -1)
-    for start in range(-3, rows.size(1) - long + 4):  # where in the labels it begins
+    for start in range(-3, rows.size(1) - long + 4):  # where it starts in the labels
         first, end = max(start, 0), min(start + long, rows.size(1))
         if end - first < max(3, long//2): continue
         if torch.equal(rows[:, first:end], x[:, first - start:end - start]):

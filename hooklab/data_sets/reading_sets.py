@@ -27,16 +27,16 @@ from ..hooks.undisturbed import plain_parts
 
 # %% ../../nbs/lib/data_sets/reading-sets.ipynb #05f7174d
 MAX_SAMPLES = 2000
-MAX_RAW_SAMPLES, MAX_RAW_BYTES = 500, 5e7  # samples, and bytes, that are kept as they are
-MAX_WIDTH = 1024  # numbers of a sample that are kept of each input or target
+MAX_RAW_SAMPLES, MAX_RAW_BYTES = 500, 5e7  # of the raw batches that are kept
+MAX_WIDTH = 1024  # values kept of each input or target, per sample
 
 
 @dataclass(eq=False)
 class Columns:
-    "One input, or the targets, of many samples."
-    part: BatchPart = field(repr=False) # That of the first batch
+    "One input, or the target, of many samples."
+    part: BatchPart = field(repr=False) # From the first batch
     shape: tuple[int, ...] # Of a sample
-    numbers: Tensor # samples × some of its numbers, evenly chosen
+    numbers: Tensor # samples × values, evenly chosen from all
     means: Tensor | None = None # samples × channels
 
     @property
@@ -46,7 +46,7 @@ class Columns:
 
     @property
     def is_whole(self) -> bool:
-        "Is each number of a sample kept?"
+        "Are all values of a sample kept?"
         return self.numbers.size(1) == torch.Size(self.shape).numel()
 
 
@@ -54,8 +54,8 @@ class Columns:
 class DataSet:
     "What was read of one data set."
     name: str
-    n: int = 0 # Samples that were read
-    why_none: str = "" # Why no sample could be read, if that is so
+    n: int = 0 # Samples read
+    why_none: str = "" # Why no samples could be read; empty if they could
     all_read: bool = False
     took: float = 0.
     inputs: list[Columns] = field(default_factory=list)
@@ -63,9 +63,9 @@ class DataSet:
     hashes: list[int] = field(default_factory=list) # Of the inputs of each sample
     sizes: list[int] = field(default_factory=list) # Of the batches
     is_own_target: bool = False # Is an input the target?
-    changed: str | None = None # What reading has done to the first batch, empty for nothing; None if it is another one
-    in_order: bool = False # Does a loader make batches of samples in the order of its data set?
-    raws: list[Any] = field(default_factory=list) # Its first batches as they are, unless they are large
+    changed: str | None = None # How rereading changed the first batch; None if it's another batch now
+    in_order: bool = False # Does the loader go through its data set in order?
+    raws: list[Any] = field(default_factory=list) # Its first batches as they are, unless they're large
 
     def __str__(self):
         if self.all_read: return f"all {self.n:,} samples of {self.name}"
@@ -74,21 +74,21 @@ class DataSet:
 
     @property
     def labels(self) -> Tensor | None:
-        "One whole number for each sample; None if targets are something else."
+        "A class number for each sample; None if targets are something else."
         if self.target is None or self.target.numbers.size(1) != 1: return None
         labels = self.target.numbers[:, 0]
         if not labels.isfinite().all() or not (labels == labels.round()).all(): return None
         return labels.long() if not self.target.is_float or len(labels.unique()) <= 2 else None
 
 # %% ../../nbs/lib/data_sets/reading-sets.ipynb #5c0a9d11
-MIN_SAMPLES = 50  # samples: fewer say little about a data set
+MIN_SAMPLES = 50  # fewer say little about a data set
 CLASS_LOSSES = "cross_entropy", "nll_loss"
 BINARY_LOSSES = "binary_cross_entropy", "binary_cross_entropy_with_logits"
 MISFIT, FORM = "loss does not fit the targets", "loss takes another form"
 
 
 class LossTargets(NamedTuple):
-    "What one call of a loss function asks of its targets."
+    "What one call of a loss function requires of its targets."
     name: str # Of torch's function, such as `cross_entropy`
     n_classes: int | None = None # How many classes it chooses among; None if it doesn't
     ignore_index: int = -100
@@ -98,14 +98,14 @@ class LossTargets(NamedTuple):
 
 @dataclass(eq=False)
 class DataSets:
-    "Training and validation data, and what is known of the model and the loss. What takes a pass is a function."
+    "Training and validation data, and what's known of model and loss. A function is called only if a rule needs it."
     train: DataSet | None = None
     valid: DataSet | None = None
-    loss_targets: Callable[[], list[LossTargets]] = list # What each call of a loss function over classes asks for
+    loss_targets: Callable[[], list[LossTargets]] = list # What each call of a classification loss requires
     are_nodes: Callable[[], bool] = bool # Are samples the nodes of a graph?
-    has_words: bool = False # Is an input a row of words?
+    has_words: bool = False # Is an input a sequence of words?
     has_call: bool = False # Does the user's own function compute the loss?
-    last_layer: Callable[[DataSet], Tensor] | None = None # What the untrained model gives its last layer, by sample
+    last_layer: Callable[[DataSet], Tensor] | None = None # The input of the untrained model's last layer, by sample
 
     def need(self, *names: str) -> list[DataSet]:
         "The data sets of these names; a `NotLookedAt` if one is missing or has too few samples."
@@ -117,12 +117,12 @@ class DataSets:
         return found
 
     def losses_of(self, *names: str) -> list[LossTargets]:
-        "What the functions of these names ask for that get the targets of the batch as they are."
+        "What these functions require, if they get the batch's targets as they are."
         return [asked for asked in self.loss_targets() if asked.name in names and asked.from_batch]
 
 # %% ../../nbs/lib/data_sets/reading-sets.ipynb #d2dc5d99
 def is_constant(rows: Tensor) -> Tensor:
-    "Which columns have one value only?"
+    "Which columns have only one value?"
     return (rows == rows[:1]).all(0)
 
 
@@ -130,26 +130,26 @@ def mean_and_deviation(t: Tensor) -> str:
     return f"a mean of {in_digits(t.mean())} and a standard deviation of {in_digits(t.std())}"
 
 
-def in_columns(t: Tensor) -> Tensor: # numbers × kinds
-    "The channels of images and the features of tables; all numbers of anything else are of one kind."
+def in_columns(t: Tensor) -> Tensor: # values × columns
+    "The channels of images or the features of tables; for anything else, a single column."
     t = t.detach().cpu().double()
     if t.dim() == 4: return t.movedim(1, -1).flatten(0, -2)
     return t if t.dim() == 2 else t.reshape(-1, 1)
 
 
 def is_rescaled(before: Tensor, now: Tensor) -> bool:
-    "Were all numbers that have changed multiplied by one factor, and moved by one number?"
+    "Is the change a single scale and shift of all values that changed?"
     changed = before != now
     x, y = before[changed], now[changed]
     if len(x) < 8 or not (x + y).isfinite().all(): return not len(x)
     known = torch.stack([x, torch.ones_like(x)], 1)
     left = y - known @ torch.linalg.lstsq(known, y).solution
-    rounding = 1e-7*y.norm()  # is all that is left of a feature that is always the same
+    rounding = 1e-7*y.norm()  # this is all that's left of a constant feature
     return bool(left.norm() <= 1e-3*(y - y.mean()).norm() + rounding)
 
 
-def describe_change(before: Any, now: Any) -> str | None: # Empty if it is as it was, None if it is another batch
-    "How a batch has changed since it was read before, if it is scaled or moved as a whole."
+def describe_change(before: Any, now: Any) -> str | None: # Empty if it hasn't changed, None if it's another batch
+    "How a batch changed since it was first read, if it was scaled or shifted as a whole."
     known, is_same = dict(named_tensors(before)), True
     for place, b in named_tensors(now):
         a = known.get(place)
@@ -166,7 +166,7 @@ def describe_change(before: Any, now: Any) -> str | None: # Empty if it is as it
 
 # %% ../../nbs/lib/data_sets/reading-sets.ipynb #703f0621
 def batches_in(given: Any, name: str, like: Any = None) -> Iterable:
-    "The batches of what was given as data: a loader, a list of batches, each like this one, or one batch."
+    "The batches of what was given: a loader, a list of batches that look like `like`, or a single batch."
     given = data_in(given, name)
     if isinstance(given, Iterator):
         raise TypeError(printable(f"{name} can be looped over only once, and preflight would read it; give the loader "
@@ -181,13 +181,13 @@ def batches_in(given: Any, name: str, like: Any = None) -> Iterable:
     return given
 
 
-def takes_anything(*args, **kwargs): "Stands for the model's `forward` where there is no model."
+def takes_anything(*args, **kwargs): "Takes the place of a model's `forward` if there is no model."
 
 
 def read_set(given: Any, name: str, seconds: float = math.inf, forward: Callable = takes_anything,
              model_parts: set[int] | None = None, before: Any = None, like: Any = None) -> DataSet:
-    """Read the first samples of a data set; their order and random numbers stay as they are. `before` is its first
-    batch, as it was when it was read earlier, and `like` a batch that is as its batches are."""
+    """Read the first samples of a data set. Its order and all random numbers stay the same. `before` is its first batch
+    from an earlier reading, and `like` an example of its batches."""
     limit, found, batches = TimeLimit(seconds), DataSet(name), []
     loader = batches_in(given, name, like)
     has_sampler = getattr(loader, "batch_sampler", None) is not None
@@ -229,7 +229,7 @@ def samples_first(p: BatchPart) -> Tensor:
 
 
 def columns_of(p: BatchPart) -> Columns:
-    "Some numbers of each sample, and its mean for each channel."
+    "Some values of each sample, and its mean for each channel."
     t = samples_first(p)
     flat = t[..., None].flatten(1)
     every = -(-flat.size(1)//MAX_WIDTH) or 1
@@ -238,7 +238,7 @@ def columns_of(p: BatchPart) -> Columns:
 
 
 def join_columns(same: tuple[Columns, ...]) -> Columns | None:
-    "One part of all batches; None if their samples differ in shape, and are not rows that each batch pads for itself."
+    "Join one part of all batches; None if shapes differ, unless these are sequences that each batch pads."
     first, rows, means = same[0], [each.numbers for each in same], [each.means for each in same]
     shape = first.shape
     if any(each.shape != shape for each in same):
@@ -250,7 +250,7 @@ def join_columns(same: tuple[Columns, ...]) -> Columns | None:
 
 
 def hashes_of(batch: SampleBatch) -> list[int]:
-    "A number for each sample that equal inputs have in common."
+    "A hash of each sample's inputs."
     rows = [samples_first(p) for p in batch.inputs if p.dim is not None]
     if not rows or any(p.is_input for p in batch.odd): return []
     rows = [(t.float() if t.dtype == torch.bfloat16 else t).contiguous().numpy() for t in rows]
@@ -266,7 +266,7 @@ def hashes_of(batch: SampleBatch) -> list[int]:
                 "place of x -= mean."),
     claim="Reading the training data changes nothing in it.", needs="sets")
 def unchanged_by_reading(sets: DataSets) -> Check:
-    "Is the first batch what it was when it was read before?"
+    "Is the first batch the same as when it was first read?"
     train = sets.train
     if train is None: raise NotLookedAt("no train= was given")
     if train.changed is None: raise NotLookedAt("its first batch was another one when it was read again")

@@ -21,20 +21,20 @@ def class_shares(labels: Tensor) -> Tensor: return labels.unique(return_counts=T
 
 
 def is_in_order(labels: Tensor) -> bool:
-    "Do equal labels follow each other, far more often than by chance?"
+    "Do equal labels follow each other far more often than by chance?"
     follow = (labels[1:] == labels[:-1]).double().mean().item()
     return class_shares(labels).square().sum().item() < .6 and follow > .9
 
 
 def classes_in_batches(labels: Tensor, sizes: list[int]) -> tuple[float, float]:
-    "How many classes a batch has on average, and how many it would have by chance."
+    "The mean number of classes in a batch, and what it would be by chance."
     seen = [len(batch.unique()) for batch in labels.split(sizes)]
     expected = [(1 - (1 - class_shares(labels))**size).sum().item() for size in sizes]
     return sum(seen)/len(seen), sum(expected)/len(expected)
 
 # %% ../../nbs/lib/data_sets/splits.ipynb #20ddb400
 def variance_inside(numbers: Tensor, sizes: list[int]) -> float:
-    "How much of the variance of numbers is inside batches; 1 with few batches, or few samples in them."
+    "The share of variance that is within batches; 1 if there are too few batches or samples."
     batches = [batch for batch in numbers.split(sizes) if len(batch) > 7]
     total = numbers.var(0).sum()
     if len(batches) < 4 or not total.isfinite() or not total > 0: return 1.
@@ -42,7 +42,7 @@ def variance_inside(numbers: Tensor, sizes: list[int]) -> float:
 
 
 def check_number_order(train: DataSet) -> Check:
-    "Without classes: is a batch, read in the order of the data, more alike than the data?"
+    "Without classes: do batches, read in order, vary less than the data?"
     if not train.in_order: return
     for columns in (*train.inputs, train.target):
         if columns is None or not columns.is_float: continue
@@ -61,7 +61,7 @@ def check_number_order(train: DataSet) -> Check:
          advice="Set shuffle=True in the loader of the training data, or shuffle files before they are streamed."),
     claim="The training data is shuffled.", needs="sets")
 def is_shuffled(sets: DataSets) -> Check:
-    "Do batches of the training data have as many classes as by chance?"
+    "Do batches of the training data have as many classes as they would by chance?"
     train, = sets.need("train")
     labels, valid = train.labels, sets.valid
     if labels is None:
@@ -95,14 +95,14 @@ def classes_balanced(sets: DataSets) -> Check:
     share = class_shares(labels).max().item()
     if .8 <= share < 1 and not is_in_order(labels):
         yield Finding("one class is most of the data", "note", f"{share:.0%} of {train} are of class "
-                      f"{int(labels.mode().values)}: who always says that is right as often.")
+                      f"{int(labels.mode().values)}: always predicting that class is just as accurate.")
     return f"{train}"
 
 
 @rule(
     claim="All targets are in the range of the loss.", needs="sets")
 def targets_in_range(sets: DataSets) -> Check:
-    "Are there targets that the loss cannot take, or is not made for?"
+    "Are there targets that the loss rejects or isn't made for?"
     losses = sets.losses_of(*CLASS_LOSSES, *BINARY_LOSSES)
     read = [s for s in (sets.train, sets.valid) if s and s.target]
     for found in read:
@@ -124,7 +124,7 @@ def targets_in_range(sets: DataSets) -> Check:
 MISMATCH = "validation differs from training"
 MAX_SCALE_RATIO = 1.7  # between the standard deviations of inputs that have the same scale
 MAX_SHIFT = 1.  # standard deviations between their means
-TARGET_FACTOR = 2.  # for targets, both may be larger: validation often lacks the generated samples
+TARGET_FACTOR = 2.  # both may be larger for targets: validation may be sampled differently, without generated samples
 
 
 def distance_to_median(t: Tensor) -> Tensor: return (t - t.median(0).values).abs().mean(0)
@@ -132,14 +132,14 @@ def hardly_changes(t: Tensor) -> Tensor: return (t == t.mode(0).values).double()
 
 
 def scale_ratio(a: Tensor, b: Tensor) -> Tensor:
-    "How many times as wide `b` is: the smaller change of two measures."
+    "The ratio of the widths of `b` and `a`: of two measures, the smaller change."
     by_std, by_distance = b.std(0)/a.std(0), distance_to_median(b)/distance_to_median(a)
     nearer = torch.where(by_std.log().abs() < by_distance.log().abs(), by_std, by_distance)
     return torch.where((by_std > 1) == (by_distance > 1), nearer, torch.ones_like(nearer))
 
 
 def compare_scales(a: Columns, b: Columns, more: float = 1.) -> Check:
-    "Is the scale of all numbers, or of single ones, another?"
+    "Do all values, or single features, have another scale?"
     one, other = a.numbers, b.numbers
     if one.shape[1:] != other.shape[1:] or not (one.isfinite().all() and other.isfinite().all()): return
     x, y = one.flatten()[:, None], other.flatten()[:, None]
@@ -147,13 +147,13 @@ def compare_scales(a: Columns, b: Columns, more: float = 1.) -> Check:
     ratios, shifts = scale_ratio(one, other), (other.mean(0) - one.mean(0))/one.std(0)
     is_table = len(a.shape) == 1 and one.size(1) > 1
     ratio, shift = scale_ratio(x, y).item(), ((y.mean() - x.mean())/x.std()).item()
-    if is_table: ratio, shift = ratios.nanmedian().item(), shifts.abs().nanmedian().item()  # of most features
+    if is_table: ratio, shift = ratios.nanmedian().item(), shifts.abs().nanmedian().item()  # of the median feature
     widest = more*MAX_SCALE_RATIO
     if not 1/widest < ratio < widest or abs(shift) > more*MAX_SHIFT:
         yield Finding(MISMATCH, "likely", f"{a.name} has {mean_and_deviation(x)} in train, and {in_digits(y.mean())} "
                                          f"and {in_digits(y.std())} in valid.", [a.name])
     elif is_table:
-        seldom = hardly_changes(one) | hardly_changes(other)  # such as a pixel at the border
+        seldom = hardly_changes(one) | hardly_changes(other)  # such as a border pixel
         odd = ~seldom & ((ratios > 3) | (ratios < 1/3) | (shifts.abs() > 1.5))
         odd |= is_constant(one) & is_constant(other) & (one[0] != other[0])
         which = odd.nonzero().flatten().tolist()
@@ -167,7 +167,7 @@ def compare_scales(a: Columns, b: Columns, more: float = 1.) -> Check:
 
 # %% ../../nbs/lib/data_sets/splits.ipynb #5a077c40
 def compare_channels(a: Columns, b: Columns) -> Check:
-    "Do the means of channels agree only in reverse order?"
+    "Do channel means agree only in reverse order?"
     if a.means is None or b.means is None or a.means.shape[1:] != b.means.shape[1:] or a.means.size(1) != 3: return
     one, other = a.means.mean(0), b.means.mean(0)
     noise = (a.means.var(0)/len(a.means) + b.means.var(0)/len(b.means)).sqrt().clamp(min=1e-9)
@@ -179,7 +179,7 @@ def compare_channels(a: Columns, b: Columns) -> Check:
 
 # %% ../../nbs/lib/data_sets/splits.ipynb #13cfbc1c
 def compare_tokens(a: Columns, b: Columns) -> Check:
-    "Does train know the whole numbers of valid?"
+    "Do the token numbers of valid occur in train?"
     def unknown(known, others): return 1 - torch.isin(others, known.unique()).double().mean().item()
     usual, share = unknown(*a.numbers.tensor_split(2)), unknown(a.numbers, b.numbers)
     if usual < .1 and share > .4:
@@ -189,7 +189,7 @@ def compare_tokens(a: Columns, b: Columns) -> Check:
 
 
 def missing_classes(one: DataSet, other: DataSet) -> list[int]:
-    "Classes of `one` that `other` lacks, though at least ten are to be expected. No number below zero is a class."
+    "Classes of `one` that `other` lacks, though at least ten samples were expected. Negative numbers aren't classes."
     if any(not each.all_read and is_in_order(each.labels) for each in (one, other)): return []
     kinds, counts = one.labels.unique(return_counts=True)
     lacks = (kinds >= 0) & (counts*len(other.labels) >= 10*len(one.labels)) & ~torch.isin(kinds, other.labels)
@@ -200,7 +200,7 @@ def compare_classes(train: DataSet, valid: DataSet) -> Check:
     for one, other in ((valid, train), (train, valid)):
         lacks = missing_classes(one, other)
         if not lacks: continue
-        apart = not torch.isin(one.labels, other.labels).any()  # as where classes are told apart that nobody saw
+        apart = not torch.isin(one.labels, other.labels).any()  # such as a test on unseen classes
         yield Finding(MISMATCH, "note" if apart else "likely",
                       f"{one.name} has classes that never occur in {other}: {', '.join(map(str, lacks[:8]))}.")
         return
@@ -214,7 +214,7 @@ def compare_classes(train: DataSet, valid: DataSet) -> Check:
                 "Compute means and vocabularies on the training data, and use these for both."),
     claim="Validation has the classes and the scale of the training data.", needs="sets")
 def sets_agree(sets: DataSets) -> Check:
-    "Do features, tokens and classes of both sets agree?"
+    "Do features, tokens and classes agree between both sets?"
     train, valid = sets.need("train", "valid")
     if len(train.inputs) != len(valid.inputs): raise NotLookedAt("their batches have other parts")
     for a, b in zip(train.inputs, valid.inputs):
@@ -233,7 +233,7 @@ def sets_agree(sets: DataSets) -> Check:
 @rule(
     claim="Each feature of the training data changes.", needs="sets")
 def features_change(sets: DataSets) -> Check:
-    "Does each column of a table have more than one value?"
+    "Does each column of the inputs have more than one value?"
     train, = sets.need("train")
     for part in train.inputs:
         if not part.is_float or len(part.shape) != 1 or not part.is_whole: continue
@@ -245,7 +245,7 @@ def features_change(sets: DataSets) -> Check:
 
 # %% ../../nbs/lib/data_sets/splits.ipynb #7fda5f11
 def is_discrete(found: DataSet) -> bool:
-    "May samples be equal by chance or by design: few whole numbers, tokens, or points of a grid in one dimension?"
+    "May samples be equal by chance or by design, such as short integer rows, tokens, or a grid in one dimension?"
     if sum(part.numbers.size(1) for part in found.inputs) == 1: return True
     def has_whole_numbers(part): return not part.is_float or (part.numbers == part.numbers.round()).all()
     def is_long(part): return part.is_whole and part.numbers.size(1) > 256
@@ -260,14 +260,14 @@ def is_discrete(found: DataSet) -> bool:
                 "belongs to one side. Remove copies before splitting."),
     claim="Validation has no sample of the training data.", needs="sets")
 def sets_disjoint(sets: DataSets) -> Check:
-    "Are samples of validation in the training data?"
+    "Are validation samples in the training data?"
     train, valid = sets.need("train", "valid")
     if not train.hashes or not valid.hashes: raise NotLookedAt("no input has samples")
     if sets.are_nodes(): raise NotLookedAt("the samples seem to be nodes of a graph")
     known = {*train.hashes}
     share = sum(one in known for one in valid.hashes)/len(valid.hashes)
     if share < .02: return f"{train}, {valid}"
-    by_chance = is_discrete(train) or 1 - len(known)/len(train.hashes) >= share/2  # training has as many copies
+    by_chance = is_discrete(train) or 1 - len(known)/len(train.hashes) >= share/2  # training data has as many copies
     sure = "note" if by_chance else "likely" if share >= .2 else "possible"
     yield Finding("validation repeats training", sure, f"{share:.0%} of {valid} are exact copies of inputs among "
                                                        f"{train}.")
@@ -282,7 +282,7 @@ def sets_disjoint(sets: DataSets) -> Check:
                 "copies; if copies have several labels, look at which is right."),
     claim="No sample of the training data repeats.", needs="sets")
 def samples_unique(sets: DataSets) -> Check:
-    "Are samples of the training data equal?"
+    "Are there equal samples in the training data?"
     train, = sets.need("train")
     counts = Counter(train.hashes)
     copies = len(train.hashes) - len(counts)
@@ -301,7 +301,7 @@ def samples_unique(sets: DataSets) -> Check:
 @rule(
     claim="Training data has the classes of validation data.", needs="sets")
 def classes_in_both(sets: DataSets) -> Check:
-    "Are nearly all samples of validation of classes that training data lacks, as when data in order is cut in two?"
+    "Are nearly all validation samples of classes that training data lacks, as after splitting sorted data?"
     train, valid = sets.need("train", "valid")
     if train.labels is None or valid.labels is None: raise NotLookedAt("targets are no classes")
     kinds, others = train.labels.unique(), valid.labels.unique()

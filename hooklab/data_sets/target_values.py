@@ -23,7 +23,7 @@ from ..hooks.select import first_few
 @rule(
     claim="Each class of the model has labels, and rare ones count no less.", needs="sets")
 def classes_have_labels(sets: DataSets) -> Check:
-    "Does the first or last class never occur? Are weights of classes larger for frequent ones?"
+    "Does the first or last class never occur? Do frequent classes have larger weights?"
     train, = sets.need("train")
     if train.labels is not None and is_in_order(train.labels) and not train.all_read:
         return "labels are in order"
@@ -40,7 +40,7 @@ def classes_have_labels(sets: DataSets) -> Check:
 
 
 def missing_end_class(counts: Tensor) -> Check:
-    "Does the first or the last class never occur, and each other one often enough?"
+    "Does the first or the last class never occur, while all others do often?"
     n, total, there = len(counts), int(counts.sum()), counts.nonzero().flatten()
     first, last = there.min(), there.max()
     if n <= 2 or len(there) < n - 1 or last - first != n - 2: return
@@ -51,7 +51,7 @@ def missing_end_class(counts: Tensor) -> Check:
 
 
 def check_class_weights(weight: Tensor | None, counts: Tensor, name: str) -> Check:
-    "Are classes weighted by how frequent they are, in place of how rare?"
+    "Are classes weighted by their frequency instead of its inverse?"
     if weight is None: return
     w, c = weight.detach().double().cpu()[counts > 0], counts[counts > 0].double()
     if len(w) < 2 or w.min() <= 0: return
@@ -78,9 +78,9 @@ def targets_change(sets: DataSets) -> Check:
     if not constant.any() or constant.all(): return f"{train}"
     others = rows[:, ~constant]
     changes = (others != others.mode(0).values).double().mean(0).min().item()
-    if changes*len(rows) < 30: return f"{train}"  # one that is a little more rare may lack in so few samples
+    if changes*len(rows) < 30: return f"{train}"  # a slightly rarer one may be missing in so few samples
     which = constant.nonzero().flatten().tolist()
-    sure = "note" if ((rows == 0) | (rows == 1)).all() else "possible"  # of many classes, some may not occur
+    sure = "note" if ((rows == 0) | (rows == 1)).all() else "possible"  # some of many classes may not occur
     yield Finding("constant targets", sure, f"{len(which)} of {rows.size(1)} numbers of the target are the same in "
                   f"{train}: number {first_few([*map(str, which)], 8)}, always {in_digits(rows[0, which[0]])}. Each "
                   f"other one is not at its usual value in at least {changes:.0%} of them.")
@@ -95,7 +95,7 @@ def targets_change(sets: DataSets) -> Check:
                 "after it."),
     claim="No feature is the target.", needs="sets")
 def target_not_in_inputs(sets: DataSets) -> Check:
-    "Is a feature equal to the target, or a code of it?"
+    "Does a feature equal the target or encode it?"
     train, = sets.need("train")
     t = train.target
     if t is None or train.is_own_target or t.numbers.size(1) != 1 or not t.numbers.std() > 0:
@@ -121,12 +121,12 @@ def is_target(x: Tensor, y: Tensor, of_classes: bool) -> str:
 
 # %% ../../nbs/lib/data_sets/target-values.ipynb #905bcb86
 def on_one_scale(t: Tensor, like: Tensor, most: float = 10) -> Tensor:
-    "Columns in deviations from the mean of those of `like`."
+    "Standardize columns by mean and deviation of `like`."
     return ((t - like.mean(0))/like.std(0).clamp(min=1e-9)).nan_to_num().clamp(-most, most)
 
 
 def features_of(train: DataSet) -> Tensor:
-    "The numbers of all inputs for each sample, on one scale."
+    "The standardized values of all inputs, by sample."
     parts = [p.numbers for p in train.inputs if p.is_float and len(p.numbers) == len(train.target.numbers)]
     if not parts: raise NotLookedAt("no input has numbers")
     x = torch.cat(parts, 1).nan_to_num()[:1000]
@@ -134,31 +134,31 @@ def features_of(train: DataSet) -> Tensor:
 
 
 def nearest_of(x: Tensor) -> Tensor:
-    "For each sample, the most similar other one."
+    "The index of each sample's nearest neighbor."
     distance = torch.cdist(x, x).fill_diagonal_(torch.inf)
     distance[distance < 1e-6] = torch.inf  # a copy of a sample says nothing
     return distance.argmin(1)
 
 
 def linear_model(x: Tensor, y: Tensor, known: Tensor, ridge: float) -> Tensor:
-    "What a linear model that was fitted to the known rows predicts for the others."
+    "The predictions of a linear model, fitted to the known rows, for the others."
     own = x[known]
     penalty = ridge*len(own)*torch.eye(x.size(1), dtype=x.dtype)
     return x[~known] @ torch.linalg.solve(own.T @ own + penalty, own.T @ y[known])
 
 # %% ../../nbs/lib/data_sets/target-values.ipynb #2e048d50
 OTHER_ROWS = "inputs of other rows"
-Guesses = list[tuple[Tensor, float]]  # how right each one is, by sample, and how right it is by chance
+Guesses = list[tuple[Tensor, float]]  # the score of each guess by sample, and its score by chance
 
 
 def guess_numbers(x: Tensor, z: Tensor) -> Guesses:
-    "By the targets of the most similar other sample, and by a linear model of the first half."
+    "Guess by the nearest neighbor, and by a linear model of the first half."
     known = torch.arange(len(z)) < len(z)//2
     return [((z*z[nearest_of(x)]).mean(1), 0.), ((z[~known]*linear_model(x, z, known, .1)).mean(1), 0.)]
 
 
 def guess_labels(x: Tensor, labels: Tensor) -> Guesses:
-    "The same for classes; the second guess by chance is the largest class."
+    "The same for classes; for the second guess, chance means the largest class."
     known, shares = torch.arange(len(labels)) < len(labels)//2, labels.bincount().double()/len(labels)
     fit = linear_model(x, F.one_hot(labels) - shares, known, .1) + shares
     same, right, most = (found.double() for found in (
@@ -167,7 +167,7 @@ def guess_labels(x: Tensor, labels: Tensor) -> Guesses:
 
 
 def beat_chance(guesses: Guesses, errors: float) -> bool:
-    "Is the first one better than by chance, by so many standard errors, or the second one, by one less?"
+    "Does the first guess beat chance by this many standard errors, or the second by one less?"
     enough = errors, errors - 1
     return any(right.mean() - chance > n*right.std()/len(right)**.5 for (right, chance), n in zip(guesses, enough))
 
@@ -180,7 +180,7 @@ def beat_chance(guesses: Guesses, errors: float) -> bool:
                 "same number of rows."),
     claim="Each input is that of its own row.", needs="sets")
 def rows_belong_together(sets: DataSets) -> Check:
-    "Has one input many targets? Is a step of one series told by another series at the place before?"
+    "Does one input have many targets? Can one series be predicted from another one's previous step?"
     train, = sets.need("train")
     if train.target is None or train.is_own_target:
         raise NotLookedAt("no target was found in the data")
@@ -190,7 +190,7 @@ def rows_belong_together(sets: DataSets) -> Check:
 
 
 def repeated_inputs(train: DataSet) -> Check:
-    "Are most inputs repeated, with targets that differ nearly as much as all do?"
+    "Are most inputs repeated, with targets that vary nearly as much as all targets do?"
     y, n = train.target.numbers, len(train.hashes)
     if not train.target.is_float or len(y) != n or is_discrete(train): return
     rows = {}
@@ -209,7 +209,7 @@ def repeated_inputs(train: DataSet) -> Check:
 
 # %% ../../nbs/lib/data_sets/target-values.ipynb #24312698
 def shifted_series(train: DataSet) -> Check:
-    "Is what changes in a series from a place to the next told by another one at the place before, not at its own?"
+    "Does another series predict a series' next change from its previous step, but not from the current one?"
     series = [p for p in (*train.inputs, train.target) if p.is_float and p.is_whole and len(p.shape) == 2
               and p.shape[0] > 3 and p.shape[1] <= 64 and p.numbers.isfinite().all()]
     if len(series) != 2 or len({(len(p.numbers), p.shape[0]) for p in series}) > 1: return
@@ -217,15 +217,15 @@ def shifted_series(train: DataSet) -> Check:
         x, y = (p.numbers.reshape(-1, *p.shape).transpose(0, 1) for p in (own, other))
         before, same, after = (gain(x, y, lag) for lag in (-1, 0, 1))
         if before < .1 or before < 5*max(same, after, 0): continue
-        yield Finding(OTHER_ROWS, "possible", f"How {own.name} changes from a place to the next is told by "
-                      f"{other.name} at the place before ({before:.0%} of what was left), and not by that at its own "
-                      f"place ({max(same, 0):.0%}): the two are moved by one row against each other.",
+        yield Finding(OTHER_ROWS, "possible", f"The next change of {own.name} can be predicted from the previous step "
+                      f"of {other.name} ({before:.0%} of the variance that was left), and not from its current one "
+                      f"({max(same, 0):.0%}): the two are shifted by one row against each other.",
                       [own.name, other.name])
         return
 
 
 def gain(x: Tensor, y: Tensor, lag: int) -> float:
-    "How much of what x leaves open of its next step the other series tells at this place: a linear model, on new rows."
+    "The share of variance in x's next step that y at this lag explains beyond x itself: a linear model, on new rows."
     moved = (x, -1), (x, 0), (x, 1), (y, lag)
     before, now, after, other = (t[1 + k:len(t) - 1 + k].flatten(0, 1) for t, k in moved)
     step = after - now - (after - now).mean(0)
@@ -246,7 +246,7 @@ def gain(x: Tensor, y: Tensor, lag: int) -> float:
                 "small a model, so this may be no fault."),
     claim="A small model can tell labels from inputs.", needs="sets")
 def labels_predictable(sets: DataSets) -> Check:
-    "Do the nearest neighbour and a linear model of the inputs predict targets better than a guess?"
+    "Do the nearest neighbor or a linear model predict targets better than chance?"
     train, = sets.need("train")
     target, labels = train.target, train.labels
     if target is None or train.is_own_target or labels is None and not target.is_float:
@@ -271,7 +271,7 @@ def labels_predictable(sets: DataSets) -> Check:
 
 
 def shifted_rows(lag: int) -> Finding:
-    "The finding on rows whose inputs know the target of a neighbour, and not their own."
+    "The finding on rows whose inputs predict a neighboring row's target, and not their own."
     which = "before" if lag > 0 else "after"
     ahead = " For a forecast of what the next row shows, this is right." if lag > 0 else ""
     return Finding(OTHER_ROWS, "note" if ahead else "likely", "Inputs say nothing of the target in their own row, and "
@@ -289,7 +289,7 @@ def random_labels(n: int, guesses: Guesses) -> Finding:
 
 # %% ../../nbs/lib/data_sets/target-values.ipynb #ad423728
 def both_features(sets: DataSets) -> Iterator[list[Tensor]]:
-    "What both sets can be compared by: their numbers, and what an untrained model makes of them before its last layer."
+    "Features to compare both sets by: their values, and the inputs of the untrained model's last layer."
     both = sets.train, sets.valid
     pairs = [(a.numbers, b.numbers) for a, b in zip(*(each.inputs for each in both))
              if a.is_float and a.numbers.shape[1:] == b.numbers.shape[1:]]
@@ -299,16 +299,16 @@ def both_features(sets: DataSets) -> Iterator[list[Tensor]]:
 
 
 def labels_nearby(x: Tensor, other: Tensor, labels: Tensor) -> Tensor:
-    "The most frequent label of the five samples nearest to each other one."
+    "By sample of `other`: the most frequent label of its five nearest samples."
     distance = torch.cdist(on_one_scale(other, x), on_one_scale(x, x))
     return labels[distance.topk(5, largest=False).indices].mode(1).values
 
 # %% ../../nbs/lib/data_sets/target-values.ipynb #4d4efd3b
-MIN_SHARE_ALIKE = .8  # of the samples of a class; 66 % were where classes are only hard to tell apart
+MIN_SHARE_ALIKE = .8  # of a class's samples; for classes that are only hard to tell apart it was 66 %
 
 
 def renumbered_classes(said: Tensor, y: Tensor, known: set[int]) -> dict[int, tuple[int, float]]:
-    "The known classes of which most samples are like another one; which one, and how many of them."
+    "The known classes whose samples mostly look like another class: which one, and what share."
     moved = {}
     for kind in known & {*y.tolist()}:
         own = said[y == kind]
@@ -322,7 +322,7 @@ def renumbered_classes(said: Tensor, y: Tensor, known: set[int]) -> dict[int, tu
 @rule(
     claim="Classes have the same numbers in training and validation.", needs="sets")
 def classes_numbered_alike(sets: DataSets) -> Check:
-    "Do the nearest training samples of a class in validation have another label, and all the same one?"
+    "Do the nearest training samples of a validation class all have another label, and the same one?"
     train, valid = sets.need("train", "valid")
     if train.labels is None or valid.labels is None or train.is_own_target:
         raise NotLookedAt("targets are not one class for each sample")
@@ -333,11 +333,11 @@ def classes_numbered_alike(sets: DataSets) -> Check:
         if len(labels) < len(x) or len(y) < len(other) or len(x) < 100: continue
         said = labels_nearby(x, other, labels)
         moved = renumbered_classes(said, y, {*labels.tolist()})
-        if len(moved) < 2 or len({to for to, _ in moved.values()}) < len(moved): continue  # two that look alike
-        texts = [f"those of class {kind} are like class {to} ({share:.0%})" for kind, (to, share) in moved.items()]
+        if len(moved) < 2 or len({to for to, _ in moved.values()}) < len(moved): continue  # two classes that look alike
+        texts = [f"class {kind} looks like class {to} ({share:.0%})" for kind, (to, share) in moved.items()]
         right = (said == y).double().mean()
-        yield Finding(MISMATCH, "likely", f"Of samples of valid, by those nearest to them in train, "
-                      f"{', '.join(texts[:3])}; only {right:.0%} of all have the label that these have. Are classes "
-                      "numbered in another order, as where folders are listed without sorting?")
+        yield Finding(MISMATCH, "likely", f"Judging validation samples by the training samples nearest to them, "
+                      f"{', '.join(texts[:3])}; only {right:.0%} have the label that those agree on. Are classes "
+                      "numbered in another order, as when folders are listed without sorting?")
         return ""
     return f"{train}, {valid}"

@@ -865,7 +865,7 @@ def test_batches_come_in_many_forms(batch):
     found = hl.preflight(m, ce, batch(), adam(m.parameters()), overfit=False)
     assert not found and found.not_looked_at == {
         "What a mask hides does not reach the output.": "no input looks like a mask of positions",
-        "The loss falls when 16 samples are learned by heart.": "overfit=False"}, f"{found!r}"
+        "The loss falls when the model trains on 16 samples.": "overfit=False"}, f"{found!r}"
 
 
 def test_a_model_that_takes_whole_batches_only():
@@ -931,11 +931,11 @@ def test_a_compiled_model_is_looked_at_as_plain_python():
 def test_optimizers_of_other_kinds():
     m = mlp()
     found = hl.preflight(m, ce, points(), torch.optim.LBFGS(m.parameters()))
-    assert found.not_looked_at["The loss falls when 16 samples are learned by heart."] == (
+    assert found.not_looked_at["The loss falls when the model trains on 16 samples."] == (
         "training has ended with TypeError: LBFGS.step() missing 1 required positional argument: 'closure'")
     for kind in (torch.optim.Adagrad, torch.optim.RMSprop, torch.optim.NAdam, torch.optim.Adadelta, torch.optim.Rprop,
             torch.optim.Adamax, torch.optim.ASGD):
-        assert "The loss falls when 16 samples are learned by heart." not in hl.preflight(m, ce, points(),
+        assert "The loss falls when the model trains on 16 samples." not in hl.preflight(m, ce, points(),
                 kind(m.parameters(), lr=.01)).not_looked_at, kind
 
 

@@ -12,7 +12,7 @@ from hooklab.findings.rules import rules_that_need
 from hooklab.findings.time_limit import TimeIsUp, TimeLimit
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-BY_HEART = "The loss falls when 16 samples are learned by heart."
+BY_HEART = "The loss falls when the model trains on 16 samples."
 
 
 class Clock:
