@@ -758,6 +758,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                          'hooklab/checking/structure.py'),
                                             'hooklab.checking.structure.input_distance': ( 'lib/checking/structure.html#input_distance',
                                                                                            'hooklab/checking/structure.py'),
+                                            'hooklab.checking.structure.is_activation': ( 'lib/checking/structure.html#is_activation',
+                                                                                          'hooklab/checking/structure.py'),
                                             'hooklab.checking.structure.is_affine': ( 'lib/checking/structure.html#is_affine',
                                                                                       'hooklab/checking/structure.py'),
                                             'hooklab.checking.structure.is_filter': ( 'lib/checking/structure.html#is_filter',

@@ -40,12 +40,12 @@ def names_of(calls: list[LayerCall]) -> list[str]: return list(dict.fromkeys(cal
 
 
 def linear_calls(flight: Flight) -> tuple[list[LayerCall], set[Op]]:
-    "The calls of linear layers in one pass, and the operations that returned loss and outputs."
+    "The calls of linear layers whose output has a gradient, and the operations that returned loss and outputs."
     trace, result = flight.traced_pass()
     linear = {name for name, m in leaves(flight.model).items() if is_linear(m)}
     calls = [call for call in trace.calls if call.name in linear and call.given]
     ends = {*trace.makers(result.loss, *tensors(result.output))}
-    return [call for call in calls if isinstance(call.out, Value) and call.out.makers], ends
+    return [call for call in calls if isinstance(call.out, Value) and call.out.makers and call.out.requires_grad], ends
 
 # %% ../../nbs/lib/checking/structure.ipynb #bd032eaa
 Pair = tuple[LayerCall, LayerCall]
@@ -83,10 +83,15 @@ def with_ancestors(ops: Iterable[Op]) -> list[Op]:
 
 
 def may_be_nonlinear(op: Op) -> bool:
-    """Is an operation possibly nonlinear, or does it add something without a graph, as a straight-through estimator
-    does?"""
+    "Is an operation possibly nonlinear, or does it add a tensor without gradient, as straight-through estimators do?"
     adds = op.function.rstrip("_") in ("add", "sub")
     return op.function not in LINEAR_FUNCTIONS or adds and any(not v.requires_grad for v in op.given)
+
+
+def is_activation(op: Op, outputs: set[Op]) -> bool:
+    "Is a nonlinear operation trained, or run on layers' outputs without gradients, as in reentrant checkpointing?"
+    if not may_be_nonlinear(op): return False
+    return op.trains or not op.with_grad and not outputs.isdisjoint(ops_before([op]))
 
 
 def longest_row(calls: list[LayerCall]) -> list[LayerCall]:
@@ -101,7 +106,7 @@ def longest_row(calls: list[LayerCall]) -> list[LayerCall]:
 def row_without_activation(calls: list[LayerCall], ends: set[Op]) -> list[LayerCall]:
     "The longest chain of at least three layers, if the model has no activation, only pooling and norms."
     outputs = {call.out.makers[0] for call in calls}.intersection(with_ancestors(ends))
-    if any(op.trains and may_be_nonlinear(op) for op in with_ancestors(outputs)): return []
+    if any(is_activation(op, outputs) for op in with_ancestors(outputs)): return []
     row = longest_row(calls)
     if len(outputs) < 3 or len(row) < 3: return []
     first, last = sizes_of(row[0])[0], sizes_of(row[-1])[1]

@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
 from hooklab.checking.functions import keeps_order, looks_swapped
@@ -183,6 +184,60 @@ def test_layers_with_nothing_between_them(make, layers):
                           nn.Linear(5, 5)),
     lambda: nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Sequential(nn.Linear(16, 32)), nn.Linear(32, 5))])
 def test_layers_that_are_meant_so(make): assert not said("no non-linearity", make())
+
+
+def without_gradients(m, x):
+    with torch.no_grad(): h = m.inner(m.first(x) if m.is_first else x)
+    return m.last(h)
+
+
+def recomputed(m, x): return m.last(checkpoint(m.inner, m.first(x) if m.is_first else x, use_reentrant=True))
+def recomputed_between(m, x): return m.last(recomputed_activation(m.inner[2](recomputed_activation(m.inner[0](x)))))
+def recomputed_activation(x): return checkpoint(F.gelu, x, use_reentrant=True)
+def own_activation(m, x): return m.last(OwnActivation.apply(m.inner[2](OwnActivation.apply(m.inner[0](x)))))
+
+
+class OwnActivation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.where(x > 0, x, x/9)
+
+    @staticmethod
+    def backward(ctx, grad): return torch.where(ctx.saved_tensors[0] > 0, grad, grad/9)
+
+
+def blocks(f, is_first=False, act=nn.GELU, first_is_trained=False):
+    inner = nn.Sequential(nn.Linear(20, 32), act(), nn.Linear(32, 20))
+    model = Flat(f, first=nn.Linear(20, 20).requires_grad_(first_is_trained), inner=inner, last=nn.Linear(20, 5))
+    model.is_first = is_first
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("make", [
+    lambda: blocks(without_gradients), lambda: blocks(without_gradients, True), lambda: blocks(recomputed),
+    lambda: blocks(recomputed, True), lambda: blocks(recomputed, True, nn.Tanh, True),
+    lambda: blocks(recomputed_between), lambda: blocks(own_activation),
+    lambda: Flat(lambda m, x: m.b(no_grad_of(lambda x: m.a(m.first(x).relu()), x)), first=nn.Linear(20, 20),
+                 a=nn.Linear(20, 20), b=nn.Linear(20, 5))])
+def test_activations_that_run_without_gradients_are_activations(make): assert not said("no non-linearity", make())
+
+
+def no_grad_of(f, x):
+    with torch.no_grad(): return f(x)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: Flat(lambda m, x: m.c(m.b(m.a(no_grad_of(torch.log1p, x.abs())))), a=nn.Linear(20, 20),
+                 b=nn.Linear(20, 20), c=nn.Linear(20, 5)),
+    lambda: Flat(lambda m, x: m.c(m.norm(m.b(m.norm(m.a(no_grad_of(torch.sin, x)))))), a=nn.Linear(20, 20),
+                 b=nn.Linear(20, 20), c=nn.Linear(20, 5), norm=nn.BatchNorm1d(20)),
+    lambda: Flat(lambda m, x: m.c(m.b(m.a(no_grad_of(m.before, x)))), before=blocks(recomputed).inner,
+                 a=nn.Linear(20, 20), b=nn.Linear(20, 20), c=nn.Linear(20, 5))])
+def test_what_runs_before_trained_layers_without_gradients_is_no_activation(make):
+    (_, where, _), = said("no non-linearity", make())
+    assert where == ["a", "b", "c"]
 
 
 def test_one_layer_in_several_places():
