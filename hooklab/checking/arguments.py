@@ -129,6 +129,6 @@ def restore_after(model: nn.Module, loss_fn: Any, optimizers: list, batches: lis
                          "run the model once before")
     state = kept_state(both, [*both.parameters(), *theirs])  # overfitting trains them, sharded ones too
     with undisturbed(both, batches, train=None, gradients=True, copies=True, state=state):
-        between = kept_state(both, [*both.parameters(), *theirs])  # includes buffers that are swapped in right now
+        between = kept_state(both, [*both.parameters(), *theirs])  # includes the buffers that `undisturbed` swaps in
         between.numbers.copies, between.known = state.numbers.copies, True
         yield between  # this is what restores the model after each pass

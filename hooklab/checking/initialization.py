@@ -20,8 +20,8 @@ from ..hooks.distributed import is_dtensor
 from ..hooks.select import first_few, leaves, unwrap
 
 # %% ../../nbs/lib/checking/initialization.ipynb #518c4cd2
-MAX_INITIAL = 1e15  # no initialization draws larger values
-MIN_INITIAL = 1e-30  # nor smaller ones, which memory holds that was used for something else
+MAX_INITIAL = 1e15  # no initialization draws values as large as this
+MIN_INITIAL = 1e-30  # nor nonzero ones this small, but memory that was used before often holds them
 
 
 def sign_of_garbage(p: Tensor) -> str:
@@ -74,7 +74,7 @@ def is_finite_with(flight: Flight, names: list[str]) -> bool:
 @rule(
     claim="No parameter of zeros makes NaN.", needs="batch")
 def zeros_cause_no_nan(flight: Flight) -> Check:
-    "Do all-zero parameters make the loss or its gradient NaN or infinite, and random values in their place don't?"
+    "Do all-zero parameters make the loss or its gradient NaN or infinite, when random values wouldn't?"
     if any(map(is_dtensor, flight.parameters.values())):
         raise NotLookedAt("parameters are split between processes")
     names = [name for name, p in flight.trained.items() if p.numel() > 1 and p.is_floating_point() and not p.any()]
@@ -96,7 +96,7 @@ def zeros_cause_no_nan(flight: Flight) -> Check:
          brings=("first loss too high",)),
     claim="The weights of the checkpoint are in the model.", needs="weights")
 def weights_loaded(flight: Flight) -> Check:
-    "Which tensors of the checkpoint are missing in the model?"
+    "Which tensors of a loaded checkpoint didn't reach the model?"
     unplaced = ""  # such as a head for other classes, which is fine
     for sure, evidence, names in flight.not_loaded or ():
         if sure == "note": unplaced = evidence

@@ -259,7 +259,7 @@ def units_cut_apart(flight: Flight) -> Check:
          advice="Look at how labels are encoded: ignore_index must be no class, and weights must not be zero."),
     claim="Padding is left out of the loss, and labels are left.", needs="batch")
 def labels_count(flight: Flight) -> Check:
-    "Do labels count, and padding doesn't?"
+    "Do all labels count in the loss, except for padding?"
     calls = [call for call in loss_calls(flight).calls
              if call.name in CLASS_LOSSES and not call.wanted.dtype.is_floating_point]
     for call in calls:

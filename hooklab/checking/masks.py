@@ -62,7 +62,7 @@ def only_padding_read(flight: Flight) -> Iterator[Finding]:
 
 
 def padding_counts_only(flight: Flight, p: BatchPart, padded: Tensor) -> bool:
-    "Does the output depend on padding alone, on its length or its embeddings?"
+    "Does the output depend on padding alone: on its length or its embeddings?"
     tokens, base = p.tensor, baseline(flight)
     def stays(changed): return are_same(base, flight.forward(flight.batch.put({p.number: changed})))
     others = next_known(tokens[~padded].unique(), tokens)

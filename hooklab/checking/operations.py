@@ -164,7 +164,7 @@ def targets_detached(flight: Flight) -> Check:
 
 # %% ../../nbs/lib/checking/operations.ipynb #99bb0003
 def size_of_similarities(t: Value) -> float | None:
-    "The largest absolute value that scaled cosine similarities can take; None if these values aren't any."
+    "The largest absolute value that scaled cosine similarities can take; None if these values are none."
     op = maker_of(t, ("mul", "div"))
     if op is None or op.function not in ("matmul", "mm", "linear") or len(op.given) != 2: return None
     a, b = map(numbers, op.given)

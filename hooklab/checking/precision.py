@@ -54,7 +54,7 @@ def limit_in(value: Value) -> float | None:
 
 
 def lost_limits(ops: list[Op]) -> Iterator[tuple[str, bool]]:
-    "Guards that round to nothing in their dtype, in words, and whether this batch needs them."
+    "Epsilons that become 0 and limits that become 1 in their dtype, in words, and whether this batch needs them."
     for x, limit, is_upper in (found for op in ops for found in limits_of(op)):
         kept = round_to(limit, x.dtype)
         if is_upper and kept == 1 > limit:

@@ -63,7 +63,7 @@ MAX_DISTANCE = 1.  # standard deviations: two batches of eight samples from the 
 @rule(
     claim="The statistics of norms are those of each batch.", needs="passes")
 def statistics_fit(flight: Flight) -> Check:
-    "Do batches, or the samples of an instance norm, differ more between each other than within?"
+    "Do batches, or the samples of an instance norm, differ more from each other than within themselves?"
     modules = unwrap(flight.model).named_modules()
     named = {name: m for name, m in modules if keeps_statistics(m) and m in flight.training}
     if not named: return "there is none that keeps statistics"
@@ -98,7 +98,7 @@ def pairs_of(groups: tuple[list[Moments], ...], by_sample: bool) -> list[tuple[M
 
 
 def distance_of(pairs: list[tuple[Moments, Moments]]) -> float:
-    """The median distance of means, in standard deviations, or of log standard deviations, over channels and pairs."""
+    "The median distance of means, in standard deviations, or of log standard deviations, whichever is larger."
     means = [((a - b).square()/((v + w)/2 + 1e-12)).sqrt().median() for (a, v), (b, w) in pairs]
     widths = [((v + 1e-12).log() - (w + 1e-12).log()).abs().median()/2 for (_, v), (_, w) in pairs]
     return max(torch.stack(found).median().item() for found in (means, widths)) if pairs else 0.

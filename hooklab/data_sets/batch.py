@@ -45,8 +45,8 @@ def data_in(given: Any, name: str) -> Any:
 
 
 def readings_of(given: Any, whatever: bool = False) -> list[list[Any]]:
-    """The possible readings of what was given as one or two batches, the most likely first. With a `call`, a batch may
-    be `whatever` that takes, and a tensor in a list may be a part or a batch."""
+    """The possible readings of what was given as one or two batches, the most likely first. With a `call`, `whatever`
+    it takes may be a batch, and a tensor in a list may be a part or a batch."""
     given = data_in(given, "train")
     if isinstance(given, Iterator):
         raise TypeError("this loader can be looped over only once, and preflight would take two of its batches; "

@@ -63,7 +63,7 @@ class DataSet:
     hashes: list[int] = field(default_factory=list) # Of the inputs of each sample
     sizes: list[int] = field(default_factory=list) # Of the batches
     is_own_target: bool = False # Is an input the target?
-    changed: str | None = None # How rereading changed the first batch; None if it's another batch now
+    changed: str | None = None # How rereading changed the first batch; empty if not, None if it's another batch
     in_order: bool = False # Does the loader go through its data set in order?
     raws: list[Any] = field(default_factory=list) # Its first batches as they are, unless they're large
 
