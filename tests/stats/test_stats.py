@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import hooklab as hl
-from hooklab.stats.measure import measuring, meter_groups, stacks
+from hooklab.stats.measure import measuring, meter_groups, stacked_outputs
 from hooklab.stats.records import moments
 from hooklab.stats.records.history import History
 from support.portions import one_in
@@ -84,7 +84,7 @@ def test_large_and_small_layers():
     xs = torch.randn(4, 8, 3, 16, 16)
     model(xs[0])
     twin = copy.deepcopy(model)
-    assert 8*40*16*16 > stacks.SMALL["cpu"]
+    assert 8*40*16*16 > stacked_outputs.SMALL["cpu"]
     for options in ({"with_hist": True}, {"with_hist": True, "hist_sample": 1000}):
         with hl.ActivationStats(**options).on(model) as s: train(model, xs, s, lr=0)
         right = seen_by_hand(twin, xs, s.names, lr=0)
