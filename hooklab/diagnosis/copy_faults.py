@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from hooklab.diagnosis.evidence import LASTS, MOSTLY, SOON, Run, layer_of
+from hooklab.diagnosis.evidence import SOON, Run, layer_of
 from hooklab.diagnosis.loss_curve import falls_well
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import NOTHING_LEFT, WEAK, WILD, Kind, no_longer_looked_for, rule
@@ -19,6 +19,7 @@ from hooklab.hooks.names import earlier_blocks_have
 from hooklab.hooks.select import first_few
 
 from hooklab.stats.records.facts import CopyFacts
+from hooklab.stats.records.series import LASTS, MOSTLY
 
 # %% ../../nbs/lib/diagnosis/copy-faults.ipynb #cfa80482
 OFTEN = .3  # of the steps of the loop: a scaler or a guard against NaN skips far fewer

@@ -12,11 +12,12 @@ from dataclasses import replace
 
 import torch
 
-from hooklab.diagnosis.evidence import LASTS, MOSTLY, SAME, Run, first_true, lasting
+from hooklab.diagnosis.evidence import SAME, Run
 from hooklab.diagnosis.loss_curve import column, falls_well, goes_down, mean_of, of_kind
 from hooklab.findings.found import Finding, in_digits
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.stats.records.facts import InputFacts, OutputFacts
+from hooklab.stats.records.series import LASTS, MOSTLY, first_true, lasting
 
 # %% ../../nbs/lib/diagnosis/data-faults.ipynb #d57c1dab
 WIDE_INPUT = 20  # deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6

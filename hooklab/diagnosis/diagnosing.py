@@ -15,16 +15,18 @@ from ..findings.found import Finding, with_its_word
 from ..findings.levels import SURE
 from ..findings.rules import KINDS, Rule, rules_that_need, usual_advice
 from ..hooks.names import printable
-from .evidence import LASTS, SOON, Run
+from .evidence import SOON, Run
 from .loss_curve import looks_at_loss
 from .loss_faults import ENOUGH
-from .result import Diagnosis
+from .result import Diagnosis, section_of_page
 from .special_layer_faults import any_attention, dead_heads
 from .verdict import verdict
+from ..stats.page import JUDGES
 from ..stats.records.attention_history import AttentionHistory
 from ..stats.records.doubts import ESTIMATE, estimated
 from ..stats.records.other_tools import plain_rows
 from ..stats.records.recorded import Recorded
+from ..stats.records.series import LASTS
 from ..stats.records.statistics import STATISTICS
 
 # %% ../../nbs/lib/diagnosis/diagnosing.ipynb #f95e0df9
@@ -160,3 +162,7 @@ def diagnose(
     names = run.outputs.names or run.grads.names
     n_steps = max(len(run.steps), len(run.log_steps))  # of the loop more steps are known
     return Diagnosis(verdict(found_in(run), others, run), n_steps, len(names), not_judged(run))
+
+
+JUDGES.append(lambda stats: section_of_page(diagnose(stats)))  # on the page of a run
+

@@ -15,15 +15,12 @@ import torch
 from torch import Tensor
 
 from ..stats.records.doubts import Ends, read
-from ..stats.records.history import History
 from ..stats.records.recorded import Recorded
 from ..stats.records.run_log import LOGGED
-from ..stats.records.statistics import JUDGED
+from ..stats.records.series import Series, true_from, without_nan
 
 # %% ../../nbs/lib/diagnosis/evidence.ipynb #b2bd582e
-LASTS = 5  # rows: what shows in fewer may be chance, or how a run begins
 SOON = 20  # rows: growth within so few is too fast
-MOSTLY = .9  # this share of the rows counts as all of them, apart from outliers
 CONSTANT = 1e-6  # deviation relative to the mean: 32 bits round at 6e-8
 SAME = 1e-6  # differences relative to size
 CLEARLY = 10  # times a limit: beyond doubt
@@ -31,47 +28,8 @@ RATIO_LARGE = .1  # length of a step relative to the parameter: healthy runs wer
 RATIO_SMALL = 1e-4  # healthy runs: down to 0.0006
 
 # %% ../../nbs/lib/diagnosis/evidence.ipynb #9c1a2003
-def true_from(x: Tensor) -> Tensor:
-    "For each place, how many values are true from there on."
-    return x.long().flip(-1).cumsum(-1).flip(-1)
-
-
-def last_known(x: Tensor) -> Tensor: # NaN if none is known
-    "The last finite number of each row: in turns, most layers are not measured in the last step."
-    if not x.shape[-1]: return x.new_zeros(x.shape[:-1])
-    known = x.isfinite()
-    none_follows = known.cumsum(-1) == known.sum(-1, keepdim=True)
-    last = none_follows.int().argmax(-1, keepdim=True)
-    numbers = x.gather(-1, last)[..., 0]
-    return torch.where(known.any(-1), numbers, torch.nan)
-
-
-def without_nan(x: Tensor) -> Tensor: return x[~x.isnan()]
-
-
-def first_true(x: Tensor) -> int: return x.int().argmax().item() # 0 if none is
-
-
-def picked(names: list[str], chosen: Tensor) -> list[str]:
-    "The names for which this is True."
-    return [name for name, is_chosen in zip(names, chosen.tolist()) if is_chosen]
-
-
 def layer_of(parameter: str) -> str: # Empty if it is of the model itself
     return parameter.rpartition(".")[0]
-
-
-def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A column for each row; -1 if there is none
-    "From which column on `bad` is almost always true, as far as is known."
-    bad = bad & known
-    n_bad = true_from(bad)
-    n_known = true_from(known)
-    mostly = n_bad >= MOSTLY*n_known
-    found = bad & mostly & (n_bad >= least)
-    if not found.shape[-1]:
-        return torch.full(found.shape[:-1], -1)
-    first = found.int().argmax(-1)
-    return torch.where(found.any(-1), first, -1)
 
 
 def still_rises(numbers: Tensor) -> bool:
@@ -79,57 +37,6 @@ def still_rises(numbers: Tensor) -> bool:
     if not len(numbers): return False
     middle = numbers[len(numbers)//2]
     return bool(numbers[-1] > 1.5*middle)
-
-
-# %% ../../nbs/lib/diagnosis/evidence.ipynb #31ad3829
-class Series:
-    "A history as numbers to compare: a row for each layer, a column for each step, NaN where a layer did not run."
-    def __init__(
-        self,
-        history: History | None, # None where it was not recorded
-        steps: list[int], # The recorded steps of the run
-        off: Ends = (0, 0), # How far off estimates are taken to be
-    ):
-        self.names, self.steps, self.off = [], steps, off
-        self.followed, self.untrainable = {}, set()
-        self.n = self.mean = self.std = self.near_zero = torch.zeros(0, len(steps), dtype=torch.double)
-        self.under = self.hist = None
-        self.numbers: dict[str, Tensor] = {}  # by name; some may not have been recorded, such as those of samples
-        if history is not None and history.steps == steps:
-            self._read(history)
-        self.ran = self.n > 0
-        self.finite = self.mean.isfinite()
-        self.bad = self.ran & ~self.finite
-        squares = self.mean**2 + self.std.nan_to_num(0)**2
-        self.size = squares.sqrt()  # the root mean square of an output
-        self.norm = self.size*self.n.sqrt()
-
-    def _read(self, history):
-        shape = len(history.names), len(self.steps)
-        self.names, self.followed = history.names, history.followed
-        if history.trainable is not None:
-            self.untrainable = set(history.names) - set(history.trainable)
-        for one in JUDGED:
-            if one.group != "basics" and one.row not in history.rows:
-                continue
-            self.numbers[one.name] = read(history, one.name, self.off).reshape(shape)
-        self.n, self.near_zero = self.numbers["n"], self.numbers["near_zero"]
-        self.mean, self.std = self.numbers["mean"], self.numbers["std"]
-        self.under = self.numbers.get("under")
-        if history.has_hist:
-            self.hist = history.values("hist").detach().double().cpu()
-
-    def named(self, chosen: Tensor) -> list[str]:
-        "The names of the layers for which this is True."
-        return picked(self.names, chosen)
-
-    def those(self, holds: Callable[[str], Any]) -> Tensor:
-        "For which layers this holds, by their names."
-        return torch.tensor([bool(holds(name)) for name in self.names], dtype=torch.bool)
-
-    def span(self, row: int) -> tuple[int, int]:
-        "From the step of this row to the last one."
-        return self.steps[row], self.steps[-1]
 
 # %% ../../nbs/lib/diagnosis/evidence.ipynb #29adcb8d
 class Run:

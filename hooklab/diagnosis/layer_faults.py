@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from .data_faults import input_unused, samples_alike
-from .evidence import (
-    CLEARLY, CONSTANT, LASTS, RATIO_LARGE, SAME, Run, Series, first_true, last_known, lasting)
+from .evidence import CLEARLY, CONSTANT, RATIO_LARGE, SAME, Run
 from .loss_curve import far_from_a_guess
 from ..findings.found import Finding, in_digits
 from ..findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from ..hooks.select import first_few
 from ..stats.measure.sampled_numbers import SILENT_FOR
+from ..stats.records.series import LASTS, Series, first_true, last_known, lasting
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #22b935ef
 CLOSES = ("ReLU", "ReLU6", "Threshold")

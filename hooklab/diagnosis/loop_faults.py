@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from hooklab.diagnosis.copy_faults import needs_none, one_never_steps, parameters_of
-from hooklab.diagnosis.evidence import (
-    LASTS, MOSTLY, RATIO_SMALL, SOON, Run, first_true, lasting, layer_of, picked, without_nan)
+from hooklab.diagnosis.evidence import RATIO_SMALL, SOON, Run, layer_of
 from hooklab.diagnosis.loss_curve import falls_well
 from hooklab.diagnosis.loss_faults import loss_does_not_fall, squares_overflow
 from hooklab.diagnosis.schedule_faults import (
@@ -22,6 +21,7 @@ from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.hooks.select import first_few
 from hooklab.stats.records.facts import ParameterFacts
+from hooklab.stats.records.series import LASTS, MOSTLY, first_true, lasting, picked, without_nan
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #9855c9fe
 LEAST = 3  # optimizer steps: a pattern in fewer may be chance

@@ -14,9 +14,10 @@ from operator import attrgetter
 
 import torch
 
-from hooklab.diagnosis.evidence import LASTS, MOSTLY, Run
+from hooklab.diagnosis.evidence import Run
 from hooklab.stats.measure.loop_watch import PASSES
 from hooklab.stats.records.facts import OutputFacts
+from hooklab.stats.records.series import LASTS, MOSTLY
 
 # %% ../../nbs/lib/diagnosis/loss-curve.ipynb #8549e1f3
 AS_A_GUESS = .97  # of the loss of a guess: a model above it has learned next to nothing

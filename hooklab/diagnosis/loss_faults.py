@@ -11,11 +11,12 @@ from operator import attrgetter
 
 from torch import Tensor
 
-from hooklab.diagnosis.evidence import LASTS, MOSTLY, SOON, Run, first_true, picked, still_rises, without_nan
+from hooklab.diagnosis.evidence import SOON, Run, still_rises
 from hooklab.diagnosis.loss_curve import AS_A_GUESS, BLOWN_UP, LossCourse, column, loss_course, of_kind
 from hooklab.findings.found import Finding, in_digits
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.stats.records.facts import OutputFacts
+from hooklab.stats.records.series import LASTS, MOSTLY, first_true, picked, without_nan
 
 # %% ../../nbs/lib/diagnosis/loss-faults.ipynb #5c576808
 WORSE = 1.5  # times the loss of a guess

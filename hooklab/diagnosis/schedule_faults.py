@@ -11,11 +11,12 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from hooklab.diagnosis.evidence import LASTS, MOSTLY, SOON, Run, first_true, still_rises
+from hooklab.diagnosis.evidence import SOON, Run, still_rises
 from hooklab.diagnosis.loss_curve import error_of_middle, middle_of
 from hooklab.findings.found import Finding, in_digits
 from hooklab.findings.rules import Kind, WEAK, rule
 from hooklab.stats.records.facts import BegunFacts, NewOptimizers, ScheduleFacts
+from hooklab.stats.records.series import LASTS, MOSTLY, first_true
 
 # %% ../../nbs/lib/diagnosis/schedule-faults.ipynb #9696ecca
 EACH = .5  # calls for an optimizer step, from which on a schedule counts steps; of one for epochs there are far fewer

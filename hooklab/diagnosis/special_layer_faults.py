@@ -12,11 +12,12 @@ from os.path import commonprefix
 import torch
 from torch import Tensor
 
-from .evidence import LASTS, MOSTLY, SOON, Run, lasting, layer_of, picked
+from .evidence import SOON, Run, layer_of
 from ..findings.found import Finding, in_digits
 from ..findings.rules import Kind, NOTHING_LEFT, WILD, rule
 from ..hooks.select import first_few
 from ..stats.records.attention_history import AttentionHistory
+from ..stats.records.series import LASTS, MOSTLY, lasting, picked
 
 # %% ../../nbs/lib/diagnosis/special-layer-faults.ipynb #8f53454e
 DROPS = .9  # share of the numbers that a dropout sets to zero

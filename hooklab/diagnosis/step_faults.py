@@ -15,14 +15,13 @@ from torch import Tensor
 from .copy_faults import (
     APART, average_in_16_bits, counter_in_16_bits, scale_at_the_step)
 from .data_faults import learns_large_targets
-from hooklab.diagnosis.evidence import (
-    CLEARLY, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, first_true, last_known, layer_of, picked, still_rises,
-    without_nan)
+from .evidence import CLEARLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, layer_of, still_rises
 from .layer_faults import dead_units
 from .loss_curve import FALLS_BY_HALF, falls_well, goes_down
 from .loss_faults import ENDS, loss_does_not_fall
 from ..findings.found import Finding, in_digits
 from ..findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
+from ..stats.records.series import LASTS, MOSTLY, first_true, last_known, picked, without_nan
 from ..stats.records.spikes import Spike
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #3c93d758

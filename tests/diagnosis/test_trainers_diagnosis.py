@@ -332,12 +332,12 @@ def test_gradient_norms_are_those_of_torch(run, monkeypatch):
 @pytest.mark.parametrize("which", ["lightning", "transformers"])
 def test_the_loss_of_a_step_of_several_batches(which, tmp_path):
     "It is their mean, as in the loop by hand, and a row of the log is a step."
-    from test_trainers import by_hand, in_lightning, in_transformers
+    from tests.stats.test_trainers import by_hand, in_lightning, in_transformers
     run = in_lightning if which == "lightning" else partial(in_transformers, folder=tmp_path)
     stats, ours = hl.ActivationStats(loop=True), hl.ActivationStats()
     run(stats, accumulate=7, epochs=3)()
     model = by_hand(ours, accumulate=7, epochs=0)
-    from test_trainers import samples
+    from tests.stats.test_trainers import samples
     batch = next(iter(DataLoader(samples(), 28)))
     loss = model(**batch)["loss"].item()
     assert len(stats.log) == 3 and stats.log.values("loss")[0].item() == pytest.approx(loss, rel=1e-4)

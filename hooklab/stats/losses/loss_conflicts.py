@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hooklab.diagnosis.evidence import LASTS, first_true, lasting, picked
 from hooklab.findings.found import Finding, in_digits
 from hooklab.findings.rules import Kind, rule
+from hooklab.stats.records.series import LASTS, first_true, lasting, picked
 
 
 # %% ../../../nbs/lib/stats/losses/loss-conflicts.ipynb #9badcf48

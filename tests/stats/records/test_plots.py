@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import hooklab as hl
 import hooklab.stats.live
 from hooklab.drawing import label_ends, thinned
-from hooklab.stats.page import top_of_page
+from hooklab.diagnosis.result import section_of_page
 from hooklab.stats.records.history import WeightHistory
 from hooklab.stats.records.moments import row_names
 from support.portions import SWEEP, sample
@@ -392,7 +392,7 @@ def test_page_begins_with_the_diagnosis(tmp_path):
     s = hl.ActivationStats()
     s.history = history(3, 40, with_hist=False, spoil=nan_at_the_end)
     text = s.report(tmp_path/"run.html").read_text("utf-8")
-    assert top_of_page(hl.diagnose(s)) in text and "NaN" in text
+    assert section_of_page(hl.diagnose(s)) in text and "NaN" in text
     assert text.index("Diagnosis") < text.index("Pictures") < text.index("Layers")
 
 
