@@ -15,7 +15,7 @@ from .flight import Flight
 from .loss_calls import numbers
 from .passes import calls_of, layer_outputs, moved_to, roused
 from ..data_sets.batch import SampleBatch
-from ..diagnosis.layer_faults import DEAD, MANY
+from ..diagnosis.layer_faults import DEAD_FRACTION, MIN_UNITS
 from ..findings.found import Check, Finding
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.names import earlier_blocks_have
@@ -258,16 +258,16 @@ def mostly_silent(flight: Flight, found: dict[str, bool | None]) -> Iterator[Fin
     "The finding on layers of which most units get no gradient and are never above zero, while some learn."
     modules, dead = dict(unwrap(flight.model).named_modules()), {}
     for name, grads in gradients_of(flight, flight.small).items():
-        of_units = found[name] and grads[0].dim() > 1 and len(grads[0]) >= MANY
+        of_units = found[name] and grads[0].dim() > 1 and len(grads[0]) >= MIN_UNITS
         if not of_units or not isinstance(modules.get(owner_of(name)), WITH_UNITS): continue
         units = ~sum(g.flatten(1).any(1) for g in grads).bool()
-        if units.double().mean() >= DEAD: dead[owner_of(name)] = units
+        if units.double().mean() >= DEAD_FRACTION: dead[owner_of(name)] = units
     for call in [call for batch in flight.small if dead for call in calls_of(flight, dead, batch.raw, "train")]:
         m, output = call.layer, numbers(call.out)
         of_units = output.movedim(-1 if isinstance(m, nn.Linear) else -1 - len(m.kernel_size), 0).flatten(1)
         dead[call.name] = dead[call.name].to(output.device) & ~(of_units > 0).any(1)
     for name, units in dead.items():
         share = units.double().mean().item()
-        if share < DEAD: continue
+        if share < DEAD_FRACTION: continue
         yield Finding("dead units", "possible", f"{share:.0%} of the {len(units)} units of {name} return nothing above "
                       "zero for any sample, and get no gradient.", [name])

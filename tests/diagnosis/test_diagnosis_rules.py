@@ -148,5 +148,5 @@ def test_a_sigmoid_with_targets_of_0_and_1_fits_a_distance(loss_of, kind):
             s.step(loss)
     found = hl.diagnose(s)
     assert "activation before the loss" not in found, f"{found!r}"
-    assert {look.made_by.kind for look in Run(s).looks} == {kind}
+    assert {look.made_by.kind for look in Run(s).outputs_seen} == {kind}
     assert "bce" not in repr(found)

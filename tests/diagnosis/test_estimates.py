@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.diagnosis.diagnosing import UNSURE
+from hooklab.diagnosis.diagnosing import ON_ESTIMATES
 from hooklab.diagnosis.evidence import Run
 from hooklab.findings.levels import SURE
 from hooklab.stats.records.doubts import read
@@ -60,7 +60,7 @@ def test_a_limit_that_the_doubt_straddles_makes_a_finding_less_sure(name):
         for what, finding in exact.items():
             level = SURE.index(rough[what].sure) if what in rough else len(SURE)
             assert level >= SURE.index(finding.sure), (factor, what)
-            if what in rough: assert (UNSURE in rough[what].evidence) == (level > SURE.index(finding.sure))
+            if what in rough: assert (ON_ESTIMATES in rough[what].evidence) == (level > SURE.index(finding.sure))
             if what == expected:
                 lowered += level > SURE.index(finding.sure)
                 kept += level == SURE.index(finding.sure)

@@ -52,17 +52,17 @@ def test_each_question_is_asked_once(monkeypatch):
     changed = [*RULES[:i], replace(RULES[i], look=counted), *RULES[i + 1:]]
     monkeypatch.setattr(rules, "RULES", changed)
     run = recorded(linear, lr=1e-9)
-    assert diagnosing.found_in(run) and len(asked) == 1
-    assert run.once(counted) == [*loss_faults.loss_does_not_fall(run)]
+    assert diagnosing.findings_in(run) and len(asked) == 1
+    assert run.answer(counted) == [*loss_faults.loss_does_not_fall(run)]
     assert run.ratio is run.ratio
 
 
 def test_outputs_that_are_alike_have_one_finding():
     run = recorded(Fixed)
-    assert run.once(data_faults.samples_alike) == []
-    seen, = run.once(data_faults.input_unused)
+    assert run.answer(data_faults.samples_alike) == []
+    seen, = run.answer(data_faults.input_unused)
     assert seen.layers == ["body.0"] and seen.sure == "certain"
-    assert not run.once(falls_well) and not run.once(data_faults.constant_inputs)
+    assert not run.answer(falls_well) and not run.answer(data_faults.constant_inputs)
 
 
 def test_how_the_loss_went():

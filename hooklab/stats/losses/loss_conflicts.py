@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hooklab.findings.found import Finding, in_digits
 from hooklab.findings.rules import Kind, rule
-from hooklab.stats.records.series import LASTS, first_true, lasting, picked
+from hooklab.stats.records.series import MIN_STEPS, first_true, onset, names_where
 
 
 # %% ../../../nbs/lib/stats/losses/loss-conflicts.ipynb #9badcf48
@@ -74,7 +74,7 @@ def how_much_stronger(history, k: int, j: int) -> tuple[float, int] | None: # So
     ratios = (norms[..., k]/norms[..., j])[:, shared]
     ratios = torch.where(ratios.isfinite(), ratios, torch.nan)
     course = ratios[:, int(ratios.nanmedian(0).values.argmin())]  # in the layer in which the other one is strongest
-    begins = int(lasting((course > OUTWEIGHED/3)[None], course.isfinite()[None])[0])
+    begins = int(onset((course > OUTWEIGHED/3)[None], course.isfinite()[None])[0])
     times = course[max(begins, 0):].nanmedian().item()
     return (times, begins) if begins >= 0 and times >= OUTWEIGHED else None
 
@@ -92,7 +92,7 @@ def decays(history, j: int) -> bool:
          advice="Weight the losses so that their gradients are of similar length in the layers that they share; see "
                 "that each is a mean over the same things, and that no weight was forgotten."), needs="loop")
 def outweighs(run) -> Iterator[Finding]:
-    history = compared(run, LASTS)
+    history = compared(run, MIN_STEPS)
     if history is None: return
     losses, values = history.losses, history.values.abs().nanmedian(0).values.tolist()
     for j, one in enumerate(losses):
@@ -146,7 +146,7 @@ def slowed(history, one: str, other: str) -> Iterator[Finding]:
     for_one, for_other = does.nanmedian(1).values.tolist()
     if by_chance or max(for_one, for_other) > SLOWED or gives_way(history, i, j) or gives_way(history, j, i): return
     cosines = history.cosines(one, other).nanmedian(0).values
-    layers = picked(history.names, cosines < 0)
+    layers = names_where(history.names, cosines < 0)
     yield Finding("losses fight", "note", f"{one} and {other} pull against each other (cosines down "
            f"to {cosines.nan_to_num().min():.2f}): a step does {for_one:.0%} for {one} and {for_other:.0%} for "
            f"{other} of what its own gradient would do.", layers, span(history), losses=(one, other))
@@ -169,14 +169,14 @@ def blocked(history, j: int, i: int, first: int) -> bool:
                 "each a layer of its own after the shared ones, or lower the weight of the one that matters less."),
     needs="loop")
 def fight(run) -> Iterator[Finding]:
-    history = compared(run, LASTS)
+    history = compared(run, MIN_STEPS)
     if history is None: return
     norms, losses = history.norms(), history.losses
     for one, other in history.pairs:
         i, j = losses.index(one), losses.index(other)
         cosines = history.cosines(one, other).T  # layer, step
         known = cosines.isfinite()
-        begins = lasting(cosines < BELOW, known)
+        begins = onset(cosines < BELOW, known)
         shared = known.any(1)
         median = cosines.nanmedian(1).values
         fights = (begins >= 0) & torch.tensor([
@@ -189,7 +189,7 @@ def fight(run) -> Iterator[Finding]:
         priced = gives_way(history, i, j) or gives_way(history, j, i)
         first = int(begins[fights].min())
         held = [name for name, k, against in ((one, i, j), (other, j, i)) if blocked(history, k, against, first)]
-        layers = picked(history.names, fights)
+        layers = names_where(history.names, fights)
         sure = "likely" if odd or held else "possible" if few and not priced else "note"
         yield Finding("losses fight", sure, in_words(history, norms, fights, first, (one, i), (other, j), held), layers,
                       span(history, first), losses=(one, other))
@@ -238,13 +238,13 @@ SWINGS, WIDELY = .3, 10  # fraction of the steps in which the stronger loss chan
          advice="Larger batches, or an average over steps in the weights of the losses, make it steadier."),
     needs="loop")
 def swings(run) -> Iterator[Finding]:
-    history = compared(run, 2*LASTS)
+    history = compared(run, 2*MIN_STEPS)
     if history is None: return
     whole, losses = history.norms().square().nansum(1).sqrt(), history.losses
     for one, other in history.pairs:
         ratio = (whole[:, losses.index(one)]/whole[:, losses.index(other)]).log10()
         ratio = ratio[ratio.isfinite()]
-        wide = (ratio > 1).sum() >= LASTS and (ratio < -1).sum() >= LASTS
+        wide = (ratio > 1).sum() >= MIN_STEPS and (ratio < -1).sum() >= MIN_STEPS
         if not wide or (ratio[1:].sign() != ratio[:-1].sign()).double().mean() < SWINGS:
             continue
         yield Finding("loss swings", "note",

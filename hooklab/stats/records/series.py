@@ -17,16 +17,16 @@ from .history import History
 from .statistics import JUDGED
 
 # %% ../../../nbs/lib/stats/records/series.ipynb #3091e227
-LASTS = 5  # rows: what shows in fewer may be chance, or how a run begins
-MOSTLY = .9  # this fraction of the rows counts as all of them, apart from outliers
+MIN_STEPS = 5  # rows: what shows in fewer may be chance, or how a run begins
+MAJORITY = .9  # this fraction of the rows counts as all of them, apart from outliers
 
 
-def true_from(x: Tensor) -> Tensor:
+def n_true_from(x: Tensor) -> Tensor:
     "For each place, how many values are true from there on."
     return x.long().flip(-1).cumsum(-1).flip(-1)
 
 
-def last_known(x: Tensor) -> Tensor: # NaN if none is known
+def last_finite(x: Tensor) -> Tensor: # NaN if none is known
     "The last finite number of each row: in turns, most layers are not measured in the last step."
     if not x.shape[-1]: return x.new_zeros(x.shape[:-1])
     known = x.isfinite()
@@ -42,18 +42,17 @@ def without_nan(x: Tensor) -> Tensor: return x[~x.isnan()]
 def first_true(x: Tensor) -> int: return x.int().argmax().item() # 0 if none is
 
 
-def picked(names: list[str], chosen: Tensor) -> list[str]:
+def names_where(names: list[str], chosen: Tensor) -> list[str]:
     "The names for which this is True."
     return [name for name, is_chosen in zip(names, chosen.tolist()) if is_chosen]
 
 
-def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A column for each row; -1 if there is none
+def onset(bad: Tensor, known: Tensor, min_steps: int = MIN_STEPS) -> Tensor: # A column for each row; -1: none
     "From which column on `bad` is almost always true, as far as is known."
     bad = bad & known
-    n_bad = true_from(bad)
-    n_known = true_from(known)
-    mostly = n_bad >= MOSTLY*n_known
-    found = bad & mostly & (n_bad >= least)
+    n_bad = n_true_from(bad)
+    n_known = n_true_from(known)
+    found = bad & (n_bad >= MAJORITY*n_known) & (n_bad >= min_steps)
     if not found.shape[-1]:
         return torch.full(found.shape[:-1], -1)
     first = found.int().argmax(-1)
@@ -66,9 +65,9 @@ class Series:
         self,
         history: History | None, # None where it was not recorded
         steps: list[int], # The recorded steps of the run
-        off: Ends = (0, 0), # How far off estimates are taken to be
+        offsets: Ends = (0, 0), # How far off estimates are taken to be
     ):
-        self.names, self.steps, self.off = [], steps, off
+        self.names, self.steps, self.offsets = [], steps, offsets
         self.followed, self.untrainable = {}, set()
         self.n = self.mean = self.std = self.near_zero = torch.zeros(0, len(steps), dtype=torch.double)
         self.under = self.hist = None
@@ -90,18 +89,18 @@ class Series:
         for one in JUDGED:
             if one.group != "basics" and one.row not in history.rows:
                 continue
-            self.numbers[one.name] = read(history, one.name, self.off).reshape(shape)
+            self.numbers[one.name] = read(history, one.name, self.offsets).reshape(shape)
         self.n, self.near_zero = self.numbers["n"], self.numbers["near_zero"]
         self.mean, self.std = self.numbers["mean"], self.numbers["std"]
         self.under = self.numbers.get("under")
         if history.has_hist:
             self.hist = history.values("hist").detach().double().cpu()
 
-    def named(self, chosen: Tensor) -> list[str]:
+    def names_where(self, chosen: Tensor) -> list[str]:
         "The names of the layers for which this is True."
-        return picked(self.names, chosen)
+        return names_where(self.names, chosen)
 
-    def those(self, holds: Callable[[str], Any]) -> Tensor:
+    def mask_where(self, holds: Callable[[str], Any]) -> Tensor:
         "For which layers this holds, by their names."
         return torch.tensor([bool(holds(name)) for name in self.names], dtype=torch.bool)
 

@@ -14,8 +14,8 @@ import matplotlib.pyplot as plt
 
 import hooklab as hl
 import hooklab.stats.live
-from hooklab.drawing import label_ends, thinned
 from hooklab.diagnosis.result import section_of_page
+from hooklab.drawing import label_ends, thinned
 from hooklab.stats.records.history import WeightHistory
 from hooklab.stats.records.moments import row_names
 from support.portions import SWEEP, sample
