@@ -20,7 +20,7 @@ from ..findings.found import Check, Finding
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.names import earlier_blocks_have
 from ..hooks.select import first_few, leaves, may_pass_hooks, unwrap
-from ..stats.measure.run_facts import from_a_library
+from ..stats.measure.run_facts import is_from_library
 
 # %% ../../nbs/lib/checking/gradients.ipynb #0b761528
 def gradients_of(flight: Flight, batches: list[SampleBatch], of_output: bool = False) -> dict[str, list[Tensor]]:
@@ -220,7 +220,7 @@ def is_called_by_a_library(name: str, modules: dict[str, nn.Module]) -> bool:
     containers = nn.Sequential | nn.ModuleList | nn.ModuleDict
     caller = owner_of(owner_of(name))
     while caller and isinstance(modules[caller], containers): caller = owner_of(caller)
-    return from_a_library(type(modules[caller]))
+    return is_from_library(type(modules[caller]))
 
 # %% ../../nbs/lib/checking/gradients.ipynb #37ca6f7b
 def no_graph(flight: Flight) -> Finding:

@@ -23,7 +23,7 @@ from .special_layer_faults import any_attention, dead_heads
 from .verdict import verdict
 from ..stats.page import JUDGES
 from ..stats.records.attention_history import AttentionHistory
-from ..stats.records.doubts import ESTIMATE, estimated
+from ..stats.records.doubts import ESTIMATE, estimates_of
 from ..stats.records.other_tools import plain_rows
 from ..stats.records.recorded import Recorded
 from ..stats.records.series import MIN_STEPS
@@ -84,7 +84,7 @@ ON_ESTIMATES = (f"Some of these numbers are estimated from a part of a tensor ({
 def findings_in(run: Run, without_layers: bool = False) -> list[Finding]:
     "The findings in a run, or only those that show even where no layer was measured."
     found, hidden = [], set()
-    rough = {what for history in run.stats.histories.values() for what in estimated(history)}
+    rough = {what for history in run.stats.histories.values() for what in estimates_of(history)}
     others = [Run(run.stats, off) for off in TRIED_OFFSETS if any(STATISTICS[what].may_be_off for what in rough)]
     for rule in rules_that_need("loop", *(() if without_layers else ("layers",))):  # causes first: some hide others
         kind, = rule.kinds

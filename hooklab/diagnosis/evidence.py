@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..stats.records.doubts import Ends, read
+from ..stats.records.doubts import Offsets, values_with_offsets
 from ..stats.records.recorded import Recorded
-from ..stats.records.run_log import LOGGED
+from ..stats.records.run_log import LOG_COLUMNS
 from ..stats.records.series import Series, n_true_from, without_nan
 
 # %% ../../nbs/lib/diagnosis/evidence.ipynb #b2bd582e
@@ -44,7 +44,7 @@ class Run:
     def __init__(
         self,
         stats: Recorded, # The record of the run
-        offsets: Ends = (0, 0), # How far off estimates are taken to be
+        offsets: Offsets = (0, 0), # How far off estimates are taken to be
     ):
         self.offsets, found = offsets, {}
         for kind, history in stats.histories.items():
@@ -53,7 +53,7 @@ class Run:
         self.facts = stats.facts
         self.losses = stats.losses
         self.log_steps = stats.log.steps if stats.log else []
-        self._log = stats.log.table() if stats.log else torch.zeros(0, len(LOGGED))
+        self._log = stats.log.table() if stats.log else torch.zeros(0, len(LOG_COLUMNS))
         self.attention, self.stats = stats.attention, stats
         self.inputs, self.outputs_seen = self.facts.inputs or [], self.facts.outputs
         self.params, self.optimizers = self.facts.parameters, self.facts.optimizers
@@ -98,7 +98,7 @@ class Run:
 
     def log_values(self, name: str) -> Tensor:
         "One of the numbers of the loop, for each of `log_steps`; NaN where it is unknown."
-        return self._log[:, [*LOGGED].index(name)].double()
+        return self._log[:, [*LOG_COLUMNS].index(name)].double()
 
     @property
     def rates(self) -> Tensor:
@@ -131,7 +131,8 @@ class Run:
     ) -> Tensor: # By parameter and step; empty if they were not measured
         "The lengths of parameters before each step, or of the step."
         if self.updates is None: return torch.zeros(0, 0, dtype=torch.double)
-        return read(self.updates, what, self.offsets if what == "update" else tuple(-end for end in self.offsets))
+        offsets = self.offsets if what == "update" else tuple(-end for end in self.offsets)
+        return values_with_offsets(self.updates, what, offsets)
 
     def without_skipped(self, lengths: Tensor) -> Tensor:
         "Those of steps that were not skipped."

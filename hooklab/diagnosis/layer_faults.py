@@ -17,7 +17,7 @@ from .loss_curve import far_from_a_guess
 from ..findings.found import Finding, in_digits
 from ..findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from ..hooks.select import first_few
-from ..stats.measure.sampled_numbers import SILENT_FOR
+from ..stats.measure.sampled_numbers import SILENT_STEPS
 from ..stats.records.series import MIN_STEPS, Series, first_true, last_finite, onset
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #22b935ef
@@ -131,11 +131,11 @@ def mostly_dead_layers(run: Run, others: set[int]) -> Iterator[Finding]: # `othe
         if is_meant and since[i] >= 0: rows[i] = since[i].item()
     if not rows: return
     shares = [f"{last_finite(dead[i]):.0%} of those of {o.names[i]}" for i in rows]
-    first = max(0, min(rows.values()) - SILENT_FOR + 1)
+    first = max(0, min(rows.values()) - SILENT_STEPS + 1)
     yield Finding("dead units", "possible",
                   f"Most units are dead, as a sample of units and of each batch shows: {first_few(shares, 4)}. For "
-                  f"{SILENT_FOR} measured steps and more they were never above zero, so a ReLU passes nothing on, and "
-                  "they get no gradient.", [o.names[i] for i in rows], o.span(first),
+                  f"{SILENT_STEPS} measured steps and more they were never above zero, so a ReLU passes nothing on, "
+                  "and they get no gradient.", [o.names[i] for i in rows], o.span(first),
                   advice="If they were so from the start, look at how biases and weights of the layer begin, and at "
                          "the scale of its inputs; if they died on the way, a lower learning rate or warm-up. "
                          "LeakyReLU keeps a gradient.")

@@ -15,7 +15,7 @@ from operator import attrgetter
 import torch
 
 from hooklab.diagnosis.evidence import Run
-from hooklab.stats.measure.loop_watch import PASSES
+from hooklab.stats.measure.loop_watch import MAX_PASSES
 from hooklab.stats.records.facts import OutputFacts
 from hooklab.stats.records.series import MIN_STEPS, MAJORITY
 
@@ -38,7 +38,7 @@ def outputs_with_loss(run: Run) -> tuple[list[list[OutputFacts]], str]: # For ea
     whole = []
     for step, looks in steps.items():
         n = len({look.pass_ for look in looks})
-        if looks and n >= min(trained.get(step, 1), PASSES): whole.append(looks)
+        if looks and n >= min(trained.get(step, 1), MAX_PASSES): whole.append(looks)
     guess = guess_of(sum(whole, [])) if whole else math.nan
     if several and (len(whole) < MAJORITY*len(steps) or not are_alike(whole, guess)):
         return [], "the model runs several times in a step, and its passes do not all show the same loss"

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
-from hooklab.stats.measure.loop_watch import AT_FIRST
+from hooklab.stats.measure.loop_watch import FIRST_LOOKS
 from hooklab.training.callback import Callback
 from support.portions import one_in
 
@@ -304,7 +304,7 @@ def test_several_fits_of_a_learner_record_anew():
             and stats.log.values("updates").eq(1).all()
         )
         assert stats.steps == stats.updates.steps == [i for i in range(n * n_batches) if i < 10 or i % 8 == 0]
-        assert {one.step for one in stats.facts.inputs} == {*range(n * n_batches)} & {*AT_FIRST, 20, 25}
+        assert {one.step for one in stats.facts.inputs} == {*range(n * n_batches)} & {*FIRST_LOOKS, 20, 25}
     assert stats.log.values("loss")[0] < 1.5 and hl.diagnose(stats) is not None
 
 

@@ -127,6 +127,8 @@ PLANTS = {  # clause: files that break it once
                                   "hooklab/edit/Hook/a.py": "",
                                   "hooklab/all.py": "from .hooks.hook import *\n_all_ = ['Hook']\n"},
     "names_in_two_rooms": {ROOM: "def same(): pass\n", "hooklab/hooks/copies.py": "class same: pass\n"},
+    "names_in_two_rooms, of two packages": {"hooklab/stats/measure/a.py": "same = 1\n",
+                                            "hooklab/stats/records/b.py": "def same(): pass\n"},
     "names_in_two_rooms, a public one": {ROOM: "def same(): pass\n", "hooklab/edit/a.py": "class same: pass\n",
                                          "hooklab/all.py": "__all__ = ['same']\n"},
     "text_times_question": {"tests/test_it.py": "def f(n): return 'layer' + 's'*(n != 1)\n"},

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 from hooklab.stats.records.facts import LossKind, OutputFacts
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #ba7a9577
-ROWS = 1024  # rows are kept at most
-WIDTH = 4096  # numbers in a row at most
-MOST_KEPT = 1 << 14  # numbers of output and gradient are kept together
-CLOSE = 2e-3  # how far a gradient may be from that of a loss, relative to its largest number
+MAX_ROWS_KEPT = 1024  # rows are kept at most
+MAX_WIDTH = 4096  # numbers in a row at most
+MAX_KEPT = 1 << 14  # numbers of output and gradient are kept together
+GRADIENT_TOLERANCE = 2e-3  # how far a gradient may be from that of a loss, relative to its largest number
 
 
 @dataclass
@@ -49,8 +49,8 @@ def look_at_output(step: int, x: Tensor, g: Tensor, place: int = 0) -> list[Outp
         output = rows_of_output(x.detach(), channels)
         gradient = rows_of_output(g.detach(), channels)
         n_rows, width = output.shape
-        if width > WIDTH: continue
-        most = min(ROWS, max(64, MOST_KEPT//width))
+        if width > MAX_WIDTH: continue
+        most = min(MAX_ROWS_KEPT, max(64, MAX_KEPT//width))
         every = -(-n_rows//most)
         kept = output[::every].clone()
         ways.append(OutputLook(step, x.numel(), n_rows, kept, gradient[::every].clone(), channels, place))
@@ -63,9 +63,9 @@ def one_hot_rows(signs: Tensor) -> Tensor | None:
     return signs.int().argmax(1)
 
 
-def near(a: Tensor, b: Tensor) -> bool:
+def is_near(a: Tensor, b: Tensor) -> bool:
     distance = (a - b).abs().max()
-    return bool(distance <= CLOSE*b.abs().max())
+    return bool(distance <= GRADIENT_TOLERANCE*b.abs().max())
 
 
 def entropy(counts: Tensor) -> float:
@@ -88,7 +88,7 @@ def cross_entropy(o: Tensor, g: Tensor) -> LossKind | None:
         target = F.one_hot(t, o.shape[1]).double()
         rest = (p*(1 - target)).sum(1)
         weight = (g*(1 - target)).sum(1)/rest
-        if not near(weight[:, None]*(p - target), g): continue
+        if not is_near(weight[:, None]*(p - target), g): continue
         if o.shape[1] == 2 and sign == 1 and other_sign_fits(p, g, t):
             continue
         o = torch.cat([o, learned])
@@ -111,7 +111,7 @@ def other_sign_fits(p: Tensor, g: Tensor, t: Tensor) -> bool:
         weight = g.abs()[:, 0]/probability
         of_classes = [weight[t == c] for c in t.unique()]
         return max((w.std(correction=0)/w.mean()).item() for w in of_classes)
-    return unevenness(t) < CLOSE < 5*CLOSE < unevenness(1 - t)
+    return unevenness(t) < GRADIENT_TOLERANCE < 5*GRADIENT_TOLERANCE < unevenness(1 - t)
 
 
 def nll(o: Tensor, g: Tensor) -> LossKind | None:
@@ -124,7 +124,7 @@ def nll(o: Tensor, g: Tensor) -> LossKind | None:
     if t is None: return None
     if len(t.unique()) < 2 and len(t) > 8: return None
     picked = g.gather(1, t[:, None])
-    if not near(picked, picked[:1].expand_as(picked)): return None
+    if not is_near(picked, picked[:1].expand_as(picked)): return None
     sign = -int(picked[0].sign())
     return kind_for_classes("nll", sign, F.nll_loss(o, t), t)
 
@@ -136,11 +136,11 @@ def same_factor(g: Tensor, unit: Tensor) -> float | None:
     factor = g[large]/unit[large]
     middle = factor.median()
     distance = (factor - middle).abs()
-    is_same = (distance <= 5*CLOSE*middle.abs()).all()
+    is_same = (distance <= 5*GRADIENT_TOLERANCE*middle.abs()).all()
     return middle.item() if is_same and middle != 0 else None
 
 
-def yes_or_no(o: Tensor, g: Tensor) -> LossKind | None:
+def binary_cross_entropy(o: Tensor, g: Tensor) -> LossKind | None:
     "Is the gradient that of a binary cross-entropy, of logits or of probabilities?"
     if o.numel() < 4: return None
     p = o.sigmoid()
@@ -150,16 +150,16 @@ def yes_or_no(o: Tensor, g: Tensor) -> LossKind | None:
         factor = same_factor(g, p - t)
         if factor is not None and factor*sign > 0:
             loss = F.binary_cross_entropy_with_logits(o, t)
-            return kind_for_answers("bce with logits", sign, loss, t)
+            return kind_for_binary("bce with logits", sign, loss, t)
         if not between: continue
         factor = same_factor(g, (o - t)/(o*(1 - o)))
         if factor is not None and factor*sign > 0:
             loss = F.binary_cross_entropy(o, t)
-            return kind_for_answers("bce", sign, loss, t)
+            return kind_for_binary("bce", sign, loss, t)
     return None
 
 
-def kind_for_answers(kind: str, sign: int, loss: Tensor, t: Tensor) -> LossKind: # `t`: 1 for each yes, 0 for each no
+def kind_for_binary(kind: str, sign: int, loss: Tensor, t: Tensor) -> LossKind: # `t`: 1 for each yes, 0 for each no
     yes = t.mean()
     guess = entropy(torch.stack([yes, 1 - yes]))
     labels = int((1 - t).sum()), int(t.sum())
@@ -192,7 +192,7 @@ def squared_error(passes: list[OutputLook], mine: int, o: Tensor, g: Tensor, los
         for divided in dict.fromkeys((counts, tuple(n*count for count in counts), (sum(counts),)*n)):
             shares = [count*square/slope/2 for count, square in zip(divided, squares)]
             known = (shares[mine], sum(shares)/n) if divided == counts else (n*shares[-1],)
-            close = CLOSE if n == 1 else CLOSE/4  # there is more to be like
+            close = GRADIENT_TOLERANCE if n == 1 else GRADIENT_TOLERANCE/4  # there is more to be like
             if not any(math.isclose(x, abs(loss), rel_tol=close) for x in (*known, shares[-1], sum(shares))): continue
             sign = int(math.copysign(1, loss))
             apart = sign*g*divided[mine]/slope
@@ -221,10 +221,10 @@ def loss_kind(
     loss = None if look.loss is None else float(look.loss)
     of_classes = cross_entropy(o, g) or nll(o, g)
     if of_classes: return of_classes
-    answers = yes_or_no(o, g)  # where outputs are nearly all the same, other losses have the same gradient
-    if answers and (not is_even(g) if loss is None else is_given(answers, look, loss)):
+    answers = binary_cross_entropy(o, g)  # where outputs are nearly all the same, other losses have the same gradient
+    if answers and (not is_uniform(g) if loss is None else is_given(answers, look, loss)):
         return answers
-    if is_even(g): answers = None  # that of a mean
+    if is_uniform(g): answers = None  # that of a mean
     squares = squared_error(passes, mine, o, g, loss, 2)
     distance = absolute_error(look, g, loss, len(passes))
     return squares or distance or squared_error(passes, mine, o, g, loss, 1) or answers
@@ -232,12 +232,12 @@ def loss_kind(
 
 def is_given(kind: LossKind, look: OutputLook, loss: float) -> bool:
     "Is the mean or the sum of this kind the loss that was given?"
-    return any(math.isclose(kind.sign*kind.loss*n, loss, rel_tol=CLOSE) for n in (1, look.n, look.n_rows))
+    return any(math.isclose(kind.sign*kind.loss*n, loss, rel_tol=GRADIENT_TOLERANCE) for n in (1, look.n, look.n_rows))
 
 
-def is_even(g: Tensor) -> bool:
+def is_uniform(g: Tensor) -> bool:
     "Is it the same number everywhere, as of a mean or a sum? So is that of a sigmoid whose outputs are all large."
-    return bool(g.max() - g.min() <= CLOSE*g.abs().max())
+    return bool(g.max() - g.min() <= GRADIENT_TOLERANCE*g.abs().max())
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #14650866
 def output_facts(

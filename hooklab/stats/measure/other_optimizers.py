@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from hooklab.hooks.occasions import every_step_hook_to_put_on
-from hooklab.stats.measure.run_facts import version
+from hooklab.stats.measure.run_facts import write_count
 from hooklab.stats.measure.step_end import optimizers_in, params_of
 from hooklab.stats.records.facts import BegunFacts, NewOptimizers
 
@@ -113,7 +113,7 @@ class Begun:
         return not trained and any(name.endswith("num_batches_tracked") for name in changed)  # writes to means are not
 
 # %% ../../../nbs/lib/stats/measure/other-optimizers.ipynb #916d73ce
-def begin(stats: Any, model: nn.Module, optimizers: list, goes_on: bool) -> Begun:
+def begin_record(stats: Any, model: nn.Module, optimizers: list, goes_on: bool) -> Begun:
     "A record begins, for the first time or again."
     if stats.begun is None or stats.begun.model() is not model: stats.begun = Begun(model)
     stats.begun.begin(optimizers, stats.log, goes_on)
@@ -123,4 +123,4 @@ def begin(stats: Any, model: nn.Module, optimizers: list, goes_on: bool) -> Begu
 def writes_to(model: nn.Module) -> dict[str, int]:
     "How often each parameter and buffer was written to."
     named = (*model.named_parameters(), *model.named_buffers())
-    return {name: version(x) for name, x in named}
+    return {name: write_count(x) for name, x in named}

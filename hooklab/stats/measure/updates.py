@@ -18,11 +18,11 @@ from .run_facts import torch_optimizer
 from .stacked_outputs import BLOCK, BLOCKS, blocks_of, is_dense
 from .step_end import StepSpan
 from ..records.moments import numbers_on
-from ..records.statistics import THIN_FROM
+from ..records.statistics import MAX_WHOLE_SIZE
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #1a417dda
 def is_large(p: Tensor) -> bool:
-    return p.numel() > THIN_FROM and is_dense(p.shape, p.stride())
+    return p.numel() > MAX_WHOLE_SIZE and is_dense(p.shape, p.stride())
 
 
 def doubt_of(blocks: Tensor) -> Tensor: # For each of several parameters; 1 if no block has moved

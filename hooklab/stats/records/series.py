@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .doubts import Ends, read
+from .doubts import Offsets, values_with_offsets
 from .history import History
-from .statistics import JUDGED
+from .statistics import JUDGED_STATISTICS
 
 # %% ../../../nbs/lib/stats/records/series.ipynb #3091e227
 MIN_STEPS = 5  # rows: what shows in fewer may be chance, or how a run begins
@@ -65,7 +65,7 @@ class Series:
         self,
         history: History | None, # None where it was not recorded
         steps: list[int], # The recorded steps of the run
-        offsets: Ends = (0, 0), # How far off estimates are taken to be
+        offsets: Offsets = (0, 0), # How far off estimates are taken to be
     ):
         self.names, self.steps, self.offsets = [], steps, offsets
         self.followed, self.untrainable = {}, set()
@@ -86,10 +86,10 @@ class Series:
         self.names, self.followed = history.names, history.followed
         if history.trainable is not None:
             self.untrainable = set(history.names) - set(history.trainable)
-        for one in JUDGED:
+        for one in JUDGED_STATISTICS:
             if one.group != "basics" and one.row not in history.rows:
                 continue
-            self.numbers[one.name] = read(history, one.name, self.offsets).reshape(shape)
+            self.numbers[one.name] = values_with_offsets(history, one.name, self.offsets).reshape(shape)
         self.n, self.near_zero = self.numbers["n"], self.numbers["near_zero"]
         self.mean, self.std = self.numbers["mean"], self.numbers["std"]
         self.under = self.numbers.get("under")

@@ -56,7 +56,7 @@ def batches(n, size=8): return [torch.randn(size, 6) for _ in range(n)]
 @pytest.mark.parametrize("make", [net, Sometimes])
 @pytest.mark.parametrize("pages", [1, 2, 3, 16])
 def test_numbers_are_those_of_the_outputs(make, pages, monkeypatch):
-    monkeypatch.setattr(stacked_outputs, "MOST_PAGES", pages)
+    monkeypatch.setattr(stacked_outputs, "MAX_PAGES", pages)
     torch.manual_seed(0)
     model, given = make(), batches(23)
     expected = by_hand(copy.deepcopy(model), given)
