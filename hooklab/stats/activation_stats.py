@@ -112,8 +112,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
     ) -> Self: # Itself, for a `with` block
         "Start recording. Call `step()` at the end of each step, or pass `auto=True` to have steps end automatically."
         check_what_is_recorded(model, optimizer, auto)
-        params = {id(p) for p in model.parameters()}
-        optimizers = [] if optimizer is None else stepping_optimizers(optimizer, params)
+        optimizers = [] if optimizer is None else stepping_optimizers(optimizer, {id(p) for p in model.parameters()})
         self.learn = None
         self._begin(model, optimizers, scaler, updates=True, auto=auto)
         return self

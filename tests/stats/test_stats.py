@@ -371,7 +371,8 @@ def test_counts():
             model(x)
             s.step()
     for (found,) in s.stats:
-        assert {k: found[k]*8 for k in moments.COUNT_ROWS} == {"nan": 1, "inf": 2, "under": 2, "over": 2, "around_zero": 2}
+        counted = {"nan": 1, "inf": 2, "under": 2, "over": 2, "around_zero": 2}
+        assert {k: found[k]*8 for k in moments.COUNT_ROWS} == counted
 
 
 def test_shapes_that_change():
