@@ -86,7 +86,7 @@ def inputs_not_scaled(run: Run) -> Iterator[Finding]:
             break
     sizes = run.outputs.size[:, :MIN_STEPS].nan_to_num()
     size = sizes.max().item() if sizes.numel() else math.inf
-    if run.has_layer("RNN", "LSTM", "GRU"): size = math.inf  # their outputs are never above 1
+    if run.has("RNN", "LSTM", "GRU"): size = math.inf  # their outputs are never above 1
     for where, rows in run.answer(facts_of_inputs).items():
         rows = [row for row in rows if row.floating and row.n > 1]
         if not rows: continue

@@ -21,6 +21,7 @@ from .loss_faults import MIN_STEPS_TO_LEARN
 from .result import Diagnosis, section_of_page
 from .special_layer_faults import any_attention, dead_heads
 from .verdict import verdict
+from ..stats.losses import loss_conflicts  # noqa: F401 (its rules)
 from ..stats.page import JUDGES
 from ..stats.records.attention_history import AttentionHistory
 from ..stats.records.doubts import ESTIMATE, estimates_of

@@ -88,7 +88,7 @@ class Run:
             self._answers[question] = [*answer] if isinstance(answer, Iterator) else answer
         return self._answers[question]
 
-    def has_layer(self, *types: str) -> bool:
+    def has(self, *types: str) -> bool:
         "Does the model have a layer whose type begins with one of these names?"
         return any(found.startswith(types) for found in self.types.values())
 

@@ -144,7 +144,7 @@ def mostly_dead_layers(run: Run, others: set[int]) -> Iterator[Finding]: # `othe
 def advice_on_saturation(run: Run) -> str:
     "What helps, by the kind of model."
     usual = "Begin with smaller weights (Xavier); scale the inputs; normalize before the activation"
-    if run.has_layer("LSTM"):
+    if run.has("LSTM"):
         return f"{usual}; look at the forget gates of the LSTM."
     return f"{usual}; use ReLU or GELU."
 
@@ -338,7 +338,7 @@ def large_from_the_start(run: Run) -> Iterator[Finding]:
 
 def advice_on_explosion(run: Run) -> str:
     "What helps, by the kind of model."
-    steps = " and through time: clip gradients with `gradient_clipper`" if run.has_layer("RNN", "LSTM", "GRU") else ""
+    steps = " and through time: clip gradients with `gradient_clipper`" if run.has("RNN", "LSTM", "GRU") else ""
     return (f"Begin with smaller weights: Kaiming for ReLU, Xavier for tanh; add normalization{steps}. Residual "
             "branches add up: begin with the last weight of each at zero, or divide by the root of their number.")
 
@@ -368,7 +368,7 @@ def activations_explode(run: Run) -> Iterator[Finding]:
 def advice_on_vanishing(run: Run) -> str:
     "What helps, by the activations of the model."
     others = "normalization, residual connections, or fewer layers."
-    if run.has_layer("Sigmoid", "Tanh", "Softsign"):
+    if run.has("Sigmoid", "Tanh", "Softsign"):
         return f"ReLU or GELU in place of sigmoid or tanh, weights that fit the activation (Xavier), {others}"
     return f"Begin with larger weights (Kaiming for ReLU, Xavier for tanh); {others}"
 
