@@ -43,7 +43,7 @@ def gradients_thrown_away(run: Run) -> Iterator[Finding]:
 
 
 def passes_in_vain(run: Run) -> Iterator[Finding]:
-    "Are gradients cleared between the passes for one step? Other uses read them: those that the loop replaces, say."
+    "Are gradients cleared between the passes of one step, though nothing else has used them?"
     passes = run.facts.passes
     if len(run.optimizers) != 1 or run.scaled or run.facts.other_steps.n: return
     for seen in passes.of.values():
@@ -64,7 +64,7 @@ def passes_in_vain(run: Run) -> Iterator[Finding]:
                 "requires_grad_(False) on its parameters while the other loss goes back through them.", brings=(WILD,)),
     needs="layers")
 def gradients_of_another_loss(run: Run) -> Iterator[Finding]:
-    "Do the steps of an optimizer use what the loss of another one left on its way to its own parameters?"
+    "Does an optimizer step with gradients that the loss of another optimizer left in its parameters?"
     passes = run.facts.passes
     for pair, mixed in passes.mixed.items():
         a, b = map(int, pair.split())
@@ -88,7 +88,7 @@ def gradients_of_another_loss(run: Run) -> Iterator[Finding]:
          advice="Remove one of the calls: scaler.step(optimizer) makes the step of the optimizer itself, and so do a "
                 "wrapper around it and a trainer.", brings=(WILD,)), needs="layers")
 def second_steps(run: Run) -> Iterator[Finding]:
-    "Does an optimizer make a second step with the same gradients?"
+    "Does an optimizer step twice with the same gradients?"
     twice = []
     for i, seen in run.facts.passes.of.items():
         if seen.again < MIN_STEPS or seen.again < LOST_FRACTION*seen.steps or int(i) >= len(run.optimizers): continue
@@ -102,7 +102,7 @@ def second_steps(run: Run) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/diagnosis/copy-faults.ipynb #905f4a5b
 def idle_optimizer(run: Run) -> Iterator[Finding]:
-    "One of several optimizers makes no step, though gradients come for it, and nothing else moves its parameters."
+    "One of several optimizers never steps, though its parameters get gradients and nothing else moves them."
     made = run.facts.watched.made
     if len(made) != len(run.optimizers) or max(made, default=0) < FIRST_STEPS or run.scaled:
         return
@@ -126,7 +126,7 @@ MIN_CLEARINGS = 8  # times: where gradients are cleared once an epoch only, zero
 
 
 def accumulation(run: Run) -> tuple[int, int, int] | None: # Steps with old gradients, all, from clearing to clearing
-    "Are gradients cleared regularly, and kept in between, though the optimizer makes a step each time?"
+    "Are gradients cleared every few steps only, though the optimizer steps every time?"
     stepped = run.log_values("updates") > 0
     kept = run.log_values("kept")[stepped] == 1
     begins = (kept[1:] & ~kept[:-1]).nonzero().flatten()  # the first step after each that began without old gradients
@@ -179,7 +179,7 @@ def train_mode(run: Run) -> Iterator[Finding]:
 
 
 def train_mode_after_record(run: Run, types: list[str]) -> Iterator[Finding]:
-    "Was the model called in train mode after the record, and not trained?"
+    "Was the model called in train mode after the record ended, and not trained?"
     if run.stats.begun and run.stats.begun.only_statistics_moved:
         makes = len(run.optimizers) > 1  # generators are used in train mode, too
         yield Finding("train mode", "note" if makes else "likely",
@@ -188,7 +188,7 @@ def train_mode_after_record(run: Run, types: list[str]) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/diagnosis/copy-faults.ipynb #6f51ffe9
 def is_trained_around(run: Run, layer: str) -> bool:
-    "Are parameters trained in the smallest part around a layer that has any?"
+    "Is anything trained in the smallest module around a layer that has parameters?"
     around, inside = layer, []
     while around and not inside:
         around = layer_of(around)
@@ -203,7 +203,7 @@ def is_trained_around(run: Run, layer: str) -> bool:
          advice="Call model.train() on the whole model before training: a part that comes from a file may be in eval "
                 "mode, and so is what eval() was called on before."), needs="layers")
 def part_in_eval_mode(run: Run) -> Iterator[Finding]:
-    "Do layers rest in eval mode whose neighbours are trained?"
+    "Are layers in eval mode whose neighbors are trained?"
     modes = run.facts.modes
     if modes.looks < MIN_STEPS: return
     copies = tuple(f"{c.name}." for c in run.facts.copies.values() if c.name)  # they follow it
@@ -242,7 +242,7 @@ def names_in_copy(c: CopyFacts, names: list[str]) -> str:
          look_first="the update of the copy: which parameters does it go over, and from where do they come?",
          advice=ADVICE_ON_COPIES), needs="loop")
 def copy_left_behind(run: Run) -> Iterator[Finding]:
-    "Does a copy of a part of the model stay as it was, or some of its parameters?"
+    "Does a copy of a part of the model stay as it was, in whole or in part?"
     if len(run.log_steps) < FIRST_STEPS: return
     for c in run.facts.copies.values():
         own = [name for name in c.moved if not is_running_statistic(name)]
@@ -268,7 +268,7 @@ def copy_left_behind(run: Run) -> Iterator[Finding]:
          advice="Copy the buffers too, as in `for a, b in zip(copy.buffers(), model.buffers()): a.copy_(b)`; or let "
                 "the copy be in train mode for some batches."), needs="loop")
 def statistics_behind(run: Run) -> Iterator[Finding]:
-    "Does a copy get new parameters, and no new statistics of its batch norm?"
+    "Does a copy get new parameters, but no new batch norm statistics?"
     for c in run.facts.copies.values():
         went = [name for name, moved in c.moved.items() if moved and not is_running_statistic(name)]
         running = [name for name in c.moved if is_running_statistic(name)]
@@ -298,7 +298,7 @@ LARGEST_COUNT = {"bfloat16": 256, "float16": 2048}  # one more is rounded away
 
 
 def average_in_16_bits(run: Run) -> Iterator[Finding]:
-    "Is a copy of the model updated again and again, without any effect on most of its numbers?"
+    "Is a copy of the model updated repeatedly without changing most of its numbers?"
     for c in run.facts.copies.values():
         kind, stays = c.dtype, c.stays
         if kind not in SPACING or stays is None or stays <= STUCK_FRACTION: continue
@@ -314,7 +314,7 @@ def average_in_16_bits(run: Run) -> Iterator[Finding]:
 
 
 def counter_in_16_bits(run: Run) -> Iterator[Finding]:
-    "Does an optimizer, or the model, count its steps in numbers that end where one more is rounded away?"
+    "Does an optimizer or the model count steps in a dtype in which adding one is rounded away?"
     n = int((run.log_values("updates") > 0).sum())
     for where, counter in run.facts.counters.items():
         kind, value, last = counter.dtype, counter.value, LARGEST_COUNT[counter.dtype]
@@ -332,7 +332,7 @@ MIN_SCALE_POWER = 8  # as a power of two: what else multiplies gradients by a po
 
 
 def scale_at_the_step(run: Run) -> Iterator[Finding]:
-    "Are gradients, where the optimizer uses them, divided by the scale once more, or still multiplied by it?"
+    "Are gradients divided by the scale twice when the optimizer uses them, or still multiplied by it?"
     times = (run.log_values("grad_norm")/run.log_values("grad_norm_unclipped")).log2()
     times = times[times.isfinite()]
     is_scale = ((times - times.round()).abs() < 1e-3) & (times.abs() >= MIN_SCALE_POWER)
@@ -353,7 +353,7 @@ def parameters_of(layer: str, parameters: list[str]) -> list[str]:
 
 
 def needs_no_gradient(run: Run, got: Tensor) -> Tensor: # Of each layer; `got` says which ones have a gradient
-    "Layers that are moved without gradients, and parts of the last of several blocks in a model that learns."
+    "Layers that are moved without gradients, and unused parts of the last block in a model that learns."
     with_gradient = {*run.grads.names_where(got)}
     by_hand = [name for name, p in run.params.items() if p.moved and not p.got]
     learns = run.answer(falls_well)

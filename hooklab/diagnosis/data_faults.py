@@ -20,16 +20,16 @@ from hooklab.stats.records.facts import InputFacts, OutputFacts
 from hooklab.stats.records.series import MIN_STEPS, MAJORITY, first_true, onset
 
 # %% ../../nbs/lib/diagnosis/data-faults.ipynb #d57c1dab
-WIDE_INPUT = 20  # deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6
-NARROW_INPUT = 1e-3  # deviation of an input that is nothing but zeros and a little more
+WIDE_INPUT = 20  # standard deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6
+NARROW_INPUT = 1e-3  # standard deviation of an input that is nothing but zeros and a little more
 UNEVEN_RATIO = 300  # the widest feature relative to the narrowest
 LARGE_FIRST_OUTPUT = 5  # size of the first layer's output: at the start, those of scaled inputs are around 1
 NORMALIZATIONS = ("BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm")
 ALIKE_DIFFERENCE = 1e-3  # differences relative to size, for outputs that hardly differ between samples
-SUDDEN_FRACTION = 1e-3  # share of the variance between samples that one layer leaves of it
-MIN_VARIANCE = 1e-6  # share of the variance that is between samples: rounding can take a smaller one
+SUDDEN_FRACTION = 1e-3  # fraction of the variance between samples that one layer leaves of it
+MIN_VARIANCE = 1e-6  # fraction of the variance that is between samples: rounding can take a smaller one
 SHRUNK_FRACTION = .03  # the part of the differences between samples that is left; healthy runs: down to 0.1
-LARGE_TARGETS = 30  # mean or deviation of the targets: an output begins at about 1
+LARGE_TARGETS = 30  # mean or standard deviation of the targets: an output begins at about 1
 MIN_TARGET_RATIO = 1e-6  # size of targets relative to that of outputs: 32 bits round at 6e-8
 LEARNED_FRACTION = .4  # the part of the variance of large targets that is left, where a model learns them all the same
 
@@ -109,7 +109,7 @@ def inputs_not_scaled(run: Run) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/diagnosis/data-faults.ipynb #be843305
 def large_targets(run: Run) -> tuple[list[OutputFacts], float]:
-    "The looks, if the targets are large, and the error that is left in the end, relative to that of a guess."
+    "The samples of outputs, if targets are large, and the final error relative to that of a guess."
     looks, n_large = [], 0
     for look in outputs_of_kind(run, "squared error"):
         target = max(abs(look.made_by.target_mean), look.made_by.target_std)
@@ -166,7 +166,7 @@ def input_unused(run: Run) -> list[Finding]:
 
 # %% ../../nbs/lib/diagnosis/data-faults.ipynb #c14f14dd
 def output_alike(run: Run) -> dict[str, list[Finding]]: # By the id of the finding; empty if the rows differ
-    "Are the rows of the output equal, or nearly so, from some step on? From the first layer on, the input is unused."
+    "Are the rows of the output equal, or nearly so, from some step on?"
     looks, apart = [], []
     for look in run.outputs_seen:
         if look.n_rows < 2 or not math.isfinite(look.size) or look.size <= 0:
@@ -205,7 +205,7 @@ def begins_at_zero(run: Run, parameter: str) -> bool:
 
 
 def is_sudden(run: Run) -> bool:
-    "Does one layer lose the differences between samples? Otherwise they fade from layer to layer."
+    "Does a single layer lose the differences between samples, or do they fade from layer to layer?"
     apart, square = run.outputs.numbers.get("var_samples"), run.outputs.numbers.get("sample_square")
     if apart is None: return True
     left = (apart/square).nanmedian(1).values

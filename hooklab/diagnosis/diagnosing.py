@@ -48,7 +48,7 @@ def missing_numbers(run: Run) -> dict[str, str]: # With a sentence on how to rec
 
 
 def missing_judgments(run: Run) -> list[str]:
-    "Everything that was not recorded, and how to record it."
+    "Everything that could not be judged, and how to record it."
     stats, missing = run.stats, []
     if stats.process is not None and not stats.combined:
         cut = any(history.cut for history in stats.histories.values())
@@ -100,7 +100,7 @@ def findings_in(run: Run, without_layers: bool = False) -> list[Finding]:
 
 
 def with_doubt(others: list[Run], rule: Rule, finding: Finding) -> Finding | None: # None if it is not even possible
-    "A finding as clear as where it is least so, of these runs, in which estimates are off. Seen in some: possible."
+    "A finding with its lowest certainty in these runs, whose estimates are off; possible if only some have it."
     def level(run):
         seen = [other.sure for other in run.answer(rule.look)
                 if not finding.layers or {*other.layers} & {*finding.layers}]
@@ -115,7 +115,7 @@ def with_doubt(others: list[Run], rule: Rule, finding: Finding) -> Finding | Non
 
 
 def rows_of_other_tools(stats: Recorded, preflight: Any) -> dict[str, list[dict[str, Any]]]:
-    "What other tools said of the run of a record, by their names."
+    "Findings of other tools about this run, by tool."
     if preflight is None: return stats.others
     if not hasattr(preflight, "not_looked_at"):
         kind = type(preflight).__name__
@@ -124,7 +124,7 @@ def rows_of_other_tools(stats: Recorded, preflight: Any) -> dict[str, list[dict[
 
 # %% ../../nbs/lib/diagnosis/diagnosing.ipynb #ab047734
 def nothing_to_read(why: str, moved: bool = False) -> Finding:
-    "That no layer has numbers: a note if the parameters moved all the same, since loop and loss were looked at."
+    "No layer has numbers: a note if parameters moved anyway, because loop and loss could be judged."
     lend = " Its parameters move, though: the layers lend their weights and are not called, so they cannot be judged."
     sure, more = ("note", lend) if moved else ("certain", "")
     return Finding("nothing recorded", sure, why + more, steps=(0, -1), advice=usual_advice("nothing recorded"))

@@ -21,7 +21,7 @@ from ..stats.records.series import Series, n_true_from, without_nan
 
 # %% ../../nbs/lib/diagnosis/evidence.ipynb #b2bd582e
 FIRST_STEPS = 20  # rows: growth within so few is too fast
-CONSTANT_STD = 1e-6  # deviation relative to the mean: 32 bits round at 6e-8
+CONSTANT_STD = 1e-6  # standard deviation relative to the mean: 32 bits round at 6e-8
 EQUALITY_TOLERANCE = 1e-6  # differences relative to size
 CLEAR_FACTOR = 10  # times a limit: beyond doubt
 LARGE_RATIO = .1  # length of a step relative to the parameter: healthy runs were above it in up to 9 % of their steps

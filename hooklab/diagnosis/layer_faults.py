@@ -23,11 +23,11 @@ from ..stats.records.series import MIN_STEPS, Series, first_true, last_finite, o
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #22b935ef
 CLOSING_TYPES = ("ReLU", "ReLU6", "Threshold")
 SOFT_CLOSING_TYPES = ("GELU", "SiLU", "Mish", "Hardswish", "Softplus")
-CLOSED_FRACTION = .99  # share of the numbers that a ReLU would set to zero: hardly any unit still learns
+CLOSED_FRACTION = .99  # fraction of the numbers that a ReLU would set to zero: hardly any unit still learns
 SPARSE_FRACTION = .95  # the same, for few active units; healthy layers whose numbers are not small had up to 0.69
 MIN_OPEN_SIZE = .2  # a layer with smaller numbers is not closed but weak: for it, 0.05 is not near zero
 WEAK_GRADIENT = .3  # length relative to later layers: 0.22 before a ReLU that passes 5 % of its input
-DEAD_FRACTION = .75  # share of the units of a layer; healthy layers of many units had up to 0.63
+DEAD_FRACTION = .75  # fraction of the units of a layer; healthy layers of many units had up to 0.63
 MIN_UNITS = 16  # units: of fewer, three in four may be dead by chance
 
 
@@ -71,7 +71,7 @@ def dead_units(run: Run) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #324c8cbc
 def onset_of_closing(run: Run, share: float, limit: float, min_steps: int) -> Tensor: # By layer; -1 if there is none
-    "From which row on is a layer shut, and has as good as no gradient beside those of later layers?"
+    "The row from which a layer is closed, with next to no gradient compared with later layers."
     o, g = run.outputs, run.grads
     closed, known = is_closed(run, share), o.finite
     if g.names != o.names: return onset(closed, known, min_steps)
@@ -82,7 +82,7 @@ def onset_of_closing(run: Run, share: float, limit: float, min_steps: int) -> Te
 
 
 def is_closed(run: Run, least: float) -> Tensor: # layer, row
-    "Is at least this share of the numbers zero or below, and not because all are small?"
+    "Is at least this fraction of the numbers zero or below, and not because all are small?"
     o = run.outputs
     low = o.near_zero >= least
     open_wide = o.size >= MIN_OPEN_SIZE
@@ -92,7 +92,7 @@ def is_closed(run: Run, least: float) -> Tensor: # layer, row
 
 
 def most_units_live(o: Series, i: int) -> bool:
-    "Was most of the units of this layer active in the last steps, as far as a sample shows?"
+    "Were most units of this layer active in the last steps, as far as a sample shows?"
     dead = o.numbers.get("dead_units")
     if dead is None: return False
     return bool(last_finite(dead)[i] < .5)
@@ -142,7 +142,7 @@ def mostly_dead_layers(run: Run, others: set[int]) -> Iterator[Finding]: # `othe
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #27f79a6c
 def advice_on_saturation(run: Run) -> str:
-    "What helps, by the kind of model."
+    "Advice that depends on the model."
     usual = "Begin with smaller weights (Xavier); scale the inputs; normalize before the activation"
     if run.has("LSTM"):
         return f"{usual}; look at the forget gates of the LSTM."
@@ -190,7 +190,7 @@ def saturation(run: Run) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #edc491dc
 BOUNDED_TYPES = ("Tanh", "Hardtanh", "Sigmoid", "Hardsigmoid", "RNN", "RNNCell", "LSTM", "LSTMCell", "GRU", "GRUCell")
-SATURATED_FRACTION = .4  # share of units that stay at the ends of a tanh or sigmoid; healthy runs: up to 0.06
+SATURATED_FRACTION = .4  # fraction of units that stay at the ends of a tanh or sigmoid; healthy runs: up to 0.06
 
 
 def units_at_the_ends(run: Run) -> Iterator[Finding]:
@@ -269,7 +269,7 @@ def units_alike(run: Run) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #4cbab172
 MAX_OUTPUT_RATIO = 100  # of sizes, first layers to last: healthy runs had up to 14, layers with parameters 3.2
-MAX_GRADIENT_RATIO = 1e3  # length of gradients: up to 21
+MAX_GRADIENT_RATIO = 1e3  # norm of gradients: up to 21
 
 
 def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the first third of its numbers to the last
@@ -294,7 +294,7 @@ def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the
 
 
 def through_depth(what: str, series: Series, sizes: Tensor, sign: int, backward: bool) -> Iterator[Finding]:
-    "Do sizes grow steadily from layer to layer, or with a `sign` of -1, shrink?"
+    "Do sizes grow steadily from layer to layer, or shrink if `sign` is -1?"
     if backward:
         limit, number = MAX_GRADIENT_RATIO, "Length of gradients"
     else: limit, number = MAX_OUTPUT_RATIO, "Size of outputs"
@@ -337,7 +337,7 @@ def large_from_the_start(run: Run) -> Iterator[Finding]:
 
 
 def advice_on_explosion(run: Run) -> str:
-    "What helps, by the kind of model."
+    "Advice that depends on the model."
     steps = " and through time: clip gradients with `gradient_clipper`" if run.has("RNN", "LSTM", "GRU") else ""
     return (f"Begin with smaller weights: Kaiming for ReLU, Xavier for tanh; add normalization{steps}. Residual "
             "branches add up: begin with the last weight of each at zero, or divide by the root of their number.")

@@ -35,7 +35,7 @@ MODE_TYPES = ("BatchNorm", "Dropout", "InstanceNorm", "DropPath", "StochasticDep
          advice="Record the model that is trained, and see that each step ends: with step(), or with auto=True."),
     needs="layers")
 def nothing_recorded(run: Run) -> Iterator[Finding]:
-    "Sees nothing: `diagnose` says so itself where it has no run to look at."
+    "Never finds anything: `diagnose` reports it where it has no run to look at."
     return iter(())
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #0937ef31
@@ -123,7 +123,7 @@ def step_before_backward(run: Run) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #c3e12f93
 def has_other_parameters(run: Run) -> bool:
-    "Does an optimizer have no parameter of this model?"
+    "Does an optimizer have none of this model's parameters?"
     return any(o.n_foreign == o.n for o in run.optimizers)
 
 
@@ -133,7 +133,7 @@ def parameters_to_train(run: Run) -> dict[str, ParameterFacts]: # By name
 
 
 def gradients_are_computed(run: Run) -> bool:
-    "Are gradients computed for what the optimizer has, as far as is known?"
+    "Are gradients computed for the optimizer's parameters, as far as is known?"
     mine = parameters_to_train(run)
     measured = any(layer_of(name) in run.grads.names for name in mine)
     some_ran = bool(mine) and bool(run.grads.ran.any())
@@ -142,7 +142,7 @@ def gradients_are_computed(run: Run) -> bool:
 
 
 def gradients_arrive(run: Run) -> bool:
-    "Do gradients arrive at a layer whose parameters the optimizer has?"
+    "Do gradients reach a layer whose parameters are in the optimizer?"
     mine = {*map(layer_of, parameters_to_train(run))}
     norms = [norm for name, norm in zip(run.grads.names, run.grads.norm) if name in mine]
     return any((norm.nan_to_num() > TINY_GRADIENT).any() for norm in norms)
@@ -181,7 +181,7 @@ def scheduler_each_batch(run: Run) -> Iterator[Finding]:
 
 
 def cosine_comes_back(run: Run) -> Iterator[Finding]:
-    "A cosine that is called after its end goes up again."
+    "A cosine schedule that is called past its end goes up again."
     n = steps_made(run)
     for s in schedules_of(run):
         if s.type != "CosineAnnealingLR" or n < FIRST_STEPS or s.calls < 1.5*(s.planned or s.calls):
@@ -315,7 +315,7 @@ def not_trained(run: Run) -> Iterator[Finding]:
 
 
 def no_gradient(run: Run) -> Iterator[Finding]:
-    "The optimizer makes its steps, and backward is not called, or the loss does not lead back to the model."
+    "The optimizer steps, but backward is not called, or the loss does not lead back to the model."
     n = run.answer(steps_without_gradients)
     if not n or run.answer(step_before_backward): return
     yield Finding("not trained", "certain",
@@ -356,7 +356,7 @@ def layers_without_gradient(run: Run) -> Iterator[Finding]:
 
 
 def is_in_library(run: Run, layer: str) -> bool:
-    "Is the layer part of a model from a library? Those often have parts for other tasks, whose output is not used."
+    "Is the layer part of a library's model? Those often have unused parts for other tasks."
     known = run.facts.layers
     inside = layer_of(layer)
     while inside:

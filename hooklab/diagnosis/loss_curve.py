@@ -26,7 +26,7 @@ UNKNOWN_KIND = ("its gradient shows none of the kinds that are known: cross-entr
 
 
 def outputs_with_loss(run: Run) -> tuple[list[list[OutputFacts]], str]: # For each step, those at its passes; or why not
-    "The looks at outputs if all passes have the same loss: one a step, or several that share it, each with its batch."
+    "Samples of outputs if all passes have the same loss: one per step, or several that share it."
     steps, kinds = {}, Counter()
     for look in run.outputs_seen:
         steps.setdefault(look.step, [])
@@ -47,7 +47,7 @@ def outputs_with_loss(run: Run) -> tuple[list[list[OutputFacts]], str]: # For ea
 
 
 def are_alike(steps: list[list[OutputFacts]], guess: float) -> bool:
-    "Do the passes of a step differ by chance only, in how labels or targets are spread, and in how the loss went?"
+    "Do the passes of a step differ by chance only, in their labels or targets and in their loss?"
     for place in {look.pass_ for looks in steps for look in looks}:
         own = [[look for look in looks if look.pass_ == place] for looks in steps]
         if not .5*guess <= guess_of(sum(own, [])) <= 2*guess: return False
@@ -152,7 +152,7 @@ def loss_course(run: Run) -> LossCourse | None: # None if too few of its losses 
 
 
 def losses_from_loop(run: Run, steps: list[list[OutputFacts]]) -> list[tuple[int, float]]: # Step, loss; maybe none
-    "All losses that the loop gave, if they are those of all passes or of the last one, but for a factor."
+    "All losses that the loop gave, if they are those of all passes or of the last, up to a factor."
     for first in 0, -1:
         pairs = [(looks[0].given, loss_of(looks[first:])) for looks in steps]
         times = [given/loss for given, loss in pairs if given is not None and loss]

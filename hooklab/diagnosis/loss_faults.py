@@ -140,7 +140,7 @@ FACT_READERS = {"cut": target_out_of_reach,  # those that a look does not have a
 
 
 def certainty_of(looks: list[OutputFacts], fact: str) -> str:
-    "Many numbers between 0 and 1 are no chance; a few may be."
+    "Many numbers between 0 and 1 are no coincidence; a few may be."
     if fact in ("sums_to_one", "raw"): return "certain"
     n = sum(look.n_rows*look.width for look in looks)
     return "certain" if fact == "between" and n > 500 else "likely"
@@ -281,7 +281,7 @@ BEHIND_THE_MODEL = ("Look at what is computed behind the last layer: a root of 0
 
 
 def non_finite_gradients(run: Run, rows: Tensor) -> Finding:
-    "The last layer to which such a gradient came; none if that is the last of all, where the loss gives them."
+    "The last layer with such a gradient; none if it is the last of all, where they come from the loss."
     grads, row = run.grads, first_true(rows)
     step, layers = run.steps[row], grads.names_where(grads.bad[:, row])
     again = f"and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that follow"

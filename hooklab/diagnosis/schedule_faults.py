@@ -29,7 +29,7 @@ def schedules_of(run: Run) -> list[ScheduleFacts]:
 
 
 def steps_made(run: Run) -> int:
-    "In how many steps of the loop an optimizer made its step, while the schedules were watched."
+    "In how many steps of the loop an optimizer stepped while the schedules were watched."
     return run.facts.watched.stepped
 
 
@@ -43,7 +43,7 @@ def calls_in_words(s: ScheduleFacts, n: int) -> str:
     return f"was called {s.calls} times in {n} optimizer steps"
 
 # %% ../../nbs/lib/diagnosis/schedule-faults.ipynb #360c4458
-NEARLY_ZERO = .01  # share of the largest rate: schedules of whole runs are below it in their last steps only
+NEARLY_ZERO = .01  # fraction of the largest rate: schedules of whole runs are below it in their last steps only
 FACTOR_PER_STEP = .98  # a rate that shrinks by this factor or faster in each step: half in 34 steps
 ACCELERATION = 1.25  # the second half of a fall relative to the first, in logarithms: exponential 1, quadratic 1.7
 
@@ -81,7 +81,7 @@ def leads_to_its_end(rates: Tensor) -> bool:
 # %% ../../nbs/lib/diagnosis/schedule-faults.ipynb #f81b4a62
 BATCH_SCHEDULES = "OneCycleLR", "CyclicLR"  # their pages say that they are called after each batch
 WARM_UP_SCHEDULES = "LinearLR", "ConstantLR"  # schedules that say that they are no more than that
-WARM_UPS_PER_RUN = 4  # times the warm-up: in a run that is shorter, a plateau behind it may be a part of the schedule
+WARM_UPS_PER_RUN = 4  # times the warm-up: in a run that is shorter, a plateau after it may be a part of the schedule
 LONG_WARM_UP_CALLS = 50  # calls: more epochs than that are no warm-up
 
 
@@ -131,7 +131,7 @@ MIN_PARTS = 3  # of a record: with one for each epoch, a schedule for epochs is 
 
 
 def schedule_without_calls(run: Run, s: ScheduleFacts, n: int) -> Iterator[Finding]:
-    "A schedule that nobody calls. A record of one epoch cannot know that, and those of several can."
+    "A schedule that nobody calls. A record of one epoch cannot tell; one of several can."
     if s.calls or s.before: return
     parts = run.facts.begun.n
     yield Finding("schedule never moves", "likely" if parts >= MIN_PARTS else "note",
@@ -185,7 +185,7 @@ WORSE_LOSS_FACTOR = 1.2  # times the lowest median of a third
 
 
 def rises_to_harm(run: Run) -> Iterator[Finding]:
-    "Is the rate far larger at the end than in the first half, and the loss higher than it was?"
+    "Is the rate far larger at the end than in the first half, and is the loss higher?"
     rates, losses = run.log_values("rate"), run.log_values("loss")
     n = len(rates)
     if n < 2*FIRST_STEPS or not rates.isfinite().all() or not rates[:n//2].max() > 0: return
@@ -278,7 +278,7 @@ def begins_too_low(run: Run) -> Iterator[Finding]:
 
 
 def rate_swings(run: Run) -> Iterator[Finding]:
-    "Does the rate go down to nothing and as slowly up again, several times, as a cosine does behind its end?"
+    "Does the rate fall to nothing and rise again as slowly, several times, as a cosine does past its end?"
     known = schedules_of(run)
     if any(s.type in (*BATCH_SCHEDULES, "CosineAnnealingLR") for s in known):
         return
@@ -346,7 +346,7 @@ def optimizers_made_anew(run: Run) -> Iterator[Finding]:
 
 
 def lost_memory(run: Run, of: NewOptimizers | BegunFacts, steps: int) -> Iterator[Finding]:
-    "So many optimizers made so many steps."
+    "Each of several optimizers made a few steps: do their averages reach back further?"
     each = steps/of.n
     if steps < FIRST_STEPS or of.memory <= 1: return
     yield Finding("optimizer made anew", "likely" if each < of.memory else "note",

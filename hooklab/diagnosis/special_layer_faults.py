@@ -20,7 +20,7 @@ from ..stats.records.attention_history import AttentionHistory
 from ..stats.records.series import MIN_STEPS, MAJORITY, onset, names_where
 
 # %% ../../nbs/lib/diagnosis/special-layer-faults.ipynb #8f53454e
-LARGE_DROPOUT = .9  # share of the numbers that a dropout sets to zero
+LARGE_DROPOUT = .9  # fraction of the numbers that a dropout sets to zero
 FEW_VALUES = 4  # values that a batch norm computes a standard deviation of
 MANY_BATCHES = 100  # batches, after which
 MIN_ABSORBED = .05  # of the running statistics, at least, should be theirs
@@ -99,7 +99,7 @@ ADVICE_ON_MOMENTUM = ("momentum is the share of the new batch in torch, 0.1 by d
 
 # %% ../../nbs/lib/diagnosis/special-layer-faults.ipynb #b32a0853
 def norms_that_wake(run: Run) -> Iterator[Finding]:
-    "Are frozen layers first in eval mode and later in train mode, so that their statistics move and nothing else does?"
+    "Are frozen norms first in eval mode and later in train mode, so that only their statistics move?"
     rested = {}
     for name, n in run.facts.modes.woke.items():
         own = [p for place, p in run.params.items() if layer_of(place) == name]
@@ -122,7 +122,7 @@ def norms_that_wake(run: Run) -> Iterator[Finding]:
          advice="Call eval() on the frozen part behind each model.train(), and leave its parameters out of the "
                 "optimizer."), needs="layers")
 def frozen_part_moves(run: Run) -> Iterator[Finding]:
-    "Do statistics or weights of a part without gradients change, though the program itself writes nothing there?"
+    "Do statistics or weights of a frozen part change, though the loop itself writes nothing there?"
     yield from statistics_move(run)
     driven = {name: p for name, p in run.params.items() if p.driven and p.has}
     if not driven: return
@@ -151,7 +151,7 @@ def statistics_move(run: Run) -> Iterator[Finding]:
 
 
 def is_frozen(run: Run, layer: str) -> bool:
-    "Is a layer frozen, as is the nearest one with parameters before it, and does nobody move either?"
+    "Are a layer and the nearest one with parameters frozen, and does nothing move them?"
     owners = {}
     for name, p in run.params.items(): owners.setdefault(layer_of(name), []).append(p)
     order = [name for name in run.types if name == layer or name in owners]
@@ -207,7 +207,7 @@ def dead_softmax(run: Run) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/diagnosis/special-layer-faults.ipynb #42d8bfa8
 def dead_heads(history: AttentionHistory) -> Iterator[Finding]:
-    "Heads that look at one key or at all alike from the start, and logits that explode."
+    "Heads that attend to one key, or to all keys equally, from the start; and logits that explode."
     if not history.names: return
     entropy, possible, logits = (_by_head(history, what) for what in ("entropy", "possible", "largest_logit"))
     heads = []

@@ -54,7 +54,7 @@ def rate_too_large(run: Run) -> Iterable[Finding]:
 
 
 def growth_at_once(run: Run) -> Iterator[Finding]:
-    "Where no steps are known: do the outputs of most layers grow soon?"
+    "Without recorded updates: do the outputs of most layers grow early?"
     _, bad = output_growth(run)
     early = bad[:, :FIRST_STEPS].any(1)
     if early.double().mean() <= .5 or not len(early): return
@@ -90,14 +90,14 @@ def long_steps(run: Run) -> Iterator[Finding]:
 
 
 def kills_units(run: Run, large: Tensor) -> bool:
-    "Did units die early in the run, behind several long steps?"
+    "Did units die early in the run, after several long steps?"
     steps = torch.tensor(run.steps)[~run.skipped]
     starts = [seen.steps[0] for seen in run.answer(dead_units)]
     return any(start < steps[:FIRST_STEPS].max() and (large & (steps < start)).sum() >= MIN_STEPS for start in starts)
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #3c93d759
 def jump_of_rate(run: Run) -> Iterator[Finding]:
-    "Is the rate much larger in a step than in those beside it? It is known of steps that are not measured, too."
+    "Is the rate much larger in one step than in its neighbors? Rates of steps that are not measured are known, too."
     rates = run.log_values("rate")
     if len(rates) < FIRST_STEPS or falls_well(run): return
     beside = torch.maximum(rates[:-2], rates[2:])
@@ -111,7 +111,7 @@ def jump_of_rate(run: Run) -> Iterator[Finding]:
                   "in the steps beside it.", steps=(step, step))
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #ae9af84e
-SMALL_RATIO_WITHOUT_PROGRESS = 6e-4  # as RATIO_SMALL, where the loss does not move either
+SMALL_RATIO_WITHOUT_PROGRESS = 6e-4  # as SMALL_RATIO, where the loss does not move either
 LOWERING_FACTOR = 3  # times: by a schedule, between the parts of a run that are recorded one after the other
 SMALL_CHANGE = .005  # relative change of outputs, from the first third of a run to the last
 
@@ -128,7 +128,7 @@ def rate_too_small(run: Run) -> Iterator[Finding]:
 
 
 def little_movement(run: Run) -> Iterator[Finding]:
-    "Do steps hardly move the parameters?"
+    "Do updates hardly move the parameters?"
     ratio = run.ratio[run.ratio > 0]
     if len(ratio) < MIN_STEPS: return
     rates = run.rates if len(run.rates) else ratio
@@ -221,7 +221,7 @@ SHORT_SPIKE_STEPS = 10  # steps
 
 
 def does_harm(run: Run, spike: Spike) -> bool:
-    "Did a spike last, or is it too large for a hard batch among others? None did that ends where a run should."
+    "Did a spike last, or is it too large for a hard batch? A run that ends well was not harmed."
     jumps = [jump for jump in (spike.loss, spike.norm) if jump]
     if not all(math.isfinite(jump.value) for jump in jumps): return True
     if run.answer(falls_well): return False
@@ -254,7 +254,7 @@ def spike(run: Run) -> Iterator[Finding]:
     yield Finding("spike", sure, f"{worst}{more if others else ''}", [*worst.layers][:3], steps)
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #60d06272
-TIGHT_FRACTION = .1  # share of a gradient that clipping leaves
+TIGHT_FRACTION = .1  # fraction of a gradient that clipping leaves
 SMALL_STEP = 1e-4  # length of a step relative to the parameter: healthy runs were at 1e-3 and above
 
 
@@ -282,11 +282,11 @@ def clipping_too_tight(run: Run) -> Iterator[Finding]:
                   f"{in_digits(ratio.median())} of their length.", steps=run.log_span())
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #c11bbef1
-SHORT_NORM = .01  # length of all gradients: clipping at 1 and a scale of 128 or more leave less
+SHORT_NORM = .01  # norm of all gradients: clipping at 1 and a scale of 128 or more leave less
 
 
 def scaled_length_of_clipped(run: Run) -> float | None:
-    "The length of the gradients if it is always the same short one, but for powers of two, by which the scale changes."
+    "The gradient norm if it is always the same small one, up to powers of two, by which the scale changes."
     length = run.log_values("grad_norm")
     length = length[length > 0]
     if not run.scaled or len(length) < MIN_STEPS or length.median() > SHORT_NORM:
@@ -314,7 +314,7 @@ def clipping_before_unscaling(run: Run) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #a0ded002
 def parameters_lost_in_rounding(run: Run) -> list[str]:
-    "Parameters in 16 bits that the optimizer writes to, in layers with gradients, without any effect."
+    "Parameters in 16 bits that get gradients, and that the optimizer writes to without any effect."
     if run.update.shape[1] < MIN_STEPS or not (run.rates > 0).any(): return []
     layers = {name: (norm.nan_to_num() > 0).any().item() for name, norm in zip(run.grads.names, run.grads.norm)}
     def should_move(name):
@@ -343,7 +343,7 @@ def rounding_takes_steps(run: Run) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #9a3d43aa
 LARGE_DECAY = 1.  # sum of rate times decay over a run: weights without a gradient would shrink to a third
-DECAY_FRACTION = .3  # share of a step that decay makes up
+DECAY_FRACTION = .3  # fraction of a step that decay makes up
 FAST_DECAY_STEPS = 500  # steps in which they would: usual settings need 10,000 and more
 
 

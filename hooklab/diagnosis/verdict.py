@@ -18,7 +18,7 @@ from hooklab.findings.order import in_order
 
 # %% ../../nbs/lib/diagnosis/verdict.ipynb #0d5e1008
 def findings_from(tool: str, rows: Iterable[dict[str, Any]]) -> list[Finding]:
-    "The findings of another tool, as a record keeps them."
+    "The findings of another tool, from the rows that a record keeps."
     found = [Finding(row["what"], row.get("claimed") or row["sure"], row["evidence"], list(row["layers"]),
                      tuple(row["steps"]), advice=row["advice"], seen_by=(tool,)) for row in rows]
     return [with_its_word(finding, tool) for finding in found]
@@ -34,7 +34,7 @@ def is_same(a: Finding, b: Finding) -> bool:
 
 
 def joined_finding(own: Finding, other: Finding) -> Finding:
-    "One finding for two: that of the surer tool, and where both are as sure, of the record."
+    "One finding for two: that of the more certain tool, or of the record if both are equally certain."
     surer, less = (own, other) if SURE.index(own.sure) <= SURE.index(other.sure) else (other, own)
     tools = dict.fromkeys((*other.seen_by, *(own.seen_by or ("diagnose",))))
     steps = min(own.steps[0], other.steps[0]), max(own.steps[1], other.steps[1])
@@ -42,7 +42,7 @@ def joined_finding(own: Finding, other: Finding) -> Finding:
 
 
 def without_duplicates(found: list[Finding], others: list[Finding]) -> list[Finding]:
-    "The findings of a record and those of another tool, what is the same once."
+    "The findings of a record and of another tool, without duplicates."
     found = [*found]
     for other in others:
         places = [i for i, own in enumerate(found) if is_same(own, other)]
@@ -52,7 +52,7 @@ def without_duplicates(found: list[Finding], others: list[Finding]) -> list[Find
 
 
 def with_first_nan(found: list[Finding], first: list[Finding]) -> list[Finding]:
-    "What `find_nan` raised, in the place of all that others said of where NaN begins."
+    "The finding of `find_nan` in place of all others about where NaN begins."
     if not first: return found
     tools = {tool: None for f in found if f.what == "NaN or Inf" for tool in f.seen_by or ("diagnose",)}
     own = replace(first[0], seen_by=("find_nan", *tools))

@@ -19,10 +19,10 @@ from ..hooks.names import class_name, printable
 from ..hooks.select import not_a_model, unwrap
 from .autosave import Autosave
 from .live import LivePlot
-from .measure.measured_steps import Wanted
+from .measure.measured_steps import Options
 from .measure.own_hook import OwnHookGroup, numbers_of_output
-from .measure.resuming import Earlier
-from .measure.running import UntilRemoved
+from .measure.resuming import EarlierRecord
+from .measure.running import RemovableRecord
 from .measure.session import Session, begin_records
 from .measure.step_end import as_list, stepping_optimizers
 from .page import write_page
@@ -65,11 +65,11 @@ def check_what_is_recorded(model: Any, optimizer: Any, auto: bool):
                          "on(model, optimizer=optimizer, auto=True), or call step() yourself")
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8081
-class ActivationStats(UntilRemoved, Recorded, HookCallback):
+class ActivationStats(RemovableRecord, Recorded, HookCallback):
     "Records statistics of layer outputs while a model trains, and of gradients on request."
     live_plot = None # The `LivePlot`, if `live` was called
     saver = None # The `Autosave`, if `autosave` was called
-    earlier = None # The `Earlier` part of the run, to which the next steps are added
+    earlier = None # The `EarlierRecord` part of the run, to which the next steps are added
     updates_too = False # In a learner or trainer, record how far its optimizer moves the parameters
     attention_too = False # Record what attention heads do, if there are any
     order = -20
@@ -127,7 +127,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         layers = (earlier or self.choice).layers_in(model)
         if self.learn is None: self.scaled = scaler is not None and scaler.is_enabled()
         session = self.session = Session(
-            model, layers, Wanted.of(self), own_hooks(self, layers, model), optimizers, scaler if self.scaled else None,
+            model, layers, Options.of(self), own_hooks(self, layers, model), optimizers, scaler if self.scaled else None,
             scaled=self.scaled, loop=self.loop, updates=updates, attention=self.attention_too, called=called)
         try:
             if auto: session.ends_with(optimizers, self)
@@ -150,7 +150,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         step: int | None = None, # The number of the next step, from your checkpoint; by default the one after the last
     ) -> Self: # Itself
         "Continue this record, for example one read by `load`. Repeated steps replace the old ones."
-        if self.steps: self.earlier = Earlier(self, step)
+        if self.steps: self.earlier = EarlierRecord(self, step)
         if model is None: return self
         try: return self.on(model, optimizer, scaler, auto=auto)
         finally: self.earlier = None  # a model that was refused may get a record of its own

@@ -8,7 +8,7 @@ import hooklab as hl
 from hooklab.diagnosis.evidence import Run
 from hooklab.diagnosis.layer_faults import trend
 from hooklab.findings.order import explains
-from hooklab.stats.measure.loop_watch import CLOSE_STEPS, Looks
+from hooklab.stats.measure.loop_watch import CLOSE_STEPS, InputsAndOutputs
 from hooklab.stats.measure.loss_kind import cross_entropy
 from hooklab.stats.measure.step_watch import joined_row
 
@@ -112,7 +112,7 @@ def test_rows_that_are_learned_count_in_the_loss():
 
 @pytest.mark.parametrize("n", range(CLOSE_STEPS, 80))
 def test_a_short_run_is_looked_at_in_its_last_third(n):
-    looks = Looks()
+    looks = InputsAndOutputs()
     assert sum(looks.due(step) for step in range(n) if step >= (n - 1)*2/3) >= (2 if n < 69 else 1)
 
 

@@ -12,7 +12,7 @@ from hooklab.diagnosis.evidence import Run
 from hooklab.diagnosis.loss_curve import falls_well, loss_course
 from hooklab.findings import rules
 from hooklab.findings.rules import RULES
-from hooklab.stats.measure.loop_watch import Looks
+from hooklab.stats.measure.loop_watch import InputsAndOutputs
 
 
 class Fixed(nn.Module):
@@ -69,7 +69,7 @@ def test_how_the_loss_went():
     run = recorded(linear)
     course = loss_course(run)
     assert course.kind == "cross-entropy" and abs(course.guess - 2.3) < .02 and not course.is_short
-    n_looks = sum(Looks().due(step) for step in run.log_steps)
+    n_looks = sum(InputsAndOutputs().due(step) for step in run.log_steps)
     assert course.late < course.early and len(course.losses) == n_looks
     assert [len(third) for third in course.thirds] == [len(run.log_steps)//3]*3
     twice = loss_course(recorded(linear, passes=2))  # the same batch in both passes: its loss, and not the sum

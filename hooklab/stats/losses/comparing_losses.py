@@ -24,7 +24,7 @@ from hooklab.hooks.select import not_a_model, refuse_opaque
 from hooklab.stats.losses import loss_conflicts  # noqa: F401 (their rules)
 from hooklab.stats.losses.loss_report import plot_losses, loss_table
 from hooklab.stats.losses.pulls import is_too_early, own_parameters, pulls_of
-from hooklab.stats.measure.running import UntilRemoved, records_of
+from hooklab.stats.measure.running import RemovableRecord, records_of
 from hooklab.stats.records.loss_history import LossHistory
 from hooklab.stats.trainers import import_library
 
@@ -44,7 +44,7 @@ def check_losses(losses: dict[str, Any], unnamed: tuple):
 SHRINKING_STEPS = 8  # measured steps that show whether a loss only pulls parameters to zero
 
 
-class ComparedRun:
+class LossRun:
     "Stands in for a run when only its losses are known."
     def __init__(self, losses: LossHistory):
         self.losses = losses
@@ -52,7 +52,7 @@ class ComparedRun:
 
 def findings_in(history: LossHistory) -> list[Finding]: # Causes first
     "What is wrong with losses, from how they pull."
-    run = ComparedRun(history)
+    run = LossRun(history)
     rules = [rule for rule in rules_that_need("loop", "layers") if rule.kinds[0].page == "losses"]
     found = [replace(seen, advice=seen.advice or usual_advice(seen.what)) for rule in rules for seen in rule.look(run)]
     return in_order([with_its_word(finding, "diagnose") for finding in found])
@@ -93,7 +93,7 @@ def losses_in_transformers(
     return TransformersLosses()
 
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #c35cb60f
-class LossComparison(UntilRemoved):
+class LossComparison(RemovableRecord):
     """Measures in some steps how hard each loss pulls at each layer, as returned by `compare_losses`. Call it with the
     losses of a step by name; it returns their sum."""
     def __init__(

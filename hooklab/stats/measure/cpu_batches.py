@@ -26,8 +26,8 @@ def row_length(sizes: list[int]) -> int:
     return min(ROW_LENGTHS, key=price)
 
 # %% ../../../nbs/lib/stats/measure/cpu-batches.ipynb #3f1d2a75
-class QuickBatch:
-    "Room for tensors of the same sizes in several steps, a page for each step; and their `BASICS`."
+class CpuBatch:
+    "Room for tensors of the same sizes in several steps, a page for each step; and their `BASIC_ROWS`."
     def __init__(
         self,
         sizes: list[int], # How many numbers each tensor has

@@ -24,7 +24,7 @@ from hooklab.hooks.distributed import is_dtensor, local_part
 def lengths_of_gradients(
     params: list[Tensor], # Those that have a gradient; of one that is divided among processes, the part of this one
 ) -> Tensor: # One number for each, NaN where it cannot be read
-    "The length of the gradient of each parameter."
+    "The norm of the gradient of each parameter."
     plain, others = [], {}
     for i, p in enumerate(params):
         g = readable_gradient(p)
@@ -64,7 +64,7 @@ def without_scale(lengths: Tensor, scale: float | Tensor | None) -> Tensor:
 
 
 class DeviceFlag:
-    "A flag that is on a GPU. Nobody waits for it."
+    "A flag on a device, read without waiting for it."
     def __init__(self, flag: Tensor):
         self.here = self.event = None
         if not flag.is_cuda: return
@@ -147,7 +147,7 @@ def total_norm(lengths: list[Tensor]) -> Tensor:
 
 
 def totals_of(known: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    "Each norm that is known of all optimizers."
+    "The norms that are known for all optimizers."
     first, *others = known or [{}]
     if not others: return {name: x if not x.dim() else total_norm([x]) for name, x in first.items()}
     names = [name for name in first if all(name in of for of in others)]
@@ -268,7 +268,7 @@ class GradientNorms:
         if self.ended is not None: self.ended.earlier = max(self.ended.writes(), default=0)
 
     def scale_is_gone(self, params: list[Tensor], scale: Tensor):
-        "It has."
+        "A scaler has taken its scale out of the gradients."
         if self.called is not None: self.called.unscale(scale)
         elif self.ended is not None and self.ended.earlier:
             self.ended.unscale(scale)
@@ -281,7 +281,7 @@ class GradientNorms:
         self.called = self._before(with_gradients(params), None if self.unscaled else scale, True)
 
     def look(self, params: list[Tensor], scale: float | Tensor | None):
-        "The optimizer makes its step, with gradients that are still multiplied by `scale`."
+        "Called when the optimizer steps, with gradients that are still multiplied by `scale`."
         self.params = with_gradients(params)
         if not self.params: return
         self.lengths = self.measured(self.params, scale)

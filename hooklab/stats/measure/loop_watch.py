@@ -22,8 +22,8 @@ from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import GradientHook, LayerHook, listen
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
-from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, loss_kind, output_facts
-from hooklab.stats.measure.other_optimizers import OtherSteps
+from hooklab.stats.measure.loss_kind import OutputSample, sample_output, loss_kind, output_facts
+from hooklab.stats.measure.other_optimizers import UnknownOptimizers
 from hooklab.stats.measure.run_facts import (
     MemberFacts, counters_in_16_bits, facts_of_arguments, facts_of_layers, torch_optimizer)
 from hooklab.stats.measure.schedules_and_copies import Copies, Schedules
@@ -69,7 +69,7 @@ class WatchGroup(Group):
         self.watch, self.depth = watch, {}
 
     def outermost(self, change: int) -> bool:
-        "A call of the model begins, or with -1 ends: is it in no other one?"
+        "A call of the model begins, or ends if `change` is -1. True if it is not inside another one."
         thread = get_ident()
         before = self.depth.get(thread, 0)
         self.depth[thread] = max(before + change, 0)
@@ -118,7 +118,7 @@ MAX_LOOKS = 120
 MAX_PASSES = 4  # of one step: the first are looked at
 
 
-class Looks:
+class InputsAndOutputs:
     "Inputs and outputs of some steps."
     def __init__(self):
         self.inputs = []
@@ -141,11 +141,11 @@ class Looks:
             if g is None and not where: g = found.get("0")
             if g is None or g.shape != x.shape or is_wrapper(g):
                 continue
-            self.outputs += look_at_output(step, x, g, place)
+            self.outputs += sample_output(step, x, g, place)
             return
 
     def end_step(self, step: int, loss: Any):
-        "Keep the loss of this step, and fewer steps once there are many."
+        "Note the loss of this step, and keep fewer steps once there are many."
         self.waiting = {}
         self.n_passes = 0
         for look in reversed(self.outputs):
@@ -175,7 +175,7 @@ MODE_LAYERS = "Dropout", "BatchNorm", "SyncBatchNorm", "InstanceNorm"  # layers 
 
 
 class ModeWatch:
-    "In which mode the model is called without a graph, as in a validation, and which layers rest in eval mode."
+    "Notes the mode in which the model is called without a graph, as in validation, and layers that stay in eval mode."
     def __init__(self, model: nn.Module):
         self.model = model
         kinds = {name: m for name, m in model.named_modules() if type(m).__name__.startswith(MODE_LAYERS)}
@@ -224,7 +224,7 @@ class LoopWatch:
         self.root = unwrap(model)
         self.members = MemberFacts(model, optimizers)
         self.log = RunLog() if log is None else log
-        self.looks = Looks()
+        self.looks = InputsAndOutputs()
         self.loss_given = False
         self.row = {}  # of the step that goes on
         self.n = 0  # its number
@@ -235,7 +235,7 @@ class LoopWatch:
         self.listening = self.one_layer = None
         self.unknown = None if optimizers else UnknownSteps(list(self.root.parameters()))
         known = [torch_optimizer(optimizer) for optimizer in optimizers]
-        self.others, self.modes = OtherSteps(self.root, known), ModeWatch(self.root)
+        self.others, self.modes = UnknownOptimizers(self.root, known), ModeWatch(self.root)
         self.watched = LoopFacts(made=[0]*len(known))
         self.thrown_away = 0  # steps in which gradients were cleared before any step used them
         self.leads = None  # does the loss that the loop gives lead back to a parameter of the model?
@@ -308,7 +308,7 @@ class LoopWatch:
         loss: Any = None, # If the loop gave it
         seen: dict[str, Any] | None = None, # What was seen of the optimizers
     ):
-        "The step ends: its notes become a row."
+        "End the step: its notes become a row."
         row, self.row = self.row, {}
         if seen: row |= seen
         elif self.unknown is not None: row |= self.unknown.take()
@@ -356,7 +356,7 @@ class LoopWatch:
 def read_facts(
     known: RunFacts, # Without inputs and outputs; some numbers may still be on a GPU
     inputs: list[StepInputs], # By step
-    outputs: list[OutputLook], # Looks at outputs, by step
+    outputs: list[OutputSample], # Looks at outputs, by step
     first: int, # The number of the step that these count from
 ) -> RunFacts:
     "All facts of a run, as plain numbers and words."

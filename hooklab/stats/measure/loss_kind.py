@@ -23,7 +23,7 @@ GRADIENT_TOLERANCE = 2e-3  # how far a gradient may be from that of a loss, rela
 
 
 @dataclass
-class OutputLook:
+class OutputSample:
     "Some rows of the output of one pass, the gradient of them, and the loss."
     step: int
     n: int # Numbers in the whole output
@@ -42,7 +42,7 @@ def rows_of_output(x: Tensor, channels: bool) -> Tensor:
     return x.reshape(-1, x.shape[-1])
 
 
-def look_at_output(step: int, x: Tensor, g: Tensor, place: int = 0) -> list[OutputLook]: # For each way to see rows
+def sample_output(step: int, x: Tensor, g: Tensor, place: int = 0) -> list[OutputSample]: # For each way to see rows
     "Keep some rows of an output and of its gradient."
     ways = []
     for channels in (False, True) if x.dim() > 2 else (False,):
@@ -53,12 +53,12 @@ def look_at_output(step: int, x: Tensor, g: Tensor, place: int = 0) -> list[Outp
         most = min(MAX_ROWS_KEPT, max(64, MAX_KEPT//width))
         every = -(-n_rows//most)
         kept = output[::every].clone()
-        ways.append(OutputLook(step, x.numel(), n_rows, kept, gradient[::every].clone(), channels, place))
+        ways.append(OutputSample(step, x.numel(), n_rows, kept, gradient[::every].clone(), channels, place))
     return ways
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #b91378e4
 def one_hot_rows(signs: Tensor) -> Tensor | None:
-    "The place of the only True in each row; None if a row has none or several."
+    "The index of the only True in each row; None if a row has none or several."
     if not (signs.sum(1) == 1).all(): return None
     return signs.int().argmax(1)
 
@@ -130,7 +130,7 @@ def nll(o: Tensor, g: Tensor) -> LossKind | None:
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #91460376
 def same_factor(g: Tensor, unit: Tensor) -> float | None:
-    "The factor between a gradient and that of a loss with factor 1; None if there is not one for all."
+    "The factor between a gradient and that of an unscaled loss; None if it is not the same everywhere."
     large = unit.abs() > 1e-3*unit.abs().max()
     if large.sum() < 2: return None
     factor = g[large]/unit[large]
@@ -166,7 +166,7 @@ def kind_for_binary(kind: str, sign: int, loss: Tensor, t: Tensor) -> LossKind: 
     return LossKind(kind, sign, guess, loss.item(), labels=labels)
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #d3e08cfd
-def absolute_error(look: OutputLook, g: Tensor, loss: float | None, n_passes: int) -> LossKind | None:
+def absolute_error(look: OutputSample, g: Tensor, loss: float | None, n_passes: int) -> LossKind | None:
     "Is each number of the gradient plus or minus the same, as large as a mean or a sum makes it?"
     size = g[g != 0].abs()
     if len(size) < 4 or (g > 0).all() or (g < 0).all(): return None  # such as the mean of a critic's opinions
@@ -176,12 +176,12 @@ def absolute_error(look: OutputLook, g: Tensor, loss: float | None, n_passes: in
     return LossKind("absolute error", 0, math.nan, math.nan if loss is None else loss)
 
 
-def counts_of(look: OutputLook) -> tuple[float, ...]:
-    "What a loss may divide the sum of its numbers by."
+def counts_of(look: OutputSample) -> tuple[float, ...]:
+    "The counts by which a loss may divide its sum."
     return look.n, 1., look.n_rows
 
 
-def squared_error(passes: list[OutputLook], mine: int, o: Tensor, g: Tensor, loss: float | None,
+def squared_error(passes: list[OutputSample], mine: int, o: Tensor, g: Tensor, loss: float | None,
                   slope: float) -> LossKind | None:
     "Does the loss equal the squared error whose gradient this would be, of this pass or of those that share the step?"
     if not loss or not math.isfinite(loss) or any(len(one.output) < one.n_rows for one in passes): return None
@@ -208,8 +208,8 @@ def half_of_squares(x: Tensor, count: float) -> float:
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #498789e7
 def loss_kind(
-    look: OutputLook, # An output and its gradient
-    passes: list[OutputLook] | None = None, # The looks at all passes of its step, this one among them
+    look: OutputSample, # An output and its gradient
+    passes: list[OutputSample] | None = None, # The looks at all passes of its step, this one among them
 ) -> LossKind | None: # None if it is none of these
     "Which loss made this gradient of this output?"
     passes = passes or [look]
@@ -230,18 +230,18 @@ def loss_kind(
     return squares or distance or squared_error(passes, mine, o, g, loss, 1) or answers
 
 
-def is_given(kind: LossKind, look: OutputLook, loss: float) -> bool:
+def is_given(kind: LossKind, look: OutputSample, loss: float) -> bool:
     "Is the mean or the sum of this kind the loss that was given?"
     return any(math.isclose(kind.sign*kind.loss*n, loss, rel_tol=GRADIENT_TOLERANCE) for n in (1, look.n, look.n_rows))
 
 
 def is_uniform(g: Tensor) -> bool:
-    "Is it the same number everywhere, as of a mean or a sum? So is that of a sigmoid whose outputs are all large."
+    "Is the gradient the same number everywhere, as that of a mean or a sum?"
     return bool(g.max() - g.min() <= GRADIENT_TOLERANCE*g.abs().max())
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #14650866
 def output_facts(
-    look: OutputLook, # An output and its gradient
+    look: OutputSample, # An output and its gradient
     made_by: LossKind | None = None, # As `loss_kind` gives it
 ) -> OutputFacts:
     "The facts of the rows of an output."

@@ -14,7 +14,7 @@ from ..records.statistics import row_names
 
 # %% ../../../nbs/lib/stats/measure/measured-steps.ipynb #c1d70a30
 @dataclass(frozen=True)
-class Wanted:
+class Options:
     "The measurements of each layer, and how many steps are kept."
     with_hist: bool = False # As in `measured`
     counts: bool = False # As in `measured`

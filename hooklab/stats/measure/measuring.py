@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...hooks.distributed import Parts
-from .measured_steps import Wanted
+from .measured_steps import Options
 from .stacked_outputs import BLOCK, BLOCKS, Place, stride_for, sampled_statistics
 from ..records.moments import RowSizes, Scratch, write_statistics, row_statistics, numbers_on
 from ..records.statistics import BASIC_ROWS, MAX_WHOLE_SIZE
@@ -20,7 +20,7 @@ class Measuring:
     "How one tensor is measured; groups of meters share it."
     def __init__(
         self,
-        wanted: Wanted, # The numbers that are measured
+        wanted: Options, # The numbers that are measured
         parts: Parts | None = None, # In a run of several processes, what this one has of an output
     ):
         self.wanted, self.parts = wanted, parts
@@ -54,7 +54,7 @@ class Measuring:
         return out
 
     def unseen(self, x: Tensor) -> float:
-        "Which share of its numbers compiled code does not look at."
+        "Which fraction of its numbers compiled code does not look at."
         return 1 - BLOCKS*BLOCK/x.numel() if self.is_thin and x.numel() > MAX_WHOLE_SIZE else 0.
 
     def in_compiled_code(self, x: Tensor) -> Tensor: # One column

@@ -24,7 +24,7 @@ from ...hooks.layer_hook import GradientHook, listen
 from ...hooks.names import printable
 from ...hooks.select import unwrap
 from ...hooks.tree import tensors, unreadable
-from .measured_steps import SwitchedGroup, Wanted
+from .measured_steps import SwitchedGroup, Options
 from .measuring import GradientScale, Measuring
 from .sampled_numbers import TRACED_NUMBERS, Samples, layouts_of
 from .stacked_outputs import Place, Stacks, StepTables
@@ -71,7 +71,7 @@ class Meter(GradientHook):
         n_traced = TRACED_NUMBERS if group.samples else 0
         self.part = torch.zeros(n_traced, device=group.device)  # numbers of the last output in compiled code
         self.part_of = None  # the shape of these
-        self.unseen = 0.  # which share of the numbers compiled code does not look at
+        self.unseen = 0.  # which fraction of the numbers compiled code does not look at
         group.n_meters += 1
 
     def local(self, x: Tensor) -> Tensor:
@@ -166,14 +166,14 @@ class MeterGroup(SwitchedGroup):
         self,
         layers: dict[str, nn.Module], # The layers to measure, by name
         model: nn.Module, # As the loop calls it: its mode says whether it is being trained
-        measuring: Measuring | None = None, # How; by default nothing but `BASICS`
+        measuring: Measuring | None = None, # How; by default nothing but `BASIC_ROWS`
         kind: str = "forward", # or `backward_pre`, for the gradients of outputs
         scale: GradientScale | None = None, # The factor of gradients
     ):
         root = unwrap(model)
         super().__init__(kind, root=root)
         self.port, self.scale, self.layers = kind, scale, layers
-        self.measuring = measuring or Measuring(Wanted())
+        self.measuring = measuring or Measuring(Options())
         self.parts = self.measuring.parts
         self.output_parts = {}  # by layer, the part of its output on this process
         self.step = StepTables(self.measuring.wanted, self.measuring.scratch)

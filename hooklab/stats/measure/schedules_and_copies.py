@@ -33,7 +33,7 @@ def calls_of(schedule: LRScheduler) -> int:
 
 
 def planned_calls(schedule: LRScheduler) -> int | None:
-    "For how many calls a schedule is made, as far as it says so."
+    "The number of calls a schedule is made for, if it has one."
     known = vars(schedule)
     numbers = [known[name] for name in LENGTH_SETTINGS if name in known]
     for function in known.get("lr_lambdas", ()):  # those of transformers
@@ -93,7 +93,7 @@ CLEAR_MOVE = .05  # of a number: the model has moved it by more
 
 
 class PartNow:
-    "What the numbers of a part of a model are like now."
+    "Some numbers and norms of a part of a model at one moment."
     @torch.no_grad()
     def __init__(self, m: nn.Module):
         statistics = [(name, b) for name, b in m.named_buffers() if name.endswith(("running_mean", "running_var"))]
@@ -129,7 +129,7 @@ def shapes_of(m: nn.Module) -> tuple:
 
 @torch.no_grad()
 def begins_equal(copy: nn.Module, model: nn.Module) -> bool:
-    "Are nearly all numbers of two models of the same shapes the same?"
+    "Do two models of the same shapes begin with nearly the same parameters?"
     near = []
     for a, b in zip(copy.parameters(), model.parameters()):
         distance = (a - b).norm()

@@ -18,7 +18,7 @@ from ...hooks.names import class_name
 from ...hooks.select import compiled_parts, may_pass_hooks, unwrap
 from .attention_meter import AttentionMeter, can_be_metered
 from .loop_watch import LoopWatch
-from .measured_steps import Schedule, Wanted
+from .measured_steps import Schedule, Options
 from .measuring import GradientScale, Measuring
 from .meter_groups import MeterGroup
 from .other_optimizers import begin_record
@@ -27,7 +27,7 @@ from .run_facts import facts_of_layers, torch_optimizer
 from .running import RUNNING
 from .step_end import StepEnd
 from .step_watch import StepWatches
-from .updates import Weights
+from .updates import UpdateWatch
 from ..records.attention_history import AttentionHistory
 from ..records.facts import RunFacts
 from ..records.history import History, WeightHistory
@@ -83,7 +83,7 @@ class Session:
         self,
         model: nn.Module, # As the loop calls it
         layers: dict[str, nn.Module], # The layers that are measured, by name
-        wanted: Wanted, # The numbers that are measured of them
+        wanted: Options, # The numbers that are measured of them
         own: OwnHookGroup | None = None, # The hooks of a user, in place of meters
         optimizers: Iterable = (), # Those that move the parameters, as far as they are known
         scaler: torch.amp.GradScaler | None = None, # It scales the loss: gradients are recorded unscaled
@@ -113,7 +113,7 @@ class Session:
             unknown = scaled and scaler is None
             self.steps = StepWatches(model, self.optimizers, self.scale, scaler=scaler, scaled=unknown, closely=loop)
             if loop: self.watch.passes = self.steps.passes
-        if updates and self.optimizers: self.weights = Weights(model, *self.optimizers, is_thin=wanted.samples)
+        if updates and self.optimizers: self.weights = UpdateWatch(model, *self.optimizers, is_thin=wanted.samples)
         self.attention_hidden = attention and not can_be_metered(model)
         if attention and not self.attention_hidden: self.heads = AttentionMeter(model, sample=16, due=False)
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .cpu_batches import QuickBatch
-from .measured_steps import Wanted
+from .cpu_batches import CpuBatch
+from .measured_steps import Options
 from ..records.moments import NEAR_ZERO, Batch, Scratch, row_statistics, merge_tables, scale_to_all
 from ..records.statistics import BASIC_ROWS, MAX_WHOLE_SIZE
 
@@ -46,7 +46,7 @@ class Stack:
     def __init__(
         self,
         places: list[Place], # Where the numbers go
-        batch: Batch | QuickBatch, # Room for the tensors
+        batch: Batch | CpuBatch, # Room for the tensors
         first: int = 0, # The numbers before this one are measured elsewhere
     ):
         self.places, self.call, self.first = places, places[0].call, first
@@ -77,7 +77,7 @@ class Stack:
         rows[:len(found)].index_copy_(1, where, found)
 
     def give_pages(self, n: int):
-        "Have a `QuickBatch` with room for `n` steps take the tensors as they come."
+        "Have a `CpuBatch` with room for `n` steps take the tensors as they come."
         tensors = iter(self.batch.tensors)
         self.pages = []
         for _ in range(n):
@@ -191,7 +191,7 @@ MAX_PAGES = 16  # steps that wait
 
 class Stacks:
     "All stacks of a group of meters."
-    def __init__(self, wanted: Wanted):
+    def __init__(self, wanted: Options):
         self.wanted, self.is_thin = wanted, wanted.is_thin
         self.stacks = []
         self.first = self.page = self.n_pages = 0  # the first step that waits, the one that goes on, and room for steps
@@ -255,7 +255,7 @@ class Stacks:
         is_alone = self.wanted.can_wait and device.type == "cpu"
         can_wait = is_alone and places[0].call == 0
         n_pages = max(1, min(MAX_PAGES, WAITING_NUMBERS//sum(sizes))) if can_wait else 1
-        stack = Stack(places, QuickBatch(sizes, n_pages) if is_alone else Batch(sizes, device, **counted))
+        stack = Stack(places, CpuBatch(sizes, n_pages) if is_alone else Batch(sizes, device, **counted))
         self.stacks.append(stack)
         if can_wait: return stack.give_pages(n_pages)
         for place, t in zip(places, stack.batch.tensors):
@@ -368,7 +368,7 @@ class StepTables:
     "The numbers of the current step: a table for the first call of each layer, one for the second, and so on."
     def __init__(
         self,
-        wanted: Wanted, # What is measured
+        wanted: Options, # What is measured
         scratch: Scratch, # Memory to work in
     ):
         self.n_rows, self.n_measured = len(wanted.rows), wanted.measured

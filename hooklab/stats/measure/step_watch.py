@@ -19,7 +19,7 @@ from hooklab.hooks.clip_calls import tell, tell_no_more
 from hooklab.hooks.copies import is_wrapper
 from hooklab.hooks.distributed import in_processes, parts_for
 from hooklab.hooks.tensor import look_to_put_on
-from hooklab.stats.measure.backward_passes import Passes
+from hooklab.stats.measure.backward_passes import PassWatch
 from hooklab.stats.measure.gradient_norms import OWN_NORM_NAMES, GradientNorms, Norms, all_true, total_norm, totals_of
 from hooklab.stats.measure.run_facts import torch_optimizer
 from hooklab.stats.measure.run_facts import write_count
@@ -66,7 +66,7 @@ MAX_PROBE_SIZE = 64  # numbers: a parameter of this size or less costs nothing t
 
 
 def probe_for(params: list[Tensor]) -> Tensor | None:
-    "A small parameter that has a gradient, if there is one; one near the end, where gradients arrive first."
+    "A small parameter with a gradient, if there is one; if possible near the end, where gradients arrive first."
     params = [p for p in params if p.numel() and p.is_leaf and not is_wrapper(p) and not p.is_meta]
     params = [p for p in params if p.grad is not None] or params
     small = [p for p in params if p.numel() <= MAX_PROBE_SIZE]
@@ -263,7 +263,7 @@ class StepWatches:
         self.counts = {}  # by id of a parameter: does this process report it?
         params = [*map(id, self.params)]
         self.alone = self.parts is None and len(params) == len({*params})  # does each optimizer have its own?
-        self.passes = Passes() if closely and self.alone and not in_processes() else None
+        self.passes = PassWatch() if closely and self.alone and not in_processes() else None
         if self.passes:
             self.passes.scaler = scaler
             for i, watch in enumerate(self.watches): watch.then = partial(self.passes.step, i, watch.optimizer)
@@ -303,7 +303,7 @@ class StepWatches:
         for watch in watches_with(self.watches, params): watch.norms.scale_goes()
 
     def scale_is_gone(self, params: list[Tensor], scale: Tensor):
-        "Called where it has."
+        "Called after a scaler has taken its scale out of them."
         for watch in watches_with(self.watches, params): watch.norms.scale_is_gone(watch.params, scale)
 
     def take(self) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def sum_of_moves(steps: list[tuple[Moves, int]]) -> Tensor: # As a column of `Mo
     return torch.stack([length, first.table[1, column], torch.stack(doubts).amax()])
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #9a154f9d
-class Weights:
+class UpdateWatch:
     "Compares parameters before and after each step of an optimizer, or of several."
     def __init__(
         self,

@@ -17,7 +17,7 @@ from .statistics import STATISTICS
 
 # %% ../../../nbs/lib/stats/records/doubts.ipynb #6c1f0b06
 SAMPLED_BLOCKS = 512  # of which a sample consists
-DEVIATION_ERROR = 1/16  # the standard error of a deviation or of the length of a parameter, relative to it
+DEVIATION_ERROR = 1/16  # the standard error of a standard deviation or of the length of a parameter, relative to it
 ESTIMATE = "≈"  # is written before a number that is one
 
 

@@ -82,7 +82,7 @@ class InputFacts:
     widest: float | None = None # The largest standard deviation of a feature
     narrowest: float | None = None # The smallest one that is not zero
     farthest: float | None = None # The largest mean of a feature, whatever its sign
-    varied: float | None = None # The share of features that vary
+    varied: float | None = None # The fraction of features that vary
 
 
 @dataclass

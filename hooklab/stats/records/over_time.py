@@ -20,7 +20,7 @@ from hooklab.stats.records.statistics import STATISTICS, Statistic
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #c0c99ab2
 NOUNS = {"activations": "output", "gradients": "gradient", "updates": "update"}
-USUAL_RATIO = 1e-3  # an update of this share of the parameter is usual
+USUAL_RATIO = 1e-3  # an update of this fraction of the parameter is usual
 
 
 def statistic_of(history: Any, what: str) -> Statistic:

@@ -25,7 +25,7 @@ from .norm_table import NormTable, norm_table
 from .plots import overview
 from .run_log import LOG_COLUMNS, RunLog
 from .spikes import Spike, series_of
-from .together import OneOfSeveral
+from .together import ProcessRecord
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #ea0570df
 def of_history(name: str) -> Callable:
@@ -36,7 +36,7 @@ def of_history(name: str) -> Callable:
     return method
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #759aa460
-class Recorded(OneOfSeveral):
+class Recorded(ProcessRecord):
     "The record of a run: read it, plot it, merge it, save it."
     history: History # The activations, or the gradients if only they were recorded
     gradients: History | None = None # The gradients of outputs

@@ -68,7 +68,7 @@ def by_name(*statistics: Statistic) -> dict[str, Statistic]:
 
 
 def counted_fraction(name: str, label: str, is_judged: bool = False) -> Statistic:
-    "A share of the numbers that were counted."
+    "A fraction of the numbers that were counted."
     return Statistic(name, label, "counts", "share", of="counted", is_judged=is_judged, doubt="unseen")
 
 

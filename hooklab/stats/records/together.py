@@ -66,7 +66,7 @@ JOIN_FUNCTIONS = {"SUM": torch.add, "MAX": torch.maximum}
 Merging = Generator[tuple[str, Tensor], Tensor, Any]  # yields what to join with those of all, and gets the result
 
 
-def with_processes(merging: Merging) -> Any: # What it returns
+def merge_in_processes(merging: Merging) -> Any: # What it returns
     "Merge a record with those that the other processes merge now."
     joined = None
     while True:
@@ -77,7 +77,7 @@ def with_processes(merging: Merging) -> Any: # What it returns
         joined = sent.to(x.device)
 
 
-def side_by_side(mergings: list[Merging]) -> list: # What they return
+def merge_side_by_side(mergings: list[Merging]) -> list: # What they return
     "Merge records that are all here, as if each were in a process of its own."
     joined = None
     while True:
@@ -340,7 +340,7 @@ def merge_records(
     why = why_not(metadata)
     if why: raise ValueError(printable(f"combine(): {why}. Nothing was changed"))
     name_stages_apart(metadata)
-    with_processes(merge_record(stats, metadata, mine))
+    merge_in_processes(merge_record(stats, metadata, mine))
     stats.hold_all(metadata)
 
 
@@ -352,11 +352,11 @@ def merge_here(
     why = why_not(metadata, "files")
     if why: raise ValueError(f"these records cannot be combined: {why}")
     name_stages_apart(metadata)
-    side_by_side([merge_record(stats, metadata, mine) for mine, stats in enumerate(records)])
+    merge_side_by_side([merge_record(stats, metadata, mine) for mine, stats in enumerate(records)])
     records[0].hold_all(metadata)
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #e8261937
-class OneOfSeveral:
+class ProcessRecord:
     "The process that made a record, and how the records of all processes become one."
     process: ProcessPlace | None = None # In a run of several processes, which of them recorded this
     stage: tuple[int, ...] | None = None # In a pipeline, which stages this process runs

@@ -52,7 +52,7 @@ def test_where_the_largest_counts_nothing_is_added(monkeypatch):
     metadata = [{"names": ["a", "b", "c"], "steps": [0], "stage": None, "parts": {}}]*2
     columns = [together.Columns(metadata, rank, of_parameters=False) for rank in range(2)]
     merging = [together.merge_moments(t[None].double(), c, row_names(False, False)) for t, c in zip(tables, columns)]
-    assert [found[0, 3].tolist() for found in together.side_by_side(merging)] == [[-2, 9, 0]]*2
+    assert [found[0, 3].tolist() for found in together.merge_side_by_side(merging)] == [[-2, 9, 0]]*2
 
 
 @pytest.fixture
