@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .flight import Flight
 from .norms import Moments, distance_of, is_of_instances, keeps_statistics
 from .passes import row_of, same
-from ..diagnosis.special_layer_faults import LONG, TAKEN_UP
+from ..diagnosis.special_layer_faults import MANY_BATCHES, MIN_ABSORBED
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.putting_back import putting_back
@@ -107,7 +107,7 @@ def had_time(m: nn.Module) -> bool:
     "Has a batch norm seen so many batches that its running statistics should be theirs, or is its momentum too small?"
     n = int(m.num_batches_tracked)
     share = n*(.1 if m.momentum is None else m.momentum)
-    return share >= MIN_UPDATES or n >= LONG and share < TAKEN_UP
+    return share >= MIN_UPDATES or n >= MANY_BATCHES and share < MIN_ABSORBED
 
 
 def left_behind(flight: Flight, named: dict[str, nn.Module], batches: list[dict[str, list]]) -> Iterator[Finding]:

@@ -115,7 +115,7 @@ def test_parameters_in_several_parts_are_the_same(monkeypatch):
     losses = losses_of(model, *batch())
     found = []
     for most in 1, 2**20:
-        monkeypatch.setattr(pulls, "AT_A_TIME", most)
+        monkeypatch.setattr(pulls, "MAX_COPIED", most)
         with hl.compare_losses(model) as parts: parts(**losses)
         found.append(parts.rows())
     assert found[0] == found[1]
