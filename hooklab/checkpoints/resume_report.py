@@ -106,8 +106,7 @@ class ResumeCheck:
         return for_xml(text)
 
 # %% ../../nbs/lib/checkpoints/resume-report.ipynb #99f6343f
-SAVED_BY = {
-    "random state of torch": "torch.get_rng_state()", "random state of Python": "random.getstate()",
+SAVED_BY = {"random state of torch": "torch.get_rng_state()", "random state of Python": "random.getstate()",
     "random state of numpy": "numpy.random.get_state()"}
 
 

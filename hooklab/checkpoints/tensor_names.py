@@ -216,8 +216,7 @@ def refined(known: dict[str, int], found: dict[str, int]) -> dict[str, int]:
     return {part: hash((place, *sorted(users[part]))) for part, place in known.items()}
 
 # %% ../../nbs/lib/checkpoints/tensor-names.ipynb #b373f155
-PARTS = {
-    "first norm": r"layernorm_before|input_layernorm|attention_norm|ln_1|norm1|attention\.output\.LayerNorm"
+PARTS = {"first norm": r"layernorm_before|input_layernorm|attention_norm|ln_1|norm1|attention\.output\.LayerNorm"
                   r"|self_attn_layer_norm|sa_layer_norm|layer_norm1|attn_norm|ln1|pre_?norm",
     "second norm": r"layernorm_after|post_attention_layernorm|ffn_norm|ln_2|norm2|(?<!attention\.)output\.LayerNorm"
                    r"|final_layer_norm|output_layer_norm|layer_norm2|mlp_norm|ln2|post_?norm",
@@ -225,8 +224,7 @@ PARTS = {
                      r"|attn\.out|attention\.wo\b|\bwo\b|to_out(\.\d)?",
     "first linear": r"intermediate\.dense|fc1|c_fc|linear1|lin1|mlp\.0|dense_h_to_4h|linear_1|wi\b|fc_in|up(?!_)",
     "second linear": r"(?<!attention\.)output\.dense|fc2|linear2|lin2|mlp\.[23]|mlp\.c_proj|dense_4h_to_h|linear_2"
-                     r"|\bw2\b|down_proj|fc_out|down(?!_)",
-    "joined": r"in_proj|qkv|query_key_value|c_attn|Wqkv|to_qkv",
+                     r"|\bw2\b|down_proj|fc_out|down(?!_)", "joined": r"in_proj|qkv|query_key_value|c_attn|Wqkv|to_qkv",
     "gate": r"gate_proj|\bw1\b|\bgate$", "up": r"up_proj|\bw3\b|\bup$",
     "tokens": r"tok_embeddings|embed_tokens|word_embeddings|wte|token_embedding|tok_emb|embed_in|shared",
     "positions": r"position_embeddings|pos_embed(ding)?s?|wpe|position_embedding|embed_positions",

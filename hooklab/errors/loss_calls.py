@@ -32,10 +32,8 @@ class Wants(NamedTuple):
 BOTH = {"alike": ("input", "target")}
 CLASS = "a score for each class in dimension 1, and a class index (int64) for each position in the other dimensions"
 ALIKE = "an input and a target of the same shape"
-WANTS = {
-    "cross_entropy": Wants(f"{CLASS}; or probabilities in the shape of the scores"),
-    "nll_loss": Wants(CLASS.replace("a score for", "the log-probability of")),
-    "multi_margin_loss": Wants(CLASS),
+WANTS = {"cross_entropy": Wants(f"{CLASS}; or probabilities in the shape of the scores"),
+    "nll_loss": Wants(CLASS.replace("a score for", "the log-probability of")), "multi_margin_loss": Wants(CLASS),
     "binary_cross_entropy": Wants("probabilities, and a target of their shape and dtype, all from 0 to 1", **BOTH),
     "binary_cross_entropy_with_logits": Wants("scores, and a target of their shape in floating point", **BOTH),
     "multilabel_soft_margin_loss": Wants(ALIKE, **BOTH),

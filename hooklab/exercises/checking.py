@@ -68,9 +68,8 @@ ADVICE = {
     r"could not infer output dtype|should be .*floating point":
         "Only floating-point numbers have a mean: convert True and False, or whole numbers, with `.float()`.",
     r"list index out of range": "Nothing was kept there: did the model run while the hook was on?",
-    r"'NoneType' object":
-        "Something is still None: a hook stores nothing unless the model ran while it was on, "
-        "and a parameter has no gradient before `backward`.",
+    r"'NoneType' object": "Something is still None: a hook stores nothing unless the model ran while it was on, and a "
+                          "parameter has no gradient before `backward`.",
     r"changed size during iteration|mutated during iteration":
         "Collect first, then change: the loop changes what it goes through.",
     r"at `[^`]*(?:(?:\b(?:if|and|or|return)|[=(:])\s*(?:not )?[\w.\[\]]+ (?:not )?in\b|==|\.index\(|\.count\()[^`]*` "
@@ -164,7 +163,7 @@ class Answer:
 
 # %% ../../nbs/lib/exercises/checking.ipynb #c07bde90
 def worded(
-    meanings: dict[str, str], # By pattern: what an error that fits it means in a lesson
+    meanings: dict[str, str], # By pattern: what an error that fits it means; `{said}` is what `check` says otherwise
     answer: Answer,
     *args: Any,
 ) -> Any: # What the answer returns
@@ -173,7 +172,7 @@ def worded(
     except NotYet as error:
         means = [text for pattern, text in meanings.items() if re.search(pattern, str(error))]
         if not means: raise
-        raise NotYet(means[0]) from error.__cause__
+        raise NotYet(means[0].replace("{said}", str(error))) from error.__cause__
 
 
 def output_of(model: nn.Module, layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -350,9 +349,8 @@ def tried(check_of: Callable, f: Callable) -> str:
             raise NotYet(
                 f"The check cannot work with what your function returned ({what_it_is(answer.result)}), or with "
                 f"what it changed: {type(error).__name__}. Compare both with what the task asks for.") from error
-    require(not answer.leaves_hooks(),
-            "The result is right, but a hook stays on the model when your function is done. "
-            "Keep the handle and call `handle.remove()`, or use `with`.")
+    require(not answer.leaves_hooks(), "The result is right, but a hook stays on the model when your function is done. "
+                                       "Keep the handle and call `handle.remove()`, or use `with`.")
     return right
 
 # %% ../../nbs/lib/exercises/checking.ipynb #ecc9d0e2

@@ -137,9 +137,8 @@ def layer_named(
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #5e0a41d3
 UNLIKE = {  # two that look alike: what tells them apart
-    frozenset({"frozen part", "not trained"}):
-        " The parameters of a frozen part have requires_grad=False. Those of a detached part could be trained, but no "
-        "gradient reaches them."}
+    frozenset({"frozen part", "not trained"}): " The parameters of a frozen part have requires_grad=False. Those of a "
+                                               "detached part could be trained, but no gradient reaches them."}
 
 
 def what_is_said(

@@ -26,8 +26,7 @@ def lesson_files() -> list[Path]:
     return sorted((package/"lessons").glob("*.ipynb")) or sorted((package.parent/"nbs"/"lessons").glob("*.ipynb"))
 
 # %% ../../nbs/lib/exercises/folder.ipynb #43bbb3c5
-NOTEBOOK = {"cells": [{"cell_type": str, "source": OneOf(str, [str])}],
-            "metadata": {"hooklab?": {"fingerprint?": str}}}
+NOTEBOOK = {"cells": [{"cell_type": str, "source": OneOf(str, [str])}], "metadata": {"hooklab?": {"fingerprint?": str}}}
 
 
 def read_lesson(path: Path) -> dict: # The notebook

@@ -41,9 +41,8 @@ def _once(answer):
     require(len(seen[0]) == 3 and seen[0][0] is layer and isinstance(seen[0][1], tuple),
             "A forward hook is called with three arguments: the layer, its inputs in a tuple, and its output. Pass all "
             "of them on to `hook`.")
-    require(isinstance(first, torch.Tensor),
-            f"What your own function returns replaces the output, and that is now {what_it_is(first)}: return what "
-            "`hook` returned, as it is.")
+    require(isinstance(first, torch.Tensor), "What your own function returns replaces the output, and that is now "
+                                             f"{what_it_is(first)}: return what `hook` returned, as it is.")
     require(torch.allclose(first, 3*plain),
             "What `hook` returns is lost: your own function has to return it, so that it replaces the output. "
             "(`hl.Hook` stores it instead: use `layer.register_forward_hook`.)")
@@ -111,9 +110,8 @@ def _values(answer):
     after = [(calls.tells("a"), False), (calls.tells("b", 5), True), (calls.tells("c", 0), False)]
     got = answer(calls.forward, pres, after, 1)
     twice = [name for name, always in (("b", True), ("a", False), ("c", False)) if calls.names().count(name) > 1]
-    require(twice != ["b"],
-            "`forward` raised nothing, and the hook with `always` was called twice. `finally` runs after a success, "
-            "too: call these hooks in `except`, and all hooks after it.")
+    require(twice != ["b"], "`forward` raised nothing, and the hook with `always` was called twice. `finally` runs "
+                            "after a success, too: call these hooks in `except`, and all hooks after it.")
     require(not twice, f"Each hook is called once; yours are {calls.names()}.")
     require(len(calls.log) == 7,
             f"The calls should be three pre hooks, `forward` and three hooks; yours are {calls.names()}.")
@@ -181,9 +179,8 @@ def _shrinks(answer):
         if which == "pre_hooks": pres += [leaves, calls.tells("next")]
         else: hooks += [(leaves, True), (calls.tells("next"), True)]
         with suppress(Planted): answer(calls.fails if "raises" in which else calls.forward, pres, hooks, 1)
-        require("next" in calls.names(),
-                f"A hook removed itself from its list ({which}), and the next one was missed: loop over a copy, "
-                "`[*hooks]`.")
+        require("next" in calls.names(), f"A hook removed itself from its list ({which}), and the next one was missed: "
+                                         "loop over a copy, `[*hooks]`.")
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #dfd4a34d
 def _same(got, right):

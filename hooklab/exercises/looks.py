@@ -203,16 +203,12 @@ class Side:
     stats: dict[str, bool] | None = None # Options of the `ActivationStats` that records the run as well
 
 
-LOOKS = {
-    "batch": Side(1, "the inputs and labels of a batch, next to the stored samples of the same rows", {
-        "mean": "mean of the numbers",
-        "std": "their standard deviation",
+LOOKS = {"batch": Side(1, "the inputs and labels of a batch, next to the stored samples of the same rows", {
+        "mean": "mean of the numbers", "std": "their standard deviation",
         "classes": "how many different labels a batch has",
         "as_stored": "the fraction that equals the stored samples of the same rows",
         "different": "how many different samples all batches have together"}),
-    "outputs": Side(1, "the output of each layer", {
-        "mean": "mean of the numbers",
-        "std": "their standard deviation",
+    "outputs": Side(1, "the output of each layer", {"mean": "mean of the numbers", "std": "their standard deviation",
         "near_zero": f"the fraction from -{NEAR} to {NEAR}",
         "std_samples": "standard deviation along the batch, 0 if all samples get the same",
         "std_units": "standard deviation along the units, 0 if all units return the same",
@@ -230,8 +226,7 @@ LOOKS = {
         "step": "length of a step, divided by that of the parameters",
         "along_gradient": "cosine between step and gradient, negative if the step goes downhill",
         "growth": "length of the parameters at the end, divided by that at the start",
-        "first": "learning rate in the first step",
-        "last": "that in the last step",
+        "first": "learning rate in the first step", "last": "that in the last step",
         "largest": "the largest of all steps"}, {}),
     "modes": Side(1, "train mode or eval mode, and how much they differ", {
         "training": "1 if the layer is in train mode during the steps, 0 if in eval mode",
@@ -241,10 +236,8 @@ LOOKS = {
         "largest": "largest number of an answer; or the largest loss of a step",
         "sum": "sum of the numbers of one answer",
         "gradient_right": "gradient of the right class's number, negative if the step makes it larger",
-        "first": "loss of the first step",
-        "last": "mean of the last 20 steps",
-        "trained_on": "loss on stored samples after the training",
-        "new": "loss on new samples"}),
+        "first": "loss of the first step", "last": "mean of the last 20 steps",
+        "trained_on": "loss on stored samples after the training", "new": "loss on new samples"}),
     "source": Side(3, "the code of the loop, the data and the loss, and the model as it is printed"),
     "diagnosis": Side(3, "what `hl.diagnose` says"),
 }

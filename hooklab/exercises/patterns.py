@@ -86,8 +86,7 @@ class Kind(NamedTuple):
 def sgd(parameters) -> torch.optim.Optimizer: return torch.optim.SGD(parameters, .03, momentum=.9)
 
 
-NETWORKS = {
-    "relu": Kind("a plain network of four hidden layers", lambda: plain_network(nn.ReLU, 2), sgd),
+NETWORKS = {"relu": Kind("a plain network of four hidden layers", lambda: plain_network(nn.ReLU, 2), sgd),
     "tanh": Kind("a plain network of four hidden layers", lambda: plain_network(nn.Tanh, 1), sgd),
     "cnn": Kind("a convolutional network of three layers", convolutional,
                 lambda parameters: torch.optim.Adam(parameters, 5e-3), scales=True),

@@ -25,10 +25,8 @@ from ..hooks.files import write_file
 
 # %% ../../nbs/lib/exercises/progress.ipynb #234d2874
 TRACKS = {  # title: numbers of its lessons, in order
-    "Begin": ["01", "02", "03", "04"],
-    "Mend: what goes wrong": ["05", "06", "07", "08", "09", "10", "21", "18", "22"],
-    "Read: what it knows": ["11", "12", "13", "14", "16", "19", "20"],
-    "Engine: how hooks work": ["15", "17"],
+    "Begin": ["01", "02", "03", "04"], "Mend: what goes wrong": ["05", "06", "07", "08", "09", "10", "21", "18", "22"],
+    "Read: what it knows": ["11", "12", "13", "14", "16", "19", "20"], "Engine: how hooks work": ["15", "17"],
 }
 
 

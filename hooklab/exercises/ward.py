@@ -29,56 +29,38 @@ from hooklab.exercises.twins import BATCH, N_STEPS, Training, loss_of_twin
 
 # %% ../../nbs/lib/exercises/ward.ipynb #6924a56a
 PAIRS = {  # network, fault of a layer: faults of the run
-    ("cnn", "NaN or Inf"):
-        "constant inputs, label in the input, labels shuffled, learning rate too small, other parameters in the "
-        "optimizer, scheduler each batch",
-    ("cnn", "batch norm"):
-        "step before backward",
-    ("cnn", "dead units"):
-        "eval mode, wrong sign",
-    ("cnn", "dropout too strong"):
-        "constant inputs, step before backward",
-    ("cnn", "samples alike"):
-        "label in the input, train and validation differ",
-    ("relu", "NaN or Inf"):
-        "activation before the loss, inputs not scaled, label in the input, learning rate jumps, learning rate too "
-        "small, scheduler each batch, wrong sign",
-    ("relu", "activations explode"):
-        "activation before the loss, learning rate jumps, not in the optimizer, step before backward, too few "
-        "samples, train and validation differ, wrong sign",
-    ("relu", "activations vanish"):
-        "clipping too tight, constant inputs, label in the input, learning rate jumps, not in the optimizer, "
-        "scheduler each batch, train and validation differ, wrong sign",
-    ("relu", "constant output"):
-        "activation before the loss, labels shuffled, weight decay too strong, wrong sign",
+    ("cnn", "NaN or Inf"): "constant inputs, label in the input, labels shuffled, learning rate too small, other "
+                           "parameters in the optimizer, scheduler each batch",
+    ("cnn", "batch norm"): "step before backward",
+    ("cnn", "dead units"): "eval mode, wrong sign",
+    ("cnn", "dropout too strong"): "constant inputs, step before backward",
+    ("cnn", "samples alike"): "label in the input, train and validation differ",
+    ("relu", "NaN or Inf"): "activation before the loss, inputs not scaled, label in the input, learning rate jumps, "
+                            "learning rate too small, scheduler each batch, wrong sign",
+    ("relu", "activations explode"): "activation before the loss, learning rate jumps, not in the optimizer, step "
+                                     "before backward, too few samples, train and validation differ, wrong sign",
+    ("relu", "activations vanish"): "clipping too tight, constant inputs, label in the input, learning rate jumps, not "
+                                    "in the optimizer, scheduler each batch, train and validation differ, wrong sign",
+    ("relu", "constant output"): "activation before the loss, labels shuffled, weight decay too strong, wrong sign",
     ("relu", "dead units"):
         "label in the input, labels shuffled, learning rate too large, other parameters in the optimizer",
     ("relu", "dropout too strong"):
         "clipping too tight, constant inputs, label in the input, labels shuffled, learning rate jumps, learning rate "
         "too small, scheduler each batch, too few samples",
-    ("relu", "frozen part"):
-        "labels shuffled, learning rate jumps, learning rate too large, no zero_grad",
-    ("relu", "gradients vanish"):
-        "activation before the loss, label in the input, no zero_grad, other parameters in the optimizer, scheduler "
-        "each batch, step before backward, weight decay too strong",
-    ("relu", "not trained"):
-        "constant inputs, learning rate too small, no zero_grad, step before backward",
-    ("relu", "samples alike"):
-        "scheduler each batch, step before backward, weight decay too strong, wrong sign",
-    ("relu", "units alike"):
-        "label in the input",
-    ("rnn", "gradients explode"):
-        "learning rate jumps, other parameters in the optimizer, too few samples, wrong sign",
+    ("relu", "frozen part"): "labels shuffled, learning rate jumps, learning rate too large, no zero_grad",
+    ("relu", "gradients vanish"): "activation before the loss, label in the input, no zero_grad, other parameters in "
+                                  "the optimizer, scheduler each batch, step before backward, weight decay too strong",
+    ("relu", "not trained"): "constant inputs, learning rate too small, no zero_grad, step before backward",
+    ("relu", "samples alike"): "scheduler each batch, step before backward, weight decay too strong, wrong sign",
+    ("relu", "units alike"): "label in the input",
+    ("rnn", "gradients explode"): "learning rate jumps, other parameters in the optimizer, too few samples, wrong sign",
     ("tanh", "activations vanish"):
         "activation before the loss, clipping too tight, labels shuffled, step before backward, too few samples",
-    ("tanh", "frozen part"):
-        "activation before the loss, clipping too tight, learning rate too large, no zero_grad, step before backward, "
-        "wrong sign",
-    ("tanh", "saturated"):
-        "clipping too tight, labels shuffled, no zero_grad, step before backward, train and validation differ, weight "
-        "decay too strong",
-    ("tanh", "units alike"):
-        "label in the input, not in the optimizer, too few samples, wrong sign",
+    ("tanh", "frozen part"): "activation before the loss, clipping too tight, learning rate too large, no zero_grad, "
+                             "step before backward, wrong sign",
+    ("tanh", "saturated"): "clipping too tight, labels shuffled, no zero_grad, step before backward, train and "
+                           "validation differ, weight decay too strong",
+    ("tanh", "units alike"): "label in the input, not in the optimizer, too few samples, wrong sign",
 }
 
 # %% ../../nbs/lib/exercises/ward.ipynb #71f695c3

@@ -62,9 +62,7 @@ class Column(NamedTuple):
     is_number: bool = True # Numbers are aligned on the right, and are never cut
 
 
-COLUMNS = {
-    "name": Column("layer", lambda row: row.label, False),
-    "type": Column("type", lambda row: row.type, False),
+COLUMNS = {"name": Column("layer", lambda row: row.label, False), "type": Column("type", lambda row: row.type, False),
     "input": Column("input", lambda row: shapes_text(row.input), False),
     "output": Column("output", lambda row: shapes_text(row.output), False),
     "own": Column("own parameters", lambda row: f"{row.own:,}" if row.own else ""),
