@@ -14,7 +14,7 @@ from typing import Any, Self
 from torch import nn
 
 from hooklab.errors.explanation import Explanation
-from hooklab.errors.scene import noted
+from hooklab.errors.scene import weak_outputs
 from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import LayerHook, listen
 from hooklab.hooks.putting_back import safe_exit
@@ -43,9 +43,9 @@ def note_on(
     known = getattr(error, "explanation", None)
     if known is not None and any(str(known) in note for note in error.__notes__): return known
     with suppress(Exception):
-        from hooklab.errors.investigating import explained  # slow to import: only once something has failed
+        from hooklab.errors.investigating import explain_error  # slow to import: only once something has failed
         found = next((text for explain, _ in EXPLAINERS if (text := explain(error, model)) is not None), None)
-        if found is None: found = explained(error, model, last, outputs)
+        if found is None: found = explain_error(error, model, last, outputs)
         if found is None: return None
         error.explanation = found
         error.add_note(f"\n{found}{more}")
@@ -69,7 +69,7 @@ class LastCall(LayerHook):
         if not rerun: self.group.last = given
 
     def left(self, output, rerun):
-        if not rerun: self.group.outputs.append(noted(output))
+        if not rerun: self.group.outputs.append(weak_outputs(output))
 
 # %% ../../nbs/lib/errors/explaining.ipynb #4443d942
 class ExplainErrors:
