@@ -44,8 +44,8 @@ def device_mismatch(error: Exception, calls: list[EndedCall]) -> Explanation | N
     kept = {name: t.device for one in reversed(calls) for name, t in kept_tensors(one).items()}
     astray = {name: device for name, device in kept.items() if device not in given}
     keeps = "".join(f" `{name}`, which the model keeps, is on {where}." for name, where in [*astray.items()][:3])
-    text = (f"{layer_in_words(call)} {has}got tensors on {devices_in_words(given)}.{keeps} Move the model and its inputs "
-            "to one device; other tensors that the model keeps move with it once they are registered with "
+    text = (f"{layer_in_words(call)} {has}got tensors on {devices_in_words(given)}.{keeps} Move the model and its "
+            "inputs to one device; other tensors that the model keeps move with it once they are registered with "
             "`register_buffer`.")
     return Explanation(call.name, "device", text)
 

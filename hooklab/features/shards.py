@@ -163,7 +163,7 @@ class Together:
 
 
 @contextmanager
-def started_together():
+def start_together():
     dist = torch.distributed
     if not dist.is_available() or not (dist.is_initialized() or dist.is_torchelastic_launched()):
         yield Alone()

@@ -76,7 +76,7 @@ COLUMNS = {"name": Column("layer", lambda row: row.label, False), "type": Column
 }
 
 
-def chosen(columns: Iterable[str] | str, rows: list[Row]) -> list[str]:
+def column_names(columns: Iterable[str] | str, rows: list[Row]) -> list[str]:
     "Names of columns; the layer comes first, and last what is special about a row, if anything is."
     columns = [columns] if isinstance(columns, str) else list(columns)
     for column in columns:
