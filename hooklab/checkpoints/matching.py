@@ -55,7 +55,7 @@ class Matching:
     def open_wanted(self) -> list[str]: return [n for n in self.wanted if n not in self.pairs and n not in self.sources]
     @property
     def is_same_code(self) -> bool:
-        "Are most names the same? Then what is left is new, unless its name is nearly the same, or its shape its own."
+        "Are most names equal? Then the rest is new, unless its name is nearly equal, or its shape unique."
         return list(self.sure.values()).count("certain") > len(self.wanted)/2
     @property
     def open_given(self) -> list[str]: return [n for n in self.given if n not in self.used]
@@ -197,7 +197,7 @@ def tensor_pairs(a: Family, b: Family) -> dict[str, str]:
 
 
 def has_own_shape(m: Matching, family: Family) -> bool:
-    "Has it a shape that nothing else in the model has?"
+    "Does it have a shape that nothing else in the model has?"
     own = Counter(shape_key(m.wanted[name]) for named in family.layers.values() for name in named.values())
     return any(key and m.shapes[key] == n for key, n in own.items())
 
@@ -305,7 +305,7 @@ def has_joined_twin(m: Matching, one: Family, other: Family, join: bool) -> bool
 
 
 def fits_together(one: Family, parts: list[Family], join: bool) -> bool:
-    "Have the parts the leaves of the joined one? One of them may be without a bias in the model."
+    "Do the parts have the leaves of the joined one? In the model, one may lack a bias."
     def leaves(family): return {leaf.replace("in_proj", "") for named in family.layers.values() for leaf in named}
     lacking = [leaves(one) - leaves(part) for part in parts]
     if any(leaves(part) - leaves(one) for part in parts): return False
@@ -358,7 +358,7 @@ def split_sources(m: Matching, one: Family, parts: list[Family]) -> dict[str, So
 
 
 def fold_weight_norm(m: Matching):
-    "A weight that `weight_norm` has taken apart."
+    "Multiply the two factors of a weight with `weight_norm`."
     open_given = set(m.open_given)
     for name in m.open_wanted:
         g, v = f"{name}_g", f"{name}_v"

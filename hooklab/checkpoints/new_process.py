@@ -23,7 +23,7 @@ def in_new_process(
     checkpoint: Any, # What `save` returned, read
     before: RunRecord, # The continued run
 ) -> tuple[RunRecord, dict[str, Difference]]:
-    "The same as `resumed`, in a new process."
+    "The same as `resume_run`, in a new process."
     for name in ("make", "step", "save", "load"): check_importable(name, getattr(loop, name))
     functions = loop.make, loop.step, loop.save, loop.load
     given = pickle.dumps((functions, loop.warm, loop.steps, loop.seed, checkpoint, before, torch.get_num_threads()))

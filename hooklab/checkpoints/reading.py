@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.hooks.names import class_name, printable
-from hooklab.hooks.opening import briefly, in_folder, looks_like, ordinary, parsed, read_json
+from hooklab.hooks.files import briefly, in_folder, looks_like, ordinary, parsed, read_json
 from hooklab.hooks.select import first_few
 from hooklab.hooks.tensor_files import open_tensors
 

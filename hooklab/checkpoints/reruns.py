@@ -184,7 +184,7 @@ def first_inputs() -> Iterator[list[bytes]]:
 # %% ../../nbs/lib/checkpoints/reruns.ipynb #67cb6b73
 @dataclass
 class Difference:
-    "A place where the resumed run has another value that may be a cache, and what it has there."
+    "A value of the resumed run that differs and may be a cache, and where it is held."
     leaves: list[str] # The paths of the values
     kind: str
     owner: str
@@ -290,7 +290,7 @@ def resume_run(
 
 
 def _what_it_holds(checkpoint: Any) -> bytes | None: # None if it is no plain data
-    "A mark of a checkpoint that changes if a tensor in it is written to, without the tensors being read."
+    "A mark of a checkpoint that changes if a tensor in it is written to. No tensor is read."
     try: return mark_of(tree_map_only(Tensor, lambda t: (id(t), t._version), checkpoint))
     except NotPlain: return None
 

@@ -131,7 +131,7 @@ class Lost:
 # %% ../../nbs/lib/checkpoints/resume-report.ipynb #9ff158b2
 def sentence(
     lost: Lost,
-    before: Any, # The continued run, a `Recorded`
+    before: Any, # The continued run, a `RunRecord`
     after: Any, # The resumed run
     batch: int | None = None, # The first step with another batch
 ) -> LostState:

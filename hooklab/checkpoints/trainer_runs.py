@@ -27,7 +27,7 @@ Files = dict[str, bytes] # By their names in a folder
 
 
 class RunEnded(Exception):
-    "Raised in the thread of a run that is not needed any longer."
+    "Raised in the thread of a run that is no longer needed."
 
 
 class Steps:
@@ -85,7 +85,7 @@ def files_in(folder: str | Path) -> Files:
 
 
 def write_files(files: Files, folder: Path) -> Path:
-    "The same files, in another folder."
+    "Write these files into another folder."
     for name, data in files.items():
         target = folder/name
         target.parent.mkdir(parents=True, exist_ok=True)

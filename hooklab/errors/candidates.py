@@ -49,7 +49,7 @@ class Failure:
 
     @property
     def given(self) -> list[Tensor]:
-        "The tensors that met where the error came from."
+        "The arguments of the call that raised the error, as tensors."
         if self.called is not None: return tensors([self.called.args, self.called.kwargs])
         return tensors([self.call.args, self.call.kwargs])
 
@@ -63,7 +63,7 @@ class Failure:
 
 
 def failure_after_model(error: Exception, model: nn.Module, last: tuple) -> Failure:
-    "The same where something failed that follows the model, which was called with `last`."
+    "The same for an error after the model, which was called with `last`."
     model = unwrap(model)
     return Failure(error, model, "", *last, EndedCall("", model, *last), None, Walk(*last))
 
@@ -72,7 +72,7 @@ CHANNEL_SIZES = "in_channels", "out_channels", "num_channels", "num_features", "
 
 
 def resized_layer(failure: Failure, name: str, kind: str = "", **changed: Any) -> Repair:
-    "A layer that is made with other arguments."
+    "The layer, made with other arguments."
     def change(model):
         old = part(model, name)
         before = dict(old.named_parameters(remove_duplicate=False))
@@ -88,7 +88,7 @@ def unit_of(size: str) -> str: return "channels" if size in CHANNEL_SIZES else "
 
 
 def layer_as_code(failure: Failure, name: str, **changed: Any) -> str:
-    "A layer as code, with its name where it is another one than that which failed, or what changes in it."
+    "A layer as code, with its name unless it is the one that failed; or what changes in it."
     layer = failure.layer(name)
     code = as_code(layer, **changed)
     if code is not None: return f"`{code}`" if name == failure.call.name else f"`{code}` as `{name}`"
@@ -102,7 +102,7 @@ def forward_arguments(call: EndedCall) -> dict[str, Any]: # Empty where it does 
 
 
 def wrong_sizes(failure: Failure) -> Iterator[tuple[Size, Tensor, int, int]]: # The size, what was given, taken, got
-    "Where the innermost layer got another size than it takes."
+    "Where the innermost layer got a size that it does not take."
     layer, given = failure.call.layer, [*forward_arguments(failure.call).values()]
     for size in sizes_of(layer):
         t = next(iter(tensors(given[size.at:size.at + 1])), None)
@@ -116,7 +116,7 @@ def wrong_sizes(failure: Failure) -> Iterator[tuple[Size, Tensor, int, int]]: # 
 
 
 def lacks_batch(failure: Failure) -> bool:
-    "Has the innermost layer got what it takes in the place of the batch?"
+    "Is the size that the innermost layer takes in the place of the batch?"
     return any(size.dim == 1 and t.shape[0] == takes for size, t, takes, _ in wrong_sizes(failure))
 
 
@@ -127,7 +127,7 @@ def is_of_other_rank(layer: _NormBase, t: Tensor) -> bool:
 
 
 def resized_stack(failure: Failure, change: Repair, **changed: Any) -> Repair | None:
-    "The same change of all layers whose names differ in numbers only, as those of a stack do."
+    "The same change of all layers whose names differ only in numbers, as in a stack."
     def pattern(name): return re.sub(r"\b\d+\b", "*", name)
     name = failure.call.name
     names = [other for other in failure.named if pattern(other) == pattern(name)]
@@ -153,7 +153,7 @@ def layer_repairs(failure: Failure) -> Iterator[Repair]:
 
 # %% ../../nbs/lib/errors/candidates.ipynb #44fe5bec
 def producer_repairs(failure: Failure, t: Tensor, takes: int, got: int, most: int = 6) -> Iterator[Repair]:
-    "Layers before a tensor, made so that one of its dimensions is `takes` and not `got`."
+    "Layers before a tensor, resized so that one of its dimensions becomes `takes` instead of `got`."
     seen = set()
     for one in failure.walk.ancestors(t):
         if one.how != "layer" or one.name in seen or one.name == failure.call.name: continue
@@ -182,7 +182,7 @@ def tied_parameter(failure: Failure) -> tuple[str, Tensor, torch.Size, list[str]
 
 
 def tied_repairs(failure: Failure) -> Iterator[Repair]:
-    "The layer with a parameter of its own, or those that share it made for the same shape."
+    "The layer with a parameter of its own, or the layers that share it resized to the same shape."
     found = tied_parameter(failure)
     if found is None: return
     own, t, wanted, others = found
@@ -197,7 +197,7 @@ def tied_repairs(failure: Failure) -> Iterator[Repair]:
 
 # %% ../../nbs/lib/errors/candidates.ipynb #826bc627
 def convolution_repairs(failure: Failure) -> Iterator[Repair]:
-    "Another number of groups, or a kernel that fits into its input."
+    "Another number of groups, or a kernel that fits into the input."
     layer, name = failure.call.layer, failure.call.name
     if isinstance(layer, nn.GroupNorm | _ConvNd) and ("group" in failure.text or "divisible" in failure.text):
         yield from group_repairs(failure, name, layer)
@@ -231,7 +231,7 @@ def group_repairs(failure: Failure, name: str, layer: nn.Module) -> Iterator[Rep
 
 
 def attribute_repair(failure: Failure, name: str, what: str, value: Any, kind: str) -> Repair:
-    "The change of an attribute of a layer. A new kernel comes with new weights."
+    "A layer with another attribute. A new kernel comes with new weights."
     layer = failure.layer(name)
     if isinstance(getattr(layer, what), tuple): value = _ntuple(len(getattr(layer, what)))(value)
     elif isinstance(value, tuple) and len({*value}) == 1: value = value[0]
@@ -241,7 +241,7 @@ def attribute_repair(failure: Failure, name: str, what: str, value: Any, kind: s
 
 # %% ../../nbs/lib/errors/candidates.ipynb #e9b88371
 def geometry_repairs(failure: Failure, t: Tensor, dim: int, takes: int, kind: str, most: int = 4) -> Iterator[Repair]:
-    "Other strides and paddings of the layers before a tensor, so that it has another height or width."
+    "Other strides and paddings of the layers before a tensor, which give it another height or width."
     seen = set()
     for one in failure.walk.ancestors(t):
         layer = failure.layer(one.name) if one.how == "layer" else None
@@ -258,7 +258,7 @@ def geometry_repairs(failure: Failure, t: Tensor, dim: int, takes: int, kind: st
 def layer_geometry_repairs(
     failure: Failure, name: str, dim: int, sizes: tuple[int, int, int], kind: str,
 ) -> Iterator[Repair]:
-    "The strides, paddings and kernels with which a layer makes `wanted` places of `n`, and not as many as now."
+    "Strides, paddings and kernels with which a layer turns `n` places into `wanted` places."
     layer, (n, now, wanted) = failure.layer(name), sizes
     def at(what):
         value = getattr(layer, what, 1)

@@ -54,7 +54,7 @@ def devices_in_words(found: set) -> str: return " and ".join(sorted(map(str, fou
 
 
 def kept_tensors(call: EndedCall) -> dict[str, Tensor]:
-    "Buffers of a layer, and tensors that it keeps as attributes."
+    "Buffers of a layer, and tensors in its attributes."
     layer, start = call.layer, f"{call.name}." if call.name else ""
     weights = {id(p) for p in layer.parameters()}  # recurrent layers list them once more
     found = [*layer.named_buffers(recurse=False), *named_tensors(attributes(layer))]
@@ -62,7 +62,7 @@ def kept_tensors(call: EndedCall) -> dict[str, Tensor]:
 
 # %% ../../nbs/lib/errors/devices.ipynb #dfc13507
 def device_repairs(model: nn.Module, call: EndedCall) -> Iterator[Repair]: # The outermost call
-    "The inputs, or what the model keeps, on the device of most of the model's tensors."
+    "The inputs, or what the model holds, moved to the device of most of the model's tensors."
     parts = [EndedCall(name, m, (), {}) for name, m in named_parts(model).items()]
     kept = {name: t for one in parts for name, t in kept_tensors(one).items()} | dict(model.named_parameters())
     inputs = tensors([call.args, call.kwargs])
@@ -85,7 +85,7 @@ def device_repairs(model: nn.Module, call: EndedCall) -> Iterator[Repair]: # The
 
 
 def working_device_repair(model: nn.Module, call: EndedCall) -> list[Repair]:
-    "The first of these moves with which the model runs."
+    "The first of these with which the model runs."
     def runs(one): return runs_with(one, model, call.args, call.kwargs, call.name)
     return [*islice(filter(runs, device_repairs(model, call)), 1)]
 

@@ -37,9 +37,9 @@ def note_on(
     model: nn.Module, # The model
     last: tuple | None = None, # What the model was called with last: positional arguments, and keyword arguments
     more: str = "", # To add to the note
-    outputs: deque | None = None, # What the model returned last, as `noted` notes it
+    outputs: deque | None = None, # What the model returned last, as `weak_outputs` notes it
 ) -> Explanation | None: # None if nothing is known
-    "Explain an error in a note on it, once. Nothing that goes wrong in here takes the place of the error."
+    "Explain an error in a note, once. Whatever goes wrong here, the original error is raised."
     known = getattr(error, "explanation", None)
     if known is not None and any(str(known) in note for note in error.__notes__): return known
     with suppress(Exception):
@@ -55,7 +55,7 @@ def note_on(
 
 @contextmanager
 def explaining(model: nn.Module) -> Iterator[None]:
-    "An error in the `with` gets a note that explains it, if it is one of the model."
+    "A model's error in the `with` gets a note that explains it."
     try: yield
     except Exception as error:
         note_on(error, model)
@@ -63,7 +63,7 @@ def explaining(model: nn.Module) -> Iterator[None]:
 
 
 class LastCall(LayerHook):
-    "Keeps what the model was called with last, and notes what it returned."
+    "Keeps the model's last arguments, and notes what it returned."
     eager_only = True
     def enters(self, given, rerun):
         if not rerun: self.group.last = given

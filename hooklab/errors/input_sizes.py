@@ -42,7 +42,7 @@ def shapes_at_error(trace: Trace, failure: Failure) -> str:
 
 
 def try_size(failure: Failure, name: str, t: Tensor, dims: tuple[int, ...], size: tuple[int, ...]) -> SizeTrial:
-    "Run the model with an input, and those of the same size, in another one."
+    "Run the model with another size of an input, and of all inputs that have the same size."
     was, traces = tuple(t.shape[dim] for dim in dims), []
     def other(x):
         if x.dim() != t.dim() or tuple(x.shape[dim] for dim in dims) != was: return x
@@ -61,14 +61,14 @@ def try_size(failure: Failure, name: str, t: Tensor, dims: tuple[int, ...], size
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #4f510c05
 def dims_of(failure: Failure, t: Tensor) -> list[tuple[int, ...]]:
-    "The dimensions whose sizes may be others, those together that change together."
+    "The dimensions whose sizes may change, in groups that change together."
     if t.dim() < 4: return [(dim,) for dim in range(1, t.dim())]
     volume = t.dim() > 4 and not any(True for _ in wrong_sizes(failure))  # else one may be the channels of a film
     return [(t.dim() - 2, t.dim() - 1), *([tuple(range(2, t.dim()))] if volume else [])]
 
 
 def try_sizes(failure: Failure, budget: Budget) -> list[SizeTrial]:
-    "The inputs in other sizes; only a few where the model runs with none of those."
+    "Try the inputs in other sizes; only a few, if the model runs with none of them."
     found = []
     for name, t in failure.inputs:
         if t.dim() < 2 or t.dim() == 2 and t.is_floating_point(): continue  # (batch, features)
@@ -93,7 +93,7 @@ def other_sizes(was: tuple[int, ...]) -> tuple[list, list]: # Far ones, and near
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #408d130f
 def groups_that_run(sizes: list[SizeTrial]) -> list[list[SizeTrial]]:
-    "Of each input that the model takes in several sizes: those with which it runs."
+    "For each input that the model takes in several sizes: the sizes with which it runs."
     found = {}
     for one in sizes:
         if one.met is not None: found.setdefault((one.name, one.dims), []).append(one)
@@ -101,7 +101,7 @@ def groups_that_run(sizes: list[SizeTrial]) -> list[list[SizeTrial]]:
 
 
 def still_runs(failure: Failure, repair: Repair, sizes: list[SizeTrial]) -> bool:
-    "Does a model with this change of it still run with the sizes with which it ran without?"
+    "Does the changed model still run with all sizes that worked without the change?"
     if repair.on_input is not None: return True
     for one in (one for of in groups_that_run(sizes) for one in of[:3] + of[3:][-3:]):
         if not failure.runs_with(replace(repair, on_input=one.change.on_input)): return False
@@ -109,7 +109,7 @@ def still_runs(failure: Failure, repair: Repair, sizes: list[SizeTrial]) -> bool
 
 
 def common_multiple(of: list[SizeTrial], sizes: list[SizeTrial]) -> int | None:
-    "The number of which all sizes that run are multiples, and none of those that fail, if there are some between them."
+    "The number that divides all sizes that run, and none that fail; sizes of both kinds must be mixed."
     ran, was = [one.size for one in of], of[0].was
     failed = [was, *(one.size for one in sizes if one.met is None and (one.name, one.dims) == of[0][:2])]
     if not min(ran) < was < max(ran): return None
@@ -121,7 +121,7 @@ def common_multiple(of: list[SizeTrial], sizes: list[SizeTrial]) -> int | None:
 
 
 def padding_repairs(failure: Failure, sizes: list[SizeTrial]) -> Iterator[tuple[Repair, str]]: # And why
-    "An input that is padded to the next multiple with which the model runs, or is smaller."
+    "An input that is padded to the next multiple with which the model runs, or cropped to the one before."
     inputs = dict(failure.inputs)
     for of in groups_that_run(sizes):
         k = common_multiple(of, sizes)
@@ -137,7 +137,7 @@ def padding_repairs(failure: Failure, sizes: list[SizeTrial]) -> Iterator[tuple[
 
 
 def pad_repair(name: str, t: Tensor, dims: tuple[int, ...], size: tuple[int, ...]) -> Repair:
-    "An input with zeros behind it, up to this size."
+    "An input, padded with zeros to this size."
     more = [0]*2*(t.dim() - dims[0])
     for dim, n in zip(dims, size): more[2*(t.dim() - 1 - dim) + 1] = n - t.shape[dim]
     padding = input_repair(name, t, f"F.pad({{}}, {tuple(more)})", "input size")
@@ -154,7 +154,7 @@ def mentions_size(failure: Failure) -> bool: return any(word in failure.text for
 
 
 def picture_size_repairs(failure: Failure, tried: list[SizeTrial], most: int = 14) -> Iterator[Repair]:
-    "Pictures of another height and width, with those first that were tried; one of those with which the same meets."
+    "Images of another height and width, beginning with sizes that were tried; only one of those with equal shapes."
     if not mentions_size(failure): return
     met = {}
     for one in tried:
@@ -179,7 +179,7 @@ def picture_size_repairs(failure: Failure, tried: list[SizeTrial], most: int = 1
 
 
 def wanted_sides(failure: Failure) -> list[int]:
-    "Heights that the parts of the model name, as `image_size` does."
+    "Heights that the model's parts mention, as in `image_size`."
     found = []
     for layer in failure.model.modules():
         for name, value in vars(layer).items():

@@ -28,7 +28,7 @@ from hooklab.hooks.tree import map_tensors, tensors
 
 # %% ../../nbs/lib/errors/inputs.ipynb #66faabde
 def input_repair(name: str, t: Tensor, code: str, kind: str, change: Callable | None = None) -> Repair:
-    "The change of one tensor that the model is given: that of the code, unless there is another one."
+    "The change of one input tensor, by default the one that the code makes."
     change = change or partial(apply_code, code)
     def changed(args, kwargs): return map_tensors(lambda x: change(x) if x is t else x, (args, kwargs))
     is_of_size = kind in ("dtype", "channels last")
@@ -59,7 +59,7 @@ def layout_repairs(failure: Failure) -> Iterator[Repair]:
 
 
 def rank_repairs(name: str, t: Tensor) -> Iterator[Repair]:
-    "An input with one dimension more, or one less."
+    "An input with one more dimension, or one less."
     codes = ["{}.unsqueeze(0)"]
     if t.dim() > 1: codes += [f"{{}}.squeeze({dim})" for dim in (0, 1, -1) if t.shape[dim] == 1]
     if t.dim() > 2: codes.append("{}.flatten(0, 1)")
@@ -67,7 +67,7 @@ def rank_repairs(name: str, t: Tensor) -> Iterator[Repair]:
 
 
 def permute_repair(name: str, t: Tensor, order: tuple[int, ...]) -> Repair:
-    "The dimensions in another order; in memory too, where a `view` later in the model needs that."
+    "The dimensions in another order; also in memory, if a `view` later in the model needs that."
     change = input_repair(name, t, f"{{}}.permute{order}", "channels last")
     change.instead = input_repair(name, t, f"{{}}.permute{order}.contiguous()", "channels last")
     return change
@@ -77,7 +77,7 @@ DTYPE_WORDS = "dtype", "scalar type", "input type", "datatype", "long", "float",
 
 
 def dtype_repairs(failure: Failure) -> Iterator[Repair]:
-    "Numbers in the format that a layer takes, or a layer in the format of its numbers."
+    "Inputs in the dtype of a layer, or a layer in the dtype of its inputs."
     if not any(word in failure.text for word in DTYPE_WORDS): return
     weights = {p.dtype for p in failure.model.parameters() if p.is_floating_point()}
     for name, t in failure.inputs:
@@ -92,13 +92,13 @@ def dtype_repairs(failure: Failure) -> Iterator[Repair]:
 
 
 def layer_dtype_repair(name: str, dtype: torch.dtype) -> Repair:
-    "A layer whose weights have another format."
+    "A layer whose weights have another dtype."
     code = in_dtype(dtype).format(name or "model")
     return Repair(f"`{code}`", "dtype", on_model=lambda model: cast_layer(part(model, name), dtype))
 
 
 def layers_before(failure: Failure, most: int = 5) -> list[str]:
-    "The layers with weights before what met in the error, the nearest first."
+    "The layers with weights before the arguments that caused the error, the nearest first."
     found = []
     for one in failure.walk.ancestors(*failure.given):
         name = one.name if one.how == "layer" else one.layer if one.how == "parameter" else None
@@ -118,7 +118,7 @@ def arrays_in(given: Any) -> list[Any]: return [x for x in tree_leaves(given) if
 
 
 def array_repairs(failure: Failure) -> Iterator[Repair]:
-    "Tensors in place of arrays of NumPy, in the format of the weights where that is needed."
+    "Tensors in place of NumPy arrays, in the dtype of the weights where needed."
     parameters = [*signature(failure.layer(failure.root).forward).parameters]
     named = {**dict(zip(parameters, failure.args)), **failure.kwargs}
     names = [name for name, x in named.items() if arrays_in(x)]
@@ -133,7 +133,7 @@ def array_repairs(failure: Failure) -> Iterator[Repair]:
 
 
 def gray_repairs(failure: Failure) -> Iterator[Repair]:
-    "Pictures of one channel, repeated as often as the model takes channels."
+    "Grayscale images, repeated for each channel that the model takes."
     first = next((m for m in failure.model.modules() if isinstance(m, _ConvNd)), None)
     if first is None or first.in_channels < 2: return
     n, rank = first.in_channels, size_of_kernel(first) + 2
@@ -145,20 +145,20 @@ def gray_repairs(failure: Failure) -> Iterator[Repair]:
 
 # %% ../../nbs/lib/errors/inputs.ipynb #b5df6abc
 def call_repair(called: Op, code: str, change: Callable, kind: str, is_of_size: bool = False) -> Repair:
-    "The change of what a function is given, in the code that calls it."
+    "The change of a function's arguments, in the code that calls it."
     place = f" in the forward of `{called.layer}`" if called.layer else " in the forward of the model"
     return Repair(f"`{code}`{place}", kind, on_call=call_with_change(called, change), is_of_size=is_of_size)
 
 
 def requested_shape(called: Op) -> list[int]: # Empty if they are not all plain numbers
-    "The shape that a view or reshape was asked for."
+    "The shape that a view or reshape should produce."
     sizes = called.args[1:]
     if len(sizes) == 1 and isinstance(sizes[0], tuple | list): sizes = sizes[0]
     return [*sizes] if all(type(n) is int for n in sizes) else []
 
 
 def reshape_repairs(failure: Failure) -> Iterator[Repair]:
-    "A view or reshape in which one number is left open."
+    "A view or reshape with -1 in place of one number."
     called = failure.called
     if called is None or called.function not in ("view", "reshape"): return
     first, sizes = called.args[0], requested_shape(called)
@@ -170,7 +170,7 @@ def reshape_repairs(failure: Failure) -> Iterator[Repair]:
 
 
 def width_repairs(failure: Failure, t: Tensor, sizes: list[int]) -> Iterator[Repair]:
-    "Layers before a reshape with another width, with which its numbers come out."
+    "Layers before a reshape, with a width that fits its shape."
     if not t.dim() or not t.numel(): return
     others, product = t.numel()//t.shape[-1], math.prod(n for n in sizes if n != -1)
     near = sorted(range(1, 2*t.shape[-1] + 1), key=lambda n: abs(n - t.shape[-1]))
@@ -182,7 +182,7 @@ def width_repairs(failure: Failure, t: Tensor, sizes: list[int]) -> Iterator[Rep
 
 
 def other_shapes(total: int, sizes: list[int]) -> Iterator[list[int]]:
-    "The same shape with another number in one place, or in all places that have the same number, as in a square."
+    "The same shape with one number changed, or all equal numbers, as in a square."
     for i in reversed(range(len(sizes))):
         if sizes[i] == -1: continue
         for n in [-1] if -1 not in sizes else other_factors(total, sizes, i): yield [*sizes[:i], n, *sizes[i + 1:]]
@@ -193,7 +193,7 @@ def other_shapes(total: int, sizes: list[int]) -> Iterator[list[int]]:
 
 
 def other_factors(total: int, sizes: list[int], i: int) -> list[int]:
-    "Numbers near `sizes[i]` with which the rest divides the total."
+    "Numbers near `sizes[i]` that make the product divide the total."
     rest = math.prod(n for j, n in enumerate(sizes) if j != i and n != -1)
     if not rest or total % rest: return []
     fits = [n for n in range(1, min(total//rest, 4096) + 1) if (total//rest) % n == 0 and n != sizes[i]]
@@ -232,14 +232,14 @@ def other_dim_repairs(called: Op, dims: int) -> Iterator[Repair]:
 
 
 def earlier_concatenations(failure: Failure, most: int = 2) -> Iterator[Repair]:
-    "A concatenation that went well, but along another dimension than it should."
+    "An earlier concatenation that ran, but along the wrong dimension."
     found = dict.fromkeys(one for one in failure.walk.ancestors(*failure.given)
                           if one.called is not None and one.called.function in CONCATENATIONS)
     for one in [*found][:most]: yield from other_dim_repairs(one.called, len(one.shape))
 
 # %% ../../nbs/lib/errors/inputs.ipynb #0460530c
 def interpolation_repairs(failure: Failure, parts: list[Tensor], kind: str) -> Iterator[Repair]:
-    "Tensors that were made larger or smaller, with the height and width of another one."
+    "An interpolation to the height and width of another tensor."
     for t in parts:
         functions = [one for one in failure.walk.ancestors(t) if one.how == "function"]
         found = [one for one in functions if one.called.function in INTERPOLATIONS]
@@ -254,7 +254,7 @@ INTERPOLATIONS = "interpolate", "upsample"
 
 
 def mismatch_repairs(failure: Failure, parts: list[Tensor], kind: str, left_out: int | None = None) -> Iterator[Repair]:
-    "Tensors that have to be alike, each made like another."
+    "Tensors that must have the same shape, each resized to match another."
     for t, other in permutations(parts, 2):
         for dim, (n, wanted) in enumerate(zip(t.shape, other.shape)) if t.dim() == other.dim() else ():
             if n == wanted or dim == left_out or kind == "addition" and 1 in (n, wanted): continue

@@ -56,7 +56,7 @@ def candidates(failure: Failure, sizes: list[SizeTrial]) -> Iterator[Repair]:
 
 
 def try_repairs(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run; were all tried? why an input size
-    "The candidates with which the forward pass runs to its end, and still does with the sizes with which it ran."
+    "Candidates with which the forward pass runs, also with all sizes that worked before."
     sizes = try_sizes(failure, Budget(SECONDS/5))
     of_input = [(change, why) for change, why in padding_repairs(failure, sizes) if failure.runs_with(change)]
     found, why = [change for change, _ in of_input], of_input[0][1] if of_input else ""
@@ -71,14 +71,14 @@ def try_repairs(failure: Failure) -> tuple[list[Repair], bool, str]: # Those tha
 
 # %% ../../nbs/lib/errors/investigating.ipynb #6117e128
 def factors_in_words(made: Made | None, n: int) -> str: # As in ` = 4×6×6`
-    "Of which sizes a flattened one is the product."
+    "The sizes whose product a flattened dimension is."
     if made is None or not made.parents or len(made.parents[0].shape) <= len(made.shape): return ""
     tail = made.parents[0].shape[len(made.shape) - 1:]
     return f" = {'×'.join(map(str, tail))}" if math.prod(tail) == n and len(tail) > 1 else ""
 
 
 def what_happened(failure: Failure) -> str:
-    "What met, and where it came from."
+    "Which arguments did not fit, and where they came from."
     call, walk = failure.call, failure.walk
     shared, mask = tied_parameter(failure), wrong_mask(failure)
     if shared is not None:
@@ -101,7 +101,7 @@ def what_happened(failure: Failure) -> str:
 
 # %% ../../nbs/lib/errors/investigating.ipynb #7a35f83a
 def can_run_again(error: Exception, model: nn.Module) -> bool:
-    "May the model run again? Not where memory is short, a GPU is lost, or other processes would have to run along."
+    "May the model run again? Not if memory is short, a GPU is lost, or other processes would have to join in."
     is_out_of_reach = isinstance(error, torch.OutOfMemoryError | MemoryError) or "CUDA error" in str(error)
     if is_out_of_reach or in_processes(): return False
     return not any(is_lazy(t) for t in own_tensors(model.modules())) and not any(map(is_scripted, model.modules()))
@@ -109,7 +109,7 @@ def can_run_again(error: Exception, model: nn.Module) -> bool:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    "What the model prints, or warns of, is not said again."
+    "Hide what the model prints and warns about."
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -161,12 +161,12 @@ def shapes_explanation(call: EndedCall) -> Explanation:
 
 
 def may_count_positions(error: Exception, calls: list[EndedCall]) -> bool:
-    "May these be positions that are counted in the model? Then more of them are a repair."
+    "Could these be positions that the model counts? Then a larger table is a repair."
     return bool(calls) and isinstance(error, IndexError) and isinstance(calls[-1].layer, nn.Embedding)
 
 # %% ../../nbs/lib/errors/investigating.ipynb #218e8a8d
 def rerun_to_error(error: Exception, model: nn.Module, calls: list[EndedCall]) -> Failure | None: # None if it runs now
-    "Run what failed again, and note on the way where each tensor comes from."
+    "Run up to the error again, and note where each tensor comes from."
     name, _, args, kwargs = calls[0]
     walk = Walk(args, kwargs, name)
     try: run_again(model, args, kwargs, watch=walk.on, root=name)

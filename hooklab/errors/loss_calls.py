@@ -108,7 +108,7 @@ def loss_call(error: BaseException) -> LossCall | None:
 
 
 def loss_constructor_call(error: BaseException) -> LossCall | None:
-    "The call that was meant where the class of a loss was given tensors."
+    "The intended call, if the class of a loss was given tensors."
     caller = None
     for frame in frames(error):
         me, name = frame.f_locals.get("self"), type(frame.f_locals.get("self")).__name__
@@ -136,7 +136,7 @@ def call_in(frame: FrameType, caller: FrameType | None, module: nn.Module | None
 
 
 def variable_name(frame: FrameType | None, x: Any) -> str:
-    "What the code of a frame calls this object; empty if it has no name, or is a plain value."
+    "The name of an object in the code of a frame; empty if it has none, or is a plain value."
     if frame is None or x is None or isinstance(x, bool | int | float | str): return ""
     me = frame.f_locals.get("self")
     of_me = dict(vars(me)) if hasattr(me, "__dict__") else {}
@@ -149,20 +149,20 @@ def literal(x: Any) -> str: return repr(x) if isinstance(x, bool | int | float |
 
 # %% ../../nbs/lib/errors/loss-calls.ipynb #b1f1b781
 def reshaping_code(t: Tensor) -> list[str]:
-    "The tensor without a dimension of size 1, or with two dimensions in one."
+    "Code that drops a dimension of size 1, or merges two dimensions."
     if t.dim() < 2: return squeezes(t)
     return [*squeezes(t), *(["{}.flatten(1)", "{}.flatten(0, 1)"] if t.dim() > 2 else []), "{}.flatten()"]
 
 
 def permuting_code(name: str, t: Tensor) -> list[str]:
-    "Scores with their dimensions in another order."
+    "Code that puts the dimensions of scores into another order."
     if t.dim() < 3: return []
     if t.dim() > 3: return ["{}.movedim(-1, 1)"] if name != "log_probs" else []
     return ["{}.transpose(0, 1)" if name == "log_probs" else "{}.transpose(1, 2)"]
 
 
 def casting_code(t: Tensor, like: Tensor, of_classes: bool = False) -> list[str]:
-    "The same numbers as whole numbers, or in the dtype of the scores."
+    "Code that casts to whole numbers, or to the dtype of the scores."
     is_whole = t.is_meta or not t.is_floating_point() or torch.equal(t, t.round())
     found = [in_dtype(dtype) for dtype in ((torch.long, like.dtype) if is_whole else (like.dtype,)) if dtype != t.dtype]
     if not of_classes or t.dim() < 2 or t.shape != like.shape or t.is_meta: return found
@@ -171,7 +171,7 @@ def casting_code(t: Tensor, like: Tensor, of_classes: bool = False) -> list[str]
 
 
 def picking_code(x: Any) -> Iterator[str]:
-    "A tensor of a container, or of a list of numbers."
+    "Code that picks a tensor from a container, or makes one from a list of numbers."
     if isinstance(x, list | tuple) and x and not tensors(x): yield "torch.tensor({})"
     for name, part in zip(*(parts_of(x) or ((), ()))[:2]):
         is_field = isinstance(name, str) and type(x) is not dict and hasattr(x, name)
@@ -179,7 +179,7 @@ def picking_code(x: Any) -> Iterator[str]:
 
 # %% ../../nbs/lib/errors/loss-calls.ipynb #fed4164c
 def other_calls(call: LossCall) -> Iterator[list[dict[str, str]]]: # Code such as `{}.squeeze(1)` by name
-    "Calls that may run, in groups: those of one group change as much as each other."
+    "Calls that may run, in groups of equally large changes."
     found = {name: x for name, x in call.given.items() if isinstance(x, Tensor)}
     packed = {name: x for name, x in call.given.items() if name in (*call.wants.scores, "target") and name not in found}
     if packed:
@@ -207,7 +207,7 @@ def unsqueezing_code(t: Tensor) -> list[str]: return unsqueezes(t)[::-1]
 
 # %% ../../nbs/lib/errors/loss-calls.ipynb #ae85336a
 def makes_sense(call: LossCall, given: dict[str, Any]) -> bool:
-    "Is what a loss is given what it wants, beyond that the call runs?"
+    "Are these arguments what the loss wants? A call can run with others."
     alike = [given[name].shape for name in call.wants.alike if isinstance(given[name], Tensor)]
     if len(set(alike)) > 1: return False
     target = given.get("target")

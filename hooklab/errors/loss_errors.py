@@ -35,7 +35,7 @@ class LossContext:
     # which of its outputs, whether it is just that or made of it, and this output in another run
 
     def origin(self, name: str) -> str:
-        "Where something that the loss was given comes from, in words."
+        "Where an argument of the loss comes from, in words."
         if name not in self.given: return ""
         _, is_just_that, output = self.given[name]
         where = from_where(self.failure.walk, output)
@@ -77,7 +77,7 @@ def context_in_forward(call: LossCall, failure: Failure) -> LossContext:
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #77323469
 def arguments_in_words(known: LossContext, original: dict[str, Any]) -> str:
-    "What the loss was given, and from where."
+    "What the loss got, and from where."
     call, found = known.call, []
     devices = {t.device for t in tensors(original)}
     for name, x in original.items():
@@ -106,7 +106,7 @@ def shape_mismatch(call: LossCall) -> tuple[str, str, int, int, int] | None:
 
 
 def mismatch_in_words(known: LossContext) -> str:
-    "Why no other call runs: how tensors differ; of batches also what the model was called with, and who changed that."
+    "Why no other call runs: how the shapes differ; for batches, also which step changed their size."
     found = shape_mismatch(known.call)
     if found is None: return values_in_words(known.call)
     a, b, dim, n, other = found
@@ -127,7 +127,7 @@ def mismatch_in_words(known: LossContext) -> str:
 
 
 def values_in_words(call: LossCall) -> str:
-    "A target that holds what is no class index, or a weight for another number of classes."
+    "A target that is no class index, or a weight for another number of classes."
     scores, target, weight = (call.given.get(name) for name in ("input", "target", "weight"))
     if not call.is_of_classes or not isinstance(scores, Tensor) or not isinstance(target, Tensor): return ""
     classes = scores.shape[min(1, scores.dim() - 1)] if scores.dim() else 1
@@ -142,7 +142,7 @@ LONGEST, CALLS, LARGEST = 2., 3, 2**26  # seconds of trying; calls that are list
 
 
 def working_calls(call: LossCall) -> list[Repair]:
-    "Calls that run and make sense, of those that change least; of one loss only one for each tensor that is changed."
+    "The smallest changes that run and make sense; of equal losses, one for each tensor that is changed."
     budget = Budget(LONGEST)
     for group in other_calls(call):
         found, values, changed = [], [], []
@@ -188,7 +188,7 @@ def explain_loss(
     error: Exception, # Raised by a loss, or by something else
     model: nn.Module, # The model that was called before
     last: tuple | None, # What it was called with
-    outputs: deque, # What it returned, as `noted` notes it
+    outputs: deque, # What it returned, as `weak_outputs` notes it
     failure: Failure | None = None, # If the model itself called the loss
 ) -> Explanation | None: # None if it is no error of a loss
     "What is known of an error of one of torch's losses."

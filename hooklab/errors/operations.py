@@ -35,7 +35,7 @@ def function_of(failure: Failure) -> str:
 
 
 def elementwise_repairs(failure: Failure) -> Iterator[Repair]:
-    "Two sides of an operation, one of them made like the other."
+    "One side of an operation, changed to match the other."
     called, function = failure.called, function_of(failure)
     if function not in ELEMENTWISE: return
     parts = tensors(called.args)
@@ -55,7 +55,7 @@ def elementwise_repairs(failure: Failure) -> Iterator[Repair]:
 
 
 def unsqueeze_repair(failure: Failure, t: Tensor, other: Tensor, dim: int) -> Iterator[Repair]:
-    "A tensor with one more dimension, where it meets the other one."
+    "One more dimension in a tensor, where it meets the other."
     shape = [*t.shape[:dim], 1, *t.shape[dim:]]
     try: torch.broadcast_shapes(shape, other.shape)
     except RuntimeError: return
@@ -65,7 +65,7 @@ def unsqueeze_repair(failure: Failure, t: Tensor, other: Tensor, dim: int) -> It
 
 # %% ../../nbs/lib/errors/operations.ipynb #0bd78cb7
 def product_repairs(failure: Failure) -> Iterator[Repair]:
-    "A product of two tensors, one of them transposed, or made of another size."
+    "One factor of a product, transposed or resized."
     called, function = failure.called, function_of(failure)
     if function not in PRODUCTS | ATTENTION: return
     parts = [t for t in tensors(called.args) + tensors(called.kwargs) if t.dim() > 1]
@@ -93,7 +93,7 @@ def product_repairs(failure: Failure) -> Iterator[Repair]:
 
 # %% ../../nbs/lib/errors/operations.ipynb #6680d8ae
 def head_repairs(failure: Failure) -> Iterator[Repair]:
-    "Another number of heads, groups or parts, where a layer keeps it as an attribute."
+    "Another number of heads, groups or parts, if a layer has it as an attribute."
     called, function = failure.called, function_of(failure)
     if called is not None and function not in RESHAPES | PRODUCTS | ATTENTION | ELEMENTWISE: return
     if called is None and "divisible" not in failure.text: return
@@ -116,7 +116,7 @@ def layers_around(failure: Failure) -> list[str]:
 
 
 def shape_number_repairs(failure: Failure) -> Iterator[Repair]:
-    "Another value of an attribute that is a number of the shape that was asked for."
+    "Another value of an attribute that occurs in the requested shape."
     sizes = requested_shape(failure.called)
     for name, what, old in whole_numbers(failure):
         if old not in sizes: continue
@@ -125,21 +125,21 @@ def shape_number_repairs(failure: Failure) -> Iterator[Repair]:
 
 
 def whole_numbers(failure: Failure) -> Iterator[tuple[str, str, int]]:
-    "Whole numbers above 1 that a layer around the error keeps: the layer, the attribute, the number."
+    "Whole numbers above 1 in attributes of the layers around the error: the layer, the attribute, the number."
     for name in layers_around(failure):
         for what, n in vars(failure.layer(name)).items():
             if type(n) is int and n > 1 and not what.startswith("_"): yield name, what, n
 
 
 def number_repair(name: str, numbers: dict[str, int], kind: str) -> Repair:
-    "A layer in which attributes have other numbers. The first of them is what one would write."
+    "A layer with other numbers in its attributes. The first is the one to write."
     what, n = next(iter(numbers.items()))
     def change(model): vars(part(model, name)).update(numbers)
     return Repair(f"`{what}={n}`" + (f" in `{name}`" if name else ""), kind, on_model=change)
 
 
 def head_count_repair(failure: Failure, name: str, what: str, n: int, old: int) -> Repair:
-    "Another number of heads; the width of each, where the layer keeps it, changes along."
+    "Another number of heads; the width of each changes with it, if it is an attribute."
     layer = failure.layer(name)
     totals = {size for t in failure.given for size in t.shape[-3:]}
     widths = {}
@@ -181,7 +181,7 @@ def square_mask_repairs(failure: Failure, one: Made, t: Tensor) -> Iterator[Repa
 
 
 def counts_positions(failure: Failure) -> bool:
-    "Are the indices counted in the model, and not among its inputs?"
+    "Does the model itself count these indices, rather than get them as inputs?"
     for t in failure.given:
         made = failure.walk.origin(t)
         if made is None or any(one.how == "input" and "pos" not in one.name for one in made.ancestors()): return False

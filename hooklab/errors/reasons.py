@@ -145,7 +145,7 @@ def in_place_error(error: Exception, model: nn.Module, last: tuple | None) -> Ex
 
 # %% ../../nbs/lib/errors/reasons.ipynb #3d22ec53
 def second_backward_error(error: Exception, model: nn.Module, last: tuple | None) -> Explanation | None:
-    "What is kept with a graph that is gone: in the model, in an input, or in the loss."
+    "What still refers to a freed graph: a state of the model, an input, or the loss."
     if "backward through the graph a second time" not in str(error): return None
     kept = {(f"{name}." if name else "") + own: (name, t) for name, m in model.named_modules()
             for own, t in named_tensors(attributes(m)) if t.grad_fn}

@@ -51,7 +51,7 @@ class Repair:
 
 
 def call_with_change(called: Op, change: Callable[[tuple, dict], tuple[tuple, dict]]) -> Callable:
-    "Runs each function, and with other arguments wherever the same code calls the same one with the same numbers."
+    "Runs each function; with other arguments, wherever the same line calls the same function with the same numbers."
     changed, place, numbers = called.call, called.place, numbers_in((called.args, called.kwargs))
     def run_each(function, args, kwargs):
         is_same = function is changed and place_now().code is place.code and numbers_in((args, kwargs)) == numbers
@@ -71,7 +71,7 @@ def apply_code(code: str, x: Any) -> Any:
 
 
 def in_dtype(dtype: torch.dtype) -> str:
-    "The code that puts numbers into a format."
+    "Code that casts to a dtype."
     short = {torch.int64: "long", torch.bool: "bool", torch.float32: "float", torch.float64: "double",
              torch.float16: "half"}
     return f"{{}}.{short[dtype]}()" if dtype in short else f"{{}}.to({dtype})"

@@ -24,7 +24,7 @@ from torch import nn
 
 from .folder import lesson_files, read_lesson
 from .notebooks import lesson_exercises, lesson_readings
-from .progress import noted
+from .progress import note_exercise
 from ..hooks.attached import hooks_on
 from ..hooks.hook import hook_output
 from ..hooks.tree import tensors
@@ -92,7 +92,7 @@ ADVICE = {
 }
 
 
-def explained(
+def explain_error(
     error: Exception,
     f: Callable, # The learner's function, whose own line is quoted
 ) -> str:
@@ -158,11 +158,11 @@ class Answer:
                          "The first hint above shows where to begin.", is_try=False) from None
         except (Exception, SystemExit) as error: raise NotYet(self.explain(error)) from error
 
-    def explain(self, error): return explained(error, self.f)
+    def explain(self, error): return explain_error(error, self.f)
     def leaves_hooks(self): return any(len(hooks_on(m)) != before for m, before in self.hooks_before.items())
 
 # %% ../../nbs/lib/exercises/checking.ipynb #c07bde90
-def worded(
+def reword(
     meanings: dict[str, str], # By pattern: what an error that fits it means; `{said}` is what `check` says otherwise
     answer: Answer,
     *args: Any,
@@ -182,7 +182,7 @@ def output_of(model: nn.Module, layer: nn.Module, *args: Any, **kwargs: Any) -> 
         return hook.stored
 
 
-def survives(
+def require_cleanup(
     answer: Answer, # The learner's function, after an answer that is right
     again: Callable, # Calls the answer once more, with something that raises a `Planted` error
 ):
@@ -239,7 +239,7 @@ def one_tensor(
     return value.detach().cpu()
 
 
-def has(
+def has_attribute(
     value: Any, # What the answer returned
     name: str, # Of an attribute
 ) -> bool:
@@ -339,7 +339,7 @@ def own_settings() -> Iterator[None]:
     finally: torch.set_default_dtype(dtype)
 
 
-def tried(check_of: Callable, f: Callable) -> str:
+def run_check(check_of: Callable, f: Callable) -> str:
     "What is right about `f`, or a `NotYet` for anything else that happens."
     answer = Answer(f)
     with own_settings():
@@ -365,16 +365,16 @@ def check(
         known = ", ".join(get_close_matches(str(id), CHECKS) or sorted(CHECKS))
         raise LookupError(f"There is no exercise {id!r}" + (f"; did you mean one of these? {known}" if known else ""))
     asks = CHECKS[id]
-    try: right = f"{asks(f)} · try {TRIES[id] + 1}" if isinstance(asks, Letters) else tried(asks, f)
+    try: right = f"{asks(f)} · try {TRIES[id] + 1}" if isinstance(asks, Letters) else run_check(asks, f)
     except NotYet as error:
         if not error.is_try: raise
-        noted(id, False)
+        note_exercise(id, False)
         TRIES[id] += 1
         if TRIES[id] < 3: raise
         shows = f'`hl.solution("{id}")`'
         raise NotYet(f"{error}\n\nTry {TRIES[id]}. If you want to see a solution: {shows}") from error
     del TRIES[id]
-    print(f"ok: {id}, {right}{noted(id, True)}")
+    print(f"ok: {id}, {right}{note_exercise(id, True)}")
 
 # %% ../../nbs/lib/exercises/checking.ipynb #e5c3bb8f
 def solution(

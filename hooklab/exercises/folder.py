@@ -16,8 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hooklab import __version__
-from hooklab.hooks.files import write_file
-from hooklab.hooks.opening import OneOf, read_json
+from hooklab.hooks.files import OneOf, read_json, write_file
 
 # %% ../../nbs/lib/exercises/folder.ipynb #034bea35
 def lesson_files() -> list[Path]:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from .checking import (
-    Then, are_rounded, exercise, fails, of_others, one_number, require, survives, what_it_is, worded)
+    Then, are_rounded, exercise, fails, of_others, one_number, require, require_cleanup, what_it_is, reword)
 from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
 
@@ -58,7 +58,7 @@ def _count_calls(answer):
     right = {"stem.0": 1, "stem.1": 1, "act": 2, "spare": 0, "head": 1}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HookWarning)  # `spare` never runs, on purpose
-        counts = worded({"KeyError": "{said} Let every count start at 0 before the model runs."}, answer, model,
+        counts = reword({"KeyError": "{said} Let every count start at 0 before the model runs."}, answer, model,
                         torch.rand(3, 1, 8, 8))
     require(isinstance(counts, dict), f"The answer should be a dict from name to number, but yours is "
                                       f"{what_it_is(counts)}.")
@@ -166,5 +166,5 @@ def _require_gains(answer, model, x):
 def _gains(answer):
     _require_gains(answer, _Winding(), torch.randn(64, 8))
     _require_gains(answer, nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 4)), torch.randn(3, 5))
-    survives(answer, lambda: answer(nn.Sequential(nn.Linear(8, 8), Then(fails)), torch.randn(64, 8)))
+    require_cleanup(answer, lambda: answer(nn.Sequential(nn.Linear(8, 8), Then(fails)), torch.randn(64, 8)))
     return "the gains are right, and no hook stays even when the model fails"

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..debug.timeline import Timeline
-from .checking import NotYet, exercise, require, what_it_is, worded
+from .checking import NotYet, exercise, require, what_it_is, reword
 from ..hooks.attached import hooks_on
 
 # %% ../../nbs/lib/exercises/lesson-02.ipynb #e3ecd644
@@ -120,7 +120,7 @@ def _named_arguments(answer):
     x = torch.randn(3, 6)
     mask = x[:, :4] > 0
     model = _Weighing(mask=mask, scale=0.5)
-    got = worded(_MEANINGS, answer, model, model.weigh, x)
+    got = reword(_MEANINGS, answer, model, model.weigh, x)
     _require_dict(got, model, mask)
     for name, right in (("mask", mask), ("scale", 0.5)):
         require(type(got[name]) is type(right) and _described(got[name]) == _described(right) and
@@ -129,7 +129,7 @@ def _named_arguments(answer):
                 f"`{name}` was {_described(right)}, and yours is {_described(got[name])}.")
     require(torch.equal(model.output, _output_of(model, x)),
             "The dict is right, but your hook changes the model's output: a hook that only looks returns nothing.")
-    nothing = worded(_OF_STEM, answer, model, model.stem, x)
+    nothing = reword(_OF_STEM, answer, model, model.stem, x)
     require(not isinstance(nothing, dict) or not {"mask", "scale"} & nothing.keys(),
             "`stem` is passed nothing by keyword, and you return what another layer was passed: hook only `layer`.")
     require(isinstance(nothing, dict) and not nothing,
@@ -192,7 +192,7 @@ def _unreached(answer):
         model = _Cut(cut)
         _require_names(answer(model, torch.randn(3, 4)), right, model)
     model.stem.requires_grad_(False)
-    got = worded({"doesn't require "
+    got = reword({"doesn't require "
                   "gradient": "{said} `stem` is frozen here, so its output needs no gradient, and cannot "
                   "have a tensor hook: ask `o.requires_grad` first."}, answer, model, torch.randn(3, 4))
     _require_names(got, {"stem.0", "stem.1", "aside"}, model)

@@ -11,7 +11,7 @@ import warnings
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, exercise, of_others, require, what_it_is, worded
+from .checking import NotYet, Planted, exercise, of_others, require, what_it_is, reword
 from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
 from ..hooks.hook import Hook
@@ -222,7 +222,7 @@ def _leaks(answer):
     _require_names(got)
     require(not list(answer(model, lambda: None)), "For a `run` that leaves no hooks, the list should be empty.")
     def fail(): raise ValueError("run fails with another error")
-    worded({"ValueError": "`run` raised a ValueError, and your function did not catch it. `except Exception` catches "
+    reword({"ValueError": "`run` raised a ValueError, and your function did not catch it. `except Exception` catches "
                           "an error of any type."}, answer, model, fail)
     return "you can test any code for leaks"
 

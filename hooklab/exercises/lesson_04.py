@@ -12,7 +12,7 @@ import warnings
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, Then, exercise, of_others, one_tensor, require, what_it_is, worded
+from .checking import NotYet, Planted, Then, exercise, of_others, one_tensor, require, what_it_is, reword
 from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
 
@@ -111,7 +111,7 @@ def _kth_call(answer):
     model, x = _Thrice(), torch.randn(3, 4)
     for k in (1, 0, 2):
         model.given.clear()
-        got = worded({"(Lookup|Index|Key)Error": f"What you kept has no call {k}: is the hook on `layer`, and does it "
+        got = reword({"(Lookup|Index|Key)Error": f"What you kept has no call {k}: is the hook on `layer`, and does it "
                                                  "keep all calls, not only the last?"}, answer, model, model.act, x, k)
         _require_input(got, model, k, x)
     return "the input of each call, as it was"

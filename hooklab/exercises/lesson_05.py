@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from .checking import (
-    Then, exercise, fails, one_number, one_tensor, reading, require, survives, unpacked)
+    Then, exercise, fails, one_number, one_tensor, reading, require, require_cleanup, unpacked)
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #de8b57b1
 def _batches_of_units():
@@ -118,7 +118,7 @@ def _colour_image(answer):
                                    "bins from 0 to 10 and one column for each batch.")
     require(theirs.id in layer._forward_hooks,
             "A hook was on the layer before your function ran, and now it is gone. Remove only your own.")
-    survives(answer, lambda: answer(model.append(Then(fails)), layer, batches))
+    require_cleanup(answer, lambda: answer(model.append(Then(fails)), layer, batches))
     return "that is the colourful dimension"
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #05af8767

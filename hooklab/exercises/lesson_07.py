@@ -11,7 +11,7 @@ import math
 import torch
 from torch import nn
 
-from .checking import Then, exercise, one_number, reading, require, what_it_is, worded
+from .checking import Then, exercise, one_number, reading, require, what_it_is, reword
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #98474487
 def _deep(act=nn.Tanh, biases=(.0,)*4, head_bias=True):
@@ -163,7 +163,7 @@ def _set_stds(answer):
     before = {m: m.weight.detach().clone() for m in linears}
     biases = {m: m.bias.detach().clone() for m in linears[:-1]}
     parameters = list(model.parameters())
-    result = worded(_MEANINGS, answer, model, nn.Linear, x)
+    result = reword(_MEANINGS, answer, model, nn.Linear, x)
     require(isinstance(result, nn.Module), f"The answer should be the model, not {type(result).__name__}.")
     require(result is model, "You return another model: change the one that you are given.")
     require(not answer.leaves_hooks(), "A hook stays on the model when your function is done; it would change the "

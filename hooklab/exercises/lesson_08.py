@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .checking import (
-    NotYet, are_rounded, exercise, has, one_number, one_tensor, reading, require, what_it_is, worded)
+    NotYet, are_rounded, exercise, has_attribute, one_number, one_tensor, reading, require, what_it_is, reword)
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #ad3e541e
 def _loss(model, x, y): return F.cross_entropy(model(x), y)
@@ -49,7 +49,7 @@ def _output_gradient(answer):
     layer, before = model[1], model[0](x)
     made = layer(before)
     right, going_in = torch.autograd.grad(F.cross_entropy(model[2](made), y), (made, before))
-    got = worded(_MEANINGS, answer, layer, partial(_loss, model, x, y))
+    got = reword(_MEANINGS, answer, layer, partial(_loss, model, x, y))
     require(not isinstance(got, tuple),
             "You return a tuple, since hooks get gradients in tuples. Return the tensor in it, `[0]`.")
     require(not isinstance(got, list), f"You return {what_it_is(got)}. Return the gradient itself, one tensor.")
@@ -102,7 +102,7 @@ def _gradient_norms(answer):
               "means of the absolute values": [g.abs().mean().item() for g in gradients[:3]],
               "largest values": [g.abs().max().item() for g in gradients[:3]]}
     right = dict(zip(("block.linear", "block.act", "head"), norms))
-    got = worded(_MEANINGS, answer, model, partial(_loss, model, x, y))
+    got = reword(_MEANINGS, answer, model, partial(_loss, model, x, y))
     require(isinstance(got, dict), f"The answer should be a dict from name to number, not {type(got).__name__}.")
     require(all(isinstance(name, str) for name in got), "The keys should be the names of layers.")
     require(not {"", "block"} & got.keys(),
@@ -208,7 +208,7 @@ def _clip_at(answer):
     require(not isinstance(handle, nn.Module),
             "You return a layer, not a handle. If it comes from `hl.gradient_clipper`: that clips the gradients of "
             "parameters, and here that of the layer's output should be clipped, with a forward hook.")
-    require(has(handle, "remove") and not isinstance(handle, list),
+    require(has_attribute(handle, "remove") and not isinstance(handle, list),
             "Return the handle of the forward hook, with which the clipping can be removed.")
     try: same_output = torch.equal(model(x), out)
     except Exception as error:

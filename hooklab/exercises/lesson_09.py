@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .checking import NotYet, Planted, exercise, one_number, reading, require, what_it_is, worded
+from .checking import NotYet, Planted, exercise, one_number, reading, require, what_it_is, reword
 
 # %% ../../nbs/lib/exercises/lesson-09.ipynb #c7c3cedf
 def _ratio(new, old): return ((new - old).norm()/old.norm()).item()
@@ -115,7 +115,7 @@ def _all_ratios(answer):
     for _ in range(5):
         step(twin, of_twin)
         states.append(params())
-    got = worded(_IN_STEPS, answer, model, opt, train)
+    got = reword(_IN_STEPS, answer, model, opt, train)
     require(isinstance(got, dict), f"The answer should be a dict from name to list, not {type(got).__name__}.")
     require(all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters())),
             "The model is not where `train()` alone would have moved it: call `train()` once, and take no step.")
@@ -215,7 +215,7 @@ def _stuck(answer):
     reasons = {"spare": "gradient", "head": "optimizer", "lost": "optimizer"}
     right = {f"{layer}.{kind}": why for layer, why in reasons.items() for kind in ("weight", "bias")}
     old = [p.detach().clone() for p in model.parameters()]
-    got = worded(_ABOUT_REASONS, answer, model, opt, lambda: F.cross_entropy(model(x), y))
+    got = reword(_ABOUT_REASONS, answer, model, opt, lambda: F.cross_entropy(model(x), y))
     require(isinstance(got, dict), f"The answer should be a dict from name to reason, not {type(got).__name__}.")
     got = {str(name): why for name, why in got.items()}
     require(all(torch.equal(p, q) for p, q in zip(model.parameters(), old, strict=True)),

@@ -12,7 +12,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from .checking import NotYet, Then, exercise, fails, reading, require, survives, what_it_is, worded
+from .checking import NotYet, Then, exercise, fails, reading, require, require_cleanup, what_it_is, reword
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #32224fb8
 class _Bad(nn.Module):
@@ -72,7 +72,7 @@ _ADVICE = {"Boolean inputs not supported": "Your hook returns something, and tha
 
 def _name(answer, *args):
     "The answer, which should be a name. Typical errors are put into the words of this lesson."
-    name = worded(_ADVICE, answer, *args)
+    name = reword(_ADVICE, answer, *args)
     require(isinstance(name, str),
             f"The answer should be a name, or the empty string if there is none; yours is {what_it_is(name)}.")
     return name
@@ -138,7 +138,7 @@ def _maker(answer):
     require(name != "add", "The second input of `add` is bad: look at all of `i`.")
     require(not name, f"Here something bad arose between the layers, but your function accuses {name!r}.")
     _is_found(answer)
-    survives(answer, lambda: answer(Then(torch.tanh, first=nn.Linear(4, 4), bad=Then(fails)), torch.rand(3, 4)))
+    require_cleanup(answer, lambda: answer(Then(torch.tanh, first=nn.Linear(4, 4), bad=Then(fails)), torch.rand(3, 4)))
     return "makers are told from carriers"
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #9cf71bb6

@@ -12,7 +12,7 @@ from itertools import cycle
 import torch
 from torch import Tensor, nn
 
-from .checking import exercise, one_number, one_tensor, require, unpacked, worded
+from .checking import exercise, one_number, one_tensor, require, unpacked, reword
 
 # %% ../../nbs/lib/exercises/lesson-11.ipynb #5f4c09cf
 def _reader():
@@ -92,7 +92,7 @@ def _honest(answer):
         by_heart = asked(y, y, slice(n)), asked(y, y, slice(None))
         told_apart = len({*right, wrong_control, *by_heart}) == 5
     taught.clear()
-    got = worded({"must match the "
+    got = reword({"must match the "
                   "size": "There should be as many predictions as labels: compare those for `f[n:]` with "
                                          "`y[n:]`."}, answer, fit, f, y, nonsense, n)
     got = unpacked(got, 2, "two numbers: the accuracy, and that of the control")

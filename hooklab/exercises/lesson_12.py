@@ -11,7 +11,7 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
-from .checking import exercise, require, worded
+from .checking import exercise, require, reword
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #bab88f1e
 class _Mean(nn.Module):
@@ -90,7 +90,7 @@ def _classes(c):
 def _class_map(answer):
     for c in (torch.tensor([0, 3, 4, 1]), torch.tensor([2, 2, 0, 4])):
         right, model, x, mistakes = _drawn(lambda c=c: _classes(c))
-        _require_map(_is_map(worded(_ADVICE, answer, model, x, c), x), right, mistakes,
+        _require_map(_is_map(reword(_ADVICE, answer, model, x, c), x), right, mistakes,
                      "That is not the sum of the maps of `body`, each times its weight for class `c`.")
     return "each pixel has its part of the logit"
 
@@ -135,7 +135,7 @@ def _positive_map(answer):
     c = 2
     right, model, x, mistakes = _drawn(_positive_case)
     model[0].weight.grad = before = torch.ones_like(model[0].weight)
-    got = worded(_ADVICE | {"'NoneType'": "`backward()` gives tensors in the middle no gradient, unless you name them: "
+    got = reword(_ADVICE | {"'NoneType'": "`backward()` gives tensors in the middle no gradient, unless you name them: "
                                           "`score.backward(inputs=[maps])`."}, answer, model, model[1], x, c)
     got = _is_map(got, x)
     grads = [p.grad for p in model.parameters()]
@@ -160,7 +160,7 @@ _WITHOUT_GRAPH = {
 def _of_frozen(answer, model, x, c, right):
     "Require the same map for a network in which no parameter requires a gradient."
     model.requires_grad_(False)
-    got = _is_map(worded(_WITHOUT_GRAPH, answer, model, model[1], x, c), x)
+    got = _is_map(reword(_WITHOUT_GRAPH, answer, model, model[1], x, c), x)
     require(_close(got, right), "Right, but your map changes when the network is frozen.")
     require(not any(p.requires_grad for p in model.parameters()), "The network was frozen, and now it is not.")
 
@@ -213,6 +213,6 @@ def _ablation_case(c=1):
 @exercise("12c")
 def _ablation_map(answer):
     right, model, x, mistakes = _drawn(_ablation_case)
-    _require_map(_is_map(worded(_ADVICE, answer, model, model[1], x, 1), x), right, mistakes,
+    _require_map(_is_map(reword(_ADVICE, answer, model, model[1], x, 1), x), right, mistakes,
                  "That is not the sum of the maps, each times how much the score of `c` drops without it.")
     return "each map is weighted by what happens without it"

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .checking import Planted, exercise, one_number, one_tensor, require, survives, unpacked, worded
+from .checking import Planted, exercise, one_number, one_tensor, require, require_cleanup, unpacked, reword
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #bcf8f977
 class _Net(nn.Module):
@@ -66,7 +66,7 @@ _BATCHES = {
 def _tried(answer, model, layer, *args):
     "What the answer returns, for a layer of any kind; its weights must not have changed."
     before = {name: v.clone() for name, v in model.state_dict().items()}
-    got = worded(_OF_ANY_KIND | (_BATCHES if len(args) > 2 else {}), answer, model, layer, *args)
+    got = reword(_OF_ANY_KIND | (_BATCHES if len(args) > 2 else {}), answer, model, layer, *args)
     require(all(torch.equal(v, before[name]) for name, v in model.state_dict().items()),
             "The weights of the model have changed: change the layer's output, not the layer.")
     require(not isinstance(got, Tensor) or got.shape != args[1].shape,
@@ -77,7 +77,7 @@ def _still_right(answer, model, layer, *args):
     "Hooks are off afterwards, even if the model raises, and its mode is as before."
     require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
     model.fails_for = args[1]
-    survives(answer, lambda: answer(model, layer, *args))
+    require_cleanup(answer, lambda: answer(model, layer, *args))
     model.fails_for = None
 
 _IN_PLACE = ("You wrote into the layer's output itself, which other parts of the model use as well: change a `clone()` "
@@ -204,7 +204,7 @@ def _compared(answer):
     require(score.x.eq(1).all(), _IN_PLACE)
     _right_pair(answer, score, drop, fraction)
     score.calls, score.fails_at = 0, 3
-    survives(answer, lambda: answer(layer, units, draws, score))
+    require_cleanup(answer, lambda: answer(layer, units, draws, score))
     return "the effect is compared with that of random units"
 
 def _right_pair(answer, score, drop, fraction):

@@ -12,7 +12,7 @@ from torch import nn
 from ..edit.changes import patch
 from ..edit.edits import edit_output
 from .checking import (
-    NotYet, Planted, exercise, one_number, one_tensor, output_of, require, survives, unpacked, worded)
+    NotYet, Planted, exercise, one_number, one_tensor, output_of, require, require_cleanup, unpacked, reword)
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #760ab0ad
 class _Looks(nn.Module):
@@ -37,7 +37,7 @@ class _Looks(nn.Module):
 def _survives(answer, model, x, *args, twice=False):
     "Hooks are off even when the model raises in its run on `x` or, with `twice`, in its second run on `x`."
     model.fails_for, model.seen, model.twice = x, 0, twice
-    try: survives(answer, lambda: answer(model, *args))
+    try: require_cleanup(answer, lambda: answer(model, *args))
     finally: model.fails_for = None
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #07bbf6ee
@@ -65,7 +65,7 @@ def _one_map(answer, model, x, n):
     whole = output_of(model, model.pattern, x)
     w, mean = whole[:, :, 0, 1:], whole.mean(0)
     right = (w / w.sum(-1, keepdim=True)).mean(0).unflatten(1, (3, 3))
-    got = worded(_NO_SQUARE, answer, model, model.pattern, x)
+    got = reword(_NO_SQUARE, answer, model, model.pattern, x)
     got = one_tensor(got)
     shapes = {
         (n, 2, 3, 3): "There should be one map for each head: take the mean over the batch, `mean(0)`.",

@@ -11,7 +11,7 @@ from itertools import cycle
 import torch
 from torch import nn
 
-from .checking import Planted, exercise, one_number, one_tensor, require, survives, what_it_is, worded
+from .checking import Planted, exercise, one_number, one_tensor, require, require_cleanup, what_it_is, reword
 from ..hooks.occasions import saved_tensors
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #2f9c05e9
@@ -29,7 +29,7 @@ class _Keeps(nn.Module):
 def _kept_bytes(answer):
     for wide, n, dtype in ((6, 8, torch.float32), (9, 5, torch.float64)):
         model, x = _Keeps(wide).to(dtype), torch.randn(n + 2, 4, dtype=dtype)[2:]  # a part of a larger tensor
-        got = worded(_BYTES, answer, model, x)
+        got = reword(_BYTES, answer, model, x)
         got = one_number(got, "The number of bytes")
         right = x.element_size() * (n * wide + n * wide + n * 2)  # bytes of exponentials, squares and sines
         _which_bytes(got, right, model, x)
@@ -104,7 +104,7 @@ def _slim_gradients(answer):
         x = torch.randn(n + 1, 4, dtype=torch.double)[1:]  # a part of a larger tensor
         whole = {name: p.detach().clone() for name, p in model.named_parameters()}
         for p in model.parameters(): p.grad = torch.ones_like(p)  # left over from an earlier step
-        got = worded(_DTYPES, answer, model, loss, x, dtype)
+        got = reword(_DTYPES, answer, model, loss, x, dtype)
         require(all(p.dtype == torch.double for p in model.parameters()),
                 "The model itself has another dtype now: change only what it keeps, in `pack`.")
         require(all(torch.equal(p, whole[name]) for name, p in model.named_parameters()),
@@ -205,7 +205,7 @@ def _layer_times(answer):
         _right_times(answer(model, torch.zeros(1), clock, 5), model, slower)
         _same_mode(model)
     model.inner[0].fails = True
-    survives(answer, lambda: answer(model, torch.zeros(1), clock, 5))
+    require_cleanup(answer, lambda: answer(model, torch.zeros(1), clock, 5))
     return "the median, warmed up, layer by layer"
 
 def _right_times(got, model, slower):

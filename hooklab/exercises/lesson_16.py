@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..edit.changes import patch
 from ..edit.edits import edit_output
 from .checking import (
-    NotYet, Planted, exercise, one_number, one_tensor, output_of, require, survives, what_it_is, worded)
+    NotYet, Planted, exercise, one_number, one_tensor, output_of, require, require_cleanup, what_it_is, reword)
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #b1183ccd
 class _Inputs(dict):
@@ -63,7 +63,7 @@ def _survives(answer, model, inputs, *args):
     "Hooks are off even when the model raises for `inputs`, and the mode is as before."
     require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
     model.fails_for = inputs["input_ids"]
-    survives(answer, lambda: answer(model, *args))
+    require_cleanup(answer, lambda: answer(model, *args))
     model.fails_for = None
 
 def _answered(answer, model, layer, *args):
@@ -130,7 +130,7 @@ def _looks_back(answer):
     model = _model()
     for attention, lengths in ((model.attention, (7, 3, 5)), (model.last, (4, 6))):
         inputs = _sentences(*lengths)
-        got = worded(_ON_DIAGONALS, answer, model, attention, inputs)
+        got = reword(_ON_DIAGONALS, answer, model, attention, inputs)
         _which_heads(got, model, attention, inputs)
     _survives(answer, model, inputs, attention, inputs)
     return "you can tell a head that looks back from any other"

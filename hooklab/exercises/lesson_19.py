@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .checking import (
-    NotYet, Planted, Then, exercise, fails, one_number, one_tensor, require, what_it_is, worded)
+    NotYet, Planted, Then, exercise, fails, one_number, one_tensor, require, what_it_is, reword)
 from ..features.heads.attending import attention
 from ..hooks.attached import hooks_on
 
@@ -116,7 +116,7 @@ def _causal_entropy(answer):
     logits = logits.masked_fill(torch.eye(6).bool(), 0.).masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
     weights = logits.softmax(-1)
     given = weights.clone()
-    got = worded({_UNEQUAL: "{said} Entropy, a sum over keys, has the dimensions texts, heads, queries. `[:, :, 1:]` "
+    got = reword({_UNEQUAL: "{said} Entropy, a sum over keys, has the dimensions texts, heads, queries. `[:, :, 1:]` "
                             "leaves out the first query; the divisors, one for each query, go along the "
                             "last."}, answer, given)
     _require_shape(got)
@@ -131,7 +131,7 @@ def _causal_entropy(answer):
     require(torch.allclose(got, right, atol=1e-4), f"It should be {_shown(right)}; yours is {_shown(got)}.")
     even = torch.ones(2, 1, 9, 9).tril()/torch.arange(1, 10)[:, None]
     nine = "There are nine positions here, and six before: take their number from `weights.shape[-1]`."
-    uniform = _heads(worded({_UNEQUAL: f"{{said}} {nine}"}, answer, even), 1).item()
+    uniform = _heads(reword({_UNEQUAL: f"{{said}} {nine}"}, answer, even), 1).item()
     require(abs(uniform - 1) < 1e-4, "For uniform attention, and nine positions, it should be 1.")
     require(torch.equal(given, weights), "The numbers are right, but `weights` is changed: work on a copy.")
     return "1 is uniform, in each row by its own measure"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .checking import NotYet, exercise, one_number, one_tensor, require, turning_point, worded
+from .checking import NotYet, exercise, one_number, one_tensor, require, turning_point, reword
 
 # %% ../../nbs/lib/exercises/lesson-22.ipynb #3a8aea49
 def _two_of_twelve() -> tuple[Tensor, Tensor]:
@@ -295,7 +295,7 @@ _NO_ROWS = {"all dimensions of input|at least 2D":
 def _labels_fit(answer):
     def given(x, y, k):
         before = x.clone(), y.clone()
-        result = round(one_number(worded(_NO_ROWS, answer, x, y, k)), 6)  # float32 will do
+        result = round(one_number(reword(_NO_ROWS, answer, x, y, k)), 6)  # float32 will do
         require(torch.equal(x, before[0]), "`x` has changed: work on a copy.")
         require(torch.equal(y, before[1]), "`y` has changed: `y[torch.randperm(len(y))]` is a copy, shuffled.")
         return result

@@ -45,7 +45,7 @@ def ratio(a: float, b: float) -> float: return a/b if b else math.nan
 def fraction(where: Tensor) -> float: return where.float().mean().item()
 
 
-def of_output(x: Tensor) -> dict[str, float]:
+def output_numbers(x: Tensor) -> dict[str, float]:
     "The numbers of a layer's output, whose first dimension is the batch."
     x = x.detach().float()
     rows = x.flatten(1)
@@ -54,7 +54,7 @@ def of_output(x: Tensor) -> dict[str, float]:
             "finite": fraction(x.isfinite())}
 
 
-def middle(values: list[float]) -> float:
+def finite_median(values: list[float]) -> float:
     "The median of the measured steps in which it is finite; NaN where it never is."
     finite = [v for v in values if math.isfinite(v)]
     return median(finite) if finite else math.nan
@@ -105,7 +105,7 @@ class Probe:
         if not self.on: return
         x, nan = first_tensor(output), math.nan
         self.of_outputs[name] = {"output": nan, "output_finite": nan, "reached": 0. if x.requires_grad else nan}
-        self.add("outputs", name, **of_output(x))
+        self.add("outputs", name, **output_numbers(x))
         self.add("modes", name, training=float(layer.training))
         def arrives(g):
             self.of_outputs[name] = {"output": norm([g]), "output_finite": fraction(g.isfinite()), "reached": 1.}
@@ -166,7 +166,7 @@ def tables(probe: Probe) -> dict[str, Table]:
     "What each look sees: the median of the measured steps, and what is known at the end."
     p, found = probe.p, defaultdict(lambda: defaultdict(dict))
     for (look, row, name), values in probe.steps.items():
-        found[look][row][name] = middle(values)
+        found[look][row][name] = finite_median(values)
         if name.endswith("finite"): found[look][row][f"{name}_first"] = values[0]  # before it has spread
     found["batch"]["samples"]["different"] = len(p.rows.unique())
     for name, ps in probe.owned.items(): found["updates"][name]["growth"] = ratio(norm(ps), probe.start[name])
@@ -179,7 +179,7 @@ def tables(probe: Probe) -> dict[str, Table]:
     return {look: {row: dict(numbers) for row, numbers in table.items()} for look, table in found.items()}
 
 
-def examined(p: Training, after_step: Callable | None = None) -> Probe:
+def measure_training(p: Training, after_step: Callable | None = None) -> Probe:
     "Train `p` while it is measured."
     probe = Probe(p)
     def both(loss):
@@ -307,4 +307,4 @@ def look_at(
         stats = None if options is None else ActivationStats(**options)
         optimizer = p.optimizer if what == "updates" else None
         with stats.on(p.model, optimizer=optimizer) if stats else nullcontext():
-            return CaseLook(what, examined(p, stats and stats.step), stats)
+            return CaseLook(what, measure_training(p, stats and stats.step), stats)

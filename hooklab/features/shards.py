@@ -18,9 +18,8 @@ from safetensors import safe_open
 from torch.utils.data import (
     DataLoader, DistributedSampler, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
-from ..hooks.files import write_file
+from ..hooks.files import briefly, in_folder, read_json, write_file
 from ..hooks.names import class_name, printable
-from ..hooks.opening import briefly, in_folder, read_json
 from ..hooks.tensor_files import open_tensors
 
 # %% ../../nbs/lib/features/shards.ipynb #b62a9509

@@ -97,29 +97,29 @@ def find_places():
         if "unscale_" in vars(kind): PLACES.setdefault(kind, Place(kind, "unscale_", unscales))
 
 
-def tell(one: Any):
+def add_listener(one: Any):
     "Tell `one` of calls from now on. It is held weakly."
     with LOCK:
         LISTENING.add(one)
-        weakref.finalize(one, give_back).atexit = False
+        weakref.finalize(one, restore_functions).atexit = False
         find_places()
         for place in PLACES.values(): place.put_on()
 
 
-def tell_no_more(one: Any):
+def remove_listener(one: Any):
     with LOCK:
         LISTENING.discard(one)
-        give_back()
+        restore_functions()
 
 
 def forget_stale():
     "Tell no more those whose hooks are off: Ctrl-C came when nobody held them yet, and `remove_hooks` was called."
     with LOCK:
         for one in [*LISTENING]:
-            if not one.is_on: tell_no_more(one)
+            if not one.is_on: remove_listener(one)
 
 
-def give_back():
+def restore_functions():
     "Give torch its functions back once nobody listens."
     with LOCK:
         if [*LISTENING]: return

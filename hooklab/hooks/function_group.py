@@ -16,7 +16,7 @@ from torch.overrides import _push_mode
 
 from .copies import HookWarning
 from .function_mode import (
-    OUR_WORK, FunctionMode, call_name, have_on, in_a_call_of, take_off, wanted_functions)
+    OUR_WORK, FunctionMode, call_name, switch_modes, in_a_call_of, take_off, wanted_functions)
 from .group import Group
 from .layer_hook import check_layers
 from .names import printable
@@ -89,7 +89,7 @@ class FunctionGroup(Group):
         self.now.ends()
         self.switch()
         if self.now.running: return
-        if self.now.around: return have_on(self.now.back())
+        if self.now.around: return switch_modes(self.now.back())
         self.pass_ends()
         if can_leave(self) and sys.exc_info()[0] is None: super().close(*self.leaving)
 

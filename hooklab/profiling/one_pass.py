@@ -23,7 +23,7 @@ from ..hooks.names import in_lines
 from ..hooks.putting_back import closing
 from ..hooks.select import first_few, is_scripted, named_layers, runs, without_scripted
 from ..hooks.tree import named_tensors, tensors
-from ..hooks.undisturbed import joined, own_tensors
+from ..hooks.undisturbed import mode_on, own_tensors
 from .columns import Row, Shapes, column_names, shapes_text
 from .inputs import Inputs
 from .multiply_adds import MultiplyAdds, packed_tensors
@@ -259,7 +259,7 @@ def summary_of_pass(
     counter = MultiplyAdds(walk.add)
     args, kwargs = inputs
     try:
-        with watch_layers(of_layer, walk), joined(counter) if "multiply_adds" in columns else nullcontext() as mode:
+        with watch_layers(of_layer, walk), mode_on(counter) if "multiply_adds" in columns else nullcontext() as mode:
             counter.mode = mode
             out = model(*args, **kwargs)
         if not meta and any(t.is_meta for t in tensors(out)):
