@@ -31,7 +31,7 @@ from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/exercises/checking.ipynb #72e1a513
 class NotYet(AssertionError):
-    "Says what is still missing in an answer. Jupyter shows only this sentence, without a traceback."
+    "Says what an answer still lacks. Jupyter shows only this sentence, without a traceback."
     def __init__(self, said: str, is_try: bool = True):
         super().__init__(said)
         self.is_try = is_try # False where the answer is still the stub, or is no answer to such a question
@@ -96,7 +96,7 @@ def explain_error(
     error: Exception,
     f: Callable, # The learner's function, whose own line is quoted
 ) -> str:
-    "Where an answer stopped, with which error, and what this usually means."
+    "Where an answer stopped, with which error, and what that usually means."
     file = getattr(getattr(unwrap(f), "__code__", None), "co_filename", "")  # below `@torch.no_grad()`, too
     frames = traceback.extract_tb(error.__traceback__)
     own_lines = [frame.line for frame in frames if frame.filename == file and frame.line]
@@ -167,7 +167,7 @@ def reword(
     answer: Answer,
     *args: Any,
 ) -> Any: # What the answer returns
-    "Ask for an answer, and put its errors into the words of a lesson."
+    "Call an answer, and put its errors into the words of a lesson."
     try: return answer(*args)
     except NotYet as error:
         means = [text for pattern, text in meanings.items() if re.search(pattern, str(error))]
@@ -243,7 +243,7 @@ def has_attribute(
     value: Any, # What the answer returned
     name: str, # Of an attribute
 ) -> bool:
-    "Whether `value` has the attribute, whatever happens when it is asked."
+    "Whether `value` has the attribute. Errors of the lookup count as no."
     try: return hasattr(value, name)
     except Exception: return False
 
@@ -329,7 +329,7 @@ def reading(
 # %% ../../nbs/lib/exercises/checking.ipynb #18f19642
 @contextmanager
 def own_settings() -> Iterator[None]:
-    "The same settings for every check; the learner's are restored at the end."
+    "The same settings for every check; afterwards the learner's are restored."
     dtype = torch.get_default_dtype()
     try:
         with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():

@@ -101,7 +101,7 @@ def id_of(name: str) -> str | None:
 
 
 def similar_names(name: str) -> list[str]:
-    "Ids and aliases that are written much like this."
+    "Ids and aliases with similar spelling."
     by_plain = {plain_name(text): text for d in DISEASES.values() for text in (*d.aliases, d.what)}
     return [by_plain[text] for text in get_close_matches(plain_name(name), by_plain, cutoff=.5)]
 
@@ -110,7 +110,7 @@ def as_sentence(text: str) -> str: return text if text.endswith("?") else f"{tex
 
 
 def look_in_words(look: str) -> str:
-    "What was to be looked at, without the question that the look has answered."
+    "Where to look, without the question that the look has answered."
     return re.sub(r"(: |[.] )[^:.]*[?]$", "", look) + "."
 
 
@@ -149,7 +149,7 @@ def judge_name(
     layer: str | None,
     asked: str = "patient.check", # What was called
 ) -> str:
-    "What is right about this name and this layer, or a `NotYet`."
+    "What is right about this name and layer, or a `NotYet`."
     looks = as_sentence(f"Look at {disease.look}" if tries else f"A good doctor would have looked at {disease.area}")
     if what not in (disease.what, *disease.also):
         other = DISEASES.get(what)

@@ -55,7 +55,7 @@ def output_numbers(x: Tensor) -> dict[str, float]:
 
 
 def finite_median(values: list[float]) -> float:
-    "The median of the measured steps in which it is finite; NaN where it never is."
+    "The median over the measured steps with finite values; NaN if there are none."
     finite = [v for v in values if math.isfinite(v)]
     return median(finite) if finite else math.nan
 
@@ -137,7 +137,7 @@ class Probe:
                      along_gradient=ratio(dot, length*norm(given)))
 
     def after_step(self, loss: float):
-        "The end of a step: by now, everything has arrived that will."
+        "The end of a step, when every gradient has arrived."
         if not self.on: return
         for name, numbers in self.of_outputs.items(): self.add("gradients", name, **numbers)
         for name, ps in self.owned.items():
@@ -152,7 +152,7 @@ Table = dict[str, dict[str, float]]  # row, such as a layer -> name of what is m
 
 
 def in_both_modes(p: Training, layers: dict[str, nn.Module]) -> dict[str, float]:
-    "How far the output of each layer in train mode is from that in eval mode, for one batch."
+    "How much the output of each layer differs between train mode and eval mode, for one batch."
     found = []
     for mode in (True, False):
         model = deepcopy(p.model).train(mode)
@@ -196,7 +196,7 @@ def in_digits(value: float) -> str:
 
 @dataclass(frozen=True)
 class Side:
-    "A side of a run to look at: what it costs, and what one sees."
+    "One side of a run: what a look at it costs and shows."
     cost: int
     sees: str
     columns: dict[str, str] = field(default_factory=dict) # What each number of its table is

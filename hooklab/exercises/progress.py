@@ -94,7 +94,7 @@ def reset(folder: Path) -> Path: # Where the old one is now
 
 
 def read_tries(path: Path) -> list[dict[str, Any]]:
-    "What a file has of each try, in order."
+    "The tries in a file, in order."
     found, broken = [], 0
     for line in path.read_bytes().splitlines():
         try: row = json.loads(line)
@@ -112,7 +112,7 @@ def is_no_file(path: Path): warnings.warn(f"Progress is not kept: {path} is no f
 
 
 def progress_file() -> Path | None: # None outside of a learner's folder
-    "The file in the working directory; what else has its name is told once."
+    "The file in the working directory. Anything else with its name is warned about once."
     path = Path(FILE).absolute()
     if path.exists() and not path.is_file(): is_no_file(path)
     return path if path.is_file() else None
@@ -155,7 +155,7 @@ class Progress:
     def n_done(self, lesson: Lesson) -> int: return sum(each.id in self.done for each in lesson.exercises)
 
     def guessed(self, lesson: Lesson | None = None) -> str:
-        "How often the first guess was right, in a lesson or in all."
+        "How often the first guess was right, in one lesson or in all."
         ids = self.guesses if lesson is None else {each.id for each in lesson.predictions} & self.guesses.keys()
         return f"{sum(self.guesses[id] for id in ids)} of {len(ids)}" if ids else ""
 
@@ -180,7 +180,7 @@ class Progress:
         return sorted(open_ones, key=lambda lesson: (places[lesson.number] < place, places[lesson.number]))
 
     def after(self, id: str) -> str:
-        "What a learner reads behind the ok of an exercise."
+        "What follows the ok of an exercise."
         lesson, upcoming = self.lessons[id[:2]], self.next(id[:2])
         parts = [f"lesson {lesson.number}: {self.n_done(lesson)} of {len(lesson.exercises)}",
                  f"course: {self.course_done()}"]

@@ -139,7 +139,7 @@ class Report:
         return ["## Treatment", "", *found] if found else []
 
     def work(self) -> list[str]:
-        "What it cost, and last what was not right."
+        "The costs, and at the end what was wrong."
         looks, lines = [f"{entry.text} ({in_points(entry.points)})" for entry in self.of("look")], []
         wrong = [f"- {e.kind}: {e.text} ({in_points(e.points)})" for e in self.entries if e.wrong]
         if looks: lines += ["## Looks", "", f"{', '.join(looks)}.", ""]

@@ -55,7 +55,7 @@ def parameter_shapes(model: nn.Module) -> dict[str, tuple]:
 
 
 def require_same_model(p: Training, before: dict[str, tuple]):
-    "Its parameters have the names and shapes that they had."
+    "Its parameters still have the same names and shapes."
     now = parameter_shapes(p.model)
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     require(not changed, f"The model has other parameters than before: {', '.join(changed[:3])}. Set the numbers in "
@@ -76,7 +76,7 @@ def require_same_data(p: Training):
 
 
 def apply_treatment(p: Training, f: Callable) -> Training:
-    "`p`, after `f` has changed it; or a sentence that says why that is no treatment."
+    "`p`, changed by `f`; or a sentence that says why that is no treatment."
     before, p.locked = parameter_shapes(p.model), True
     try: f(p)
     except NotYet: raise
@@ -120,7 +120,7 @@ def treat_with_twin(p: Training, f: Callable) -> Training:
 
 
 def loss_of(twin: Training) -> float:
-    "Its loss on new data; 0 if it cannot be trained, as with an optimizer that needs another `step`."
+    "Its loss on new data; 0 if it can't be trained, as with an optimizer that needs another `step`."
     try: twin.train()
     except Exception: return 0.
     return twin.new_loss()

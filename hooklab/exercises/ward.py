@@ -99,7 +99,7 @@ class CasePlan(NamedTuple):
 
 @cache
 def all_pairs() -> list[tuple[str, str, str]]: # Network, fault of a layer, fault of the run
-    "All pairs. Those with the same fault of a layer have even distances, so that neighbours differ."
+    "All pairs. Those with the same faulty layer are evenly spaced, so neighbors differ."
     random, of_layer, placed = Random("pairs"), defaultdict(list), []
     for (kind, layer), runs in PAIRS.items(): of_layer[layer] += [(kind, layer, run) for run in runs.split(", ")]
     for _, those in sorted(of_layer.items()):
@@ -130,7 +130,7 @@ def evidence(
     named: dict[str, Disease], # The faults by name
     claims: list[Shown],
 ) -> dict[str, list[Shown]]: # By name
-    "The claims that hold where a fault comes alone. Those that need both faults are said of each."
+    "The claims that hold if a fault is alone. Claims that need both faults are listed for each."
     @cache
     def seen(name, after): return tables_after(plan.admitted(seed, named[name]), after)
     def holds(each, name): return each.claim.holds(seen(name, each.after).get(each.look, {}))
@@ -145,7 +145,7 @@ def healthy_tables(kind: str, seed: int) -> dict[str, Table]:
 
 
 def tables_after(p: Training, f: Callable | None) -> dict[str, Table]:
-    "What each look sees of `p` after a treatment; nothing, if it stops the training."
+    "What each look shows of `p` after a treatment; nothing if the treatment stops the training."
     try:
         with own_settings(): return tables(measure_training(apply_treatment(p, f) if f else p))
     except Exception: return {}  # the treatment itself has been told why

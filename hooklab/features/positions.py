@@ -36,7 +36,7 @@ def dimension_with(sizes: list[int], shapes: list[tuple]) -> int | None:
 
 
 def is_whole(shapes: list[tuple]) -> bool:
-    "Does each pass have everything that the one before had, and more?"
+    "Does each pass contain everything of the pass before, and more?"
     differ = [list(sizes) for sizes in zip(*shapes) if len(set(sizes)) > 1]
     return bool(differ) and all(a < b for sizes in differ for a, b in zip(sizes, sizes[1:]))
 
@@ -56,7 +56,7 @@ def unfold_heads(
 
 
 def pad_after(parts: list[Tensor], dim: int) -> list[Tensor]:
-    "The tensors with equal sizes in the dimensions after `dim`, which is where keys are. What is new is zero."
+    "The tensors, padded with zeros to equal sizes in the dimensions after `dim`, where keys are."
     sizes = [max(found) for found in zip(*(t.shape[dim + 1:] for t in parts))]
     def missing(t): return [n for size, now in zip(sizes, t.shape[dim + 1:]) for n in (size - now, 0)][::-1]
     return [F.pad(t, lack) if any(lack := missing(t)) else t for t in parts]

@@ -50,7 +50,7 @@ class SeenPasses:
 
 # %% ../../nbs/lib/features/tokens.ipynb #255c51b6
 def passes_of(seen: SeenPasses, name: str) -> list:
-    "What was stored in each pass in which this layer or call ran."
+    "What was stored in each pass that ran this layer or call."
     found = [values[name] for values in seen.values if name in values]
     if found: return found
     near = nearest(name, seen.names()) or seen.names()[:5]

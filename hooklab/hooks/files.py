@@ -29,7 +29,7 @@ _numbers = count()
 
 
 def _short(name: str) -> str:
-    "A name to which something can be added, because most disks take at most 255 bytes."
+    "A name that is short enough to append to, since most disks allow 255 bytes."
     return name if len(os.fsencode(name)) <= 200 else hashlib.sha256(os.fsencode(name)).hexdigest()
 
 
@@ -50,7 +50,7 @@ def remove_unfinished(folder: Path, name: str | None = None):
 
 
 def _begin(target: Path, begun: list[Path]) -> BinaryIO:
-    "A new file beside `target`, which is locked; its name is the last one in `begun`, before it is there."
+    "A new, locked file beside `target`. Its name is the last in `begun` before the file exists."
     while True:
         begun.append(target.with_name(f".{_short(target.name)}.{os.getpid()}-{next(_numbers)}.unfinished"))
         try: f = begun[-1].open("xb")
@@ -115,7 +115,7 @@ def _refuse(target: Path):
 
 
 def write_file(path: str | Path, content: bytes, then: str = ""):
-    "Write a file so that it is there whole or not at all."
+    "Write a file completely or not at all."
     with whole_file(path, then) as f: f.write(content)
 
 # %% ../../nbs/lib/hooks/files.ipynb #c86e51b2
@@ -126,7 +126,7 @@ WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 
 class OneOf:
-    "A value of any of these kinds."
+    "A value of one of these kinds."
     def __init__(self, *kinds: Any): self.kinds = kinds
 
 
@@ -195,7 +195,7 @@ OTHER = "give another file"
 
 
 def looks_like(head: bytes) -> str:
-    "The kind of a file, as its first bytes show it; empty if they show nothing."
+    "The kind of a file according to its first bytes; empty if they don't show it."
     if head.startswith(b"PK") and b"/data.pkl" in head: return "a pickle in a zip archive, as torch.save writes it"
     return next((what for begin, what in FIRST_BYTES.items() if head.startswith(begin)), "")
 

@@ -160,7 +160,7 @@ class FunctionGroup(Group):
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #62ebb735
 def can_leave(group: FunctionGroup) -> bool:
-    "Was it asked to close, and have the layers around that ended? Only their own thread can switch its mode off."
+    "Was it closed, and have the layers around it ended? Only their own thread can switch its mode off."
     here = group.asked_in is vars(group.now)
     return group.leaving is not None and (here or not group.asked_in["running"])
 

@@ -220,7 +220,7 @@ def take_off(mode: TorchFunctionMode):
 
 
 def switch_modes(wanted: list[TorchFunctionMode]):
-    "Switch on these modes, but for ours that are closed, and off all others. Repeating it is harmless."
+    "Switch on these modes, except closed ones of ours, and switch off all others. It may be called again."
     now = _get_current_function_mode_stack()
     wanted = [mode for mode in wanted if not (isinstance(mode, FunctionMode) and mode.group.closed)]
     same = next((i for i, (a, b) in enumerate(zip(now, wanted)) if a is not b), min(len(now), len(wanted)))

@@ -109,7 +109,7 @@ Inputs = tuple[tuple, dict] # Positional ones, and those by name
 
 
 def ways_to_call(model: nn.Module, args: tuple, kwargs: dict) -> Iterator[Inputs]:
-    "The inputs as they are, and how else a batch from a loader can be meant."
+    "The inputs as they are, and other ways to call the model with a batch from a loader."
     if len(args) == 1 and isinstance(args[0], DataLoader): args = (first_batch(args[0]),)
     yield args, kwargs
     if len(args) != 1 or kwargs: return
@@ -124,7 +124,7 @@ def ways_to_call(model: nn.Module, args: tuple, kwargs: dict) -> Iterator[Inputs
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #79e3b908
 def needs_input(model: nn.Module) -> bool:
-    "Is it impossible to call `model` without an input?"
+    "Must `model` be called with an input?"
     if not runs(model): return True
     variable = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
     taken = signature(model.forward).parameters.values()

@@ -231,7 +231,7 @@ def packed_weights(of_layer: dict[nn.Module, Row]) -> list[str]:
 
 # %% ../../nbs/lib/profiling/one-pass.ipynb #cd53f078
 def summary_without_pass(model: nn.Module, columns: list[str], depth: int | None, n: int | None) -> Summary:
-    "What can be said of a model that did not run."
+    "What is known of a model without running it."
     rows, of_layer = layer_rows(model)
     size = count_parameters(of_layer)
     columns = [column for column in columns if column not in ("multiply_adds", "output")]

@@ -32,7 +32,7 @@ def chosen_positions(index, n: int, what: str) -> range | list[int]:
 
 
 def take_positions(t: Tensor, dim: int, positions: range | list[int]) -> Tensor:
-    "These positions of `t` along `dim`, which is counted from the end; a view if they are evenly spaced."
+    "These positions of `t` along `dim`, counted from the end; a view if they are evenly spaced."
     if isinstance(positions, range) and positions.step > 0:
         return t[(..., slice(positions.start, positions.stop, positions.step), *[slice(None)]*(-1 - dim))]
     return t.index_select(dim, torch.tensor(list(positions), dtype=torch.long, device=t.device))
@@ -48,7 +48,7 @@ def _as_computed(t: Tensor) -> Tensor:
 
 @contextmanager
 def detached_inputs(query: Tensor, key: Tensor, detach: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    "Query and key, to work on unseen by function modes, without autocast, and with `detach` without a graph."
+    "Query and key, hidden from function modes, without autocast, and with `detach` without a graph."
     kind = query.device.type
     with torch._C.DisableTorchFunction(), torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
         q, k = _as_computed(query), _as_computed(key)
