@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from hooklab.hooks.apart import apart
 from hooklab.hooks.distributed import is_dtensor
 from hooklab.hooks.graph import nodes_before
+from hooklab.hooks.putting_back import unrecorded_backward
 from hooklab.hooks.select import unwrap
 from hooklab.stats.records.loss_history import Pulls
 
@@ -129,7 +129,7 @@ def pulls_of(
     rows: list[list[Tensor]] = [[] for _ in parts]
     reached = torch.zeros(len(names), len(losses), dtype=torch.bool)
     on_cpu, on_gpu = as_in_backward()
-    with apart(model) as reruns, on_cpu, on_gpu:
+    with unrecorded_backward(model) as reruns, on_cpu, on_gpu:
         for j, loss in enumerate(losses.values()):
             if not isinstance(loss, Tensor):
                 loss = torch.tensor(float(loss))
@@ -155,7 +155,7 @@ def pulls_of(
         if shrinking:
             shrinks[trained] = found[:, n, :n]/(lengths[:, n:]*lengths[:, :n])
     without = tuple(name for name, loss in losses.items() if not getattr(loss, "requires_grad", False))
-    return Pulls((*losses,), products, reached, shrinks, values_of(losses.values()), without, reruns.seen)
+    return Pulls((*losses,), products, reached, shrinks, values_of(losses.values()), without, bool(reruns))
 
 
 def values_of(losses: Iterable[Tensor | float]) -> Tensor:

@@ -19,7 +19,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from ...hooks.copies import HookWarning, functorch, stands_for_many, unwrapped
 from ...hooks.distributed import is_dtensor, local_part
-from ...hooks.gradient import APART
+from ...hooks.gradient import UNRECORDED
 from ...hooks.layer_hook import GradientHook, listen
 from ...hooks.names import printable
 from ...hooks.select import unwrap
@@ -55,7 +55,7 @@ def node_alone(output: Any) -> Any: # None where a `GradientCall` is needed
 def measure_gradient(meter: weakref.ref, output_nr: int, gradients: tuple):
     "Measure the gradient of an output. The graph holds the meter only weakly, so it may be gone."
     h, gradient = meter(), gradients[output_nr]
-    if h is not None and not h.removed and gradient is not None and not APART: h.measure(gradient)
+    if h is not None and not h.removed and gradient is not None and not UNRECORDED: h.measure(gradient)
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #a5511948
 class Meter(GradientHook):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.hooks.backward_end import BackwardEnd
-from hooklab.hooks.clip_calls import tell, tell_no_more
+from hooklab.hooks.clip_calls import add_listener, remove_listener
 from hooklab.hooks.copies import is_wrapper
 from hooklab.hooks.distributed import in_processes, parts_for
 from hooklab.hooks.tensor import look_to_put_on
@@ -272,7 +272,7 @@ class StepWatches:
         "Begin to watch: last, once whoever made this holds it."
         try:
             for watch in self.watches: watch.put_on()
-            tell(self)
+            add_listener(self)
         except BaseException:
             self.remove()
             raise
@@ -378,7 +378,7 @@ class StepWatches:
         return torch.full((2, len(params)), NOT_MEASURED) if found is None else found
 
     def remove(self):
-        tell_no_more(self)
+        remove_listener(self)
         for watch in self.watches: watch.remove()
         if self.passes: self.passes.remove()
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from torch import Tensor
 
-from hooklab.hooks.opening import SIZE, OneOf, misfit
+from hooklab.hooks.files import SIZE, OneOf, misfit
 
 # %% ../../../nbs/lib/stats/records/facts.ipynb #fac70006
 Count = Annotated[int, SIZE]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.distributed import ProcessPlace, TensorPart, place_of
-from hooklab.hooks.opening import SIZE, OneOf, misfit
+from hooklab.hooks.files import SIZE, OneOf, misfit
 from hooklab.hooks.tensor_files import FileKind, TensorFile
 from hooklab.stats.records.attention_history import AttentionHistory
 from hooklab.stats.records.facts import RunFacts, facts_from, facts_kind

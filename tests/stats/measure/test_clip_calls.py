@@ -643,7 +643,7 @@ def test_a_record_that_is_dropped(steps):
 def test_a_listener_that_is_dropped():
     class Listener: is_on = True
     one, two = Listener(), Listener()
-    for listener in one, two: clip_calls.tell(listener)
+    for listener in one, two: clip_calls.add_listener(listener)
     del one, listener
     gc.collect()
     assert not as_torch_has_them()

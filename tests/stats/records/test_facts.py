@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.hooks.opening import misfit
+from hooklab.hooks.files import misfit
 from hooklab.stats.records.facts import (
     BegunFacts,
     InputFacts,
