@@ -70,14 +70,14 @@ def run_lessons(args: Namespace) -> None:
 # %% ../nbs/lib/cli.ipynb #b7e5987c
 def run_progress(args: Namespace) -> None:
     "`hooklab lessons --progress` and `--reset`"
-    from hooklab.exercises.progress import FILE, Map, Progress, course, reset, tries
+    from hooklab.exercises.progress import FILE, Map, Progress, course, reset, read_tries
     folder = Path() if Path(FILE).is_file() and not args.folder.exists() else args.folder
     if not (folder/FILE).is_file():
         makes = f"{called()} lessons {shlex.quote(str(folder))}"
         sys.exit(printable(f"hooklab: {folder} keeps no progress. Make it with: {makes}"))
     try:
         if args.reset: print(printable(f"Begun again. What was done is in {reset(folder)}"))
-        if args.progress: print(Map(Progress(tries(folder/FILE), course())))
+        if args.progress: print(Map(Progress(read_tries(folder/FILE), course())))
     except OSError as e: sys.exit(printable(f"hooklab: {folder/FILE}: {e.strerror}"))
 
 # %% ../nbs/lib/cli.ipynb #06f28408

@@ -110,7 +110,7 @@ def build():
     "Builds the site into _docs, unless it is what the files would give."
     done = f"Open {DOCS.relative_to(ROOT)}/index.html in a browser, or run `make serve`."
     facts = package()
-    every_page = (f"{facts['name']}/**/*.py", "tools/site*.py", "tools/moving/__init__.py", "tools/search_synonyms.txt", "pyproject.toml")
+    every_page = (f"{facts['name']}/**/*.py", "tools/site*.py", "tools/moving/__init__.py", "tools/search_synonyms.txt", "tools/moved_pages.txt", "pyproject.toml")
     code = fingerprint(*every_page)
     everything = fingerprint(*every_page, "nbs/**/*", "*.md", "_quarto.yml", "settings.ini")
     stamp = f"{code} {everything} {bool(shutil.which('quarto'))}"

@@ -32,6 +32,7 @@ from site_trees import Code, Finished, fragment, read
 from site_weight import lighten, vocabulary
 from site_words import EXPLAINED_ON, LEFT_ALONE, Word, address_words, explain_words, read_glossary
 
+MOVED = Path(__file__).with_name("moved_pages.txt")
 SPARE = "\0"  # an empty line that is not seen
 LINES = re.compile(r"(<code\b[^>]*>)(.*)(?=</code>)", re.S)  # of code that can be copied
 COLUMNS = re.compile(r"\S {2,}\S|<")  # of a table in an output, or marks of HTML
@@ -110,7 +111,9 @@ def finish_page(file: Path, docs: Path, nav: Navigation, anchors: dict[Path, fro
     link_to_source(soup, file, docs, anchors)
     search = entries(soup, address, nav.facts["name"])
     explain(soup, name, kind, known, top)
-    if found := soup.find(id="not-found"): found.append(known_pages(soup, nav))
+    if found := soup.find(id="not-found"):
+        found.append(data(soup, "all-pages", known_pages(nav)))
+        found.append(data(soup, "moved-pages", moved_pages(docs)))
     finish_main(soup, name, nav)
     title, figured = soup.h1.get_text(" ", strip=True), figures_of(soup, file, name)
     cards = cards_of(soup, name, nav)
@@ -211,17 +214,29 @@ def contents_of(soup: BeautifulSoup) -> str:
     )
 
 
-def known_pages(soup: BeautifulSoup, nav: Navigation) -> Tag:
+def known_pages(nav: Navigation) -> list[tuple[str, str]]:
     "Address and title of each page that a reader may have meant, for the page of a wrong address."
-    readers = [
-        page
-        for name, page in nav.by_name.items()
-        if nav.kind(name) in ("lesson", "howto", "reference", "explain", "gallery", "list")
-    ]
-    script = soup.new_tag("script", attrs={"type": "application/json", "id": "all-pages"})
-    script.string = json.dumps([[f"{page.name}.html", page.title] for page in readers], ensure_ascii=False).replace(
-        "<", "\\u003c"
-    )
+    kinds = "lesson", "howto", "reference", "explain", "gallery", "list"
+    return [(f"{page.name}.html", page.title) for name, page in nav.by_name.items() if nav.kind(name) in kinds]
+
+
+def moved_pages(docs: Path) -> list[tuple[str, str]]:
+    "Addresses of earlier releases, and where these pages and the code behind them are today."
+    lines = (line for line in MOVED.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#"))
+    found = []
+    for line in lines:
+        old, now = line.split(" = ")
+        if (docs/f"{old}.html").exists() or not (docs/f"{now}.html").exists():
+            raise ValueError(f"{MOVED.name} has “{line}”, but the old page must be gone and the new one there")
+        sources = [f"source/{name.removeprefix('lib/').replace('-', '_')}.html" for name in (old, now)]
+        found += [(f"{old}.html", f"{now}.html"), *([tuple(sources)] if (docs/sources[1]).exists() else [])]
+    return found
+
+
+def data(soup: BeautifulSoup, name: str, rows: list) -> Tag:
+    "Rows for a script of the page."
+    script = soup.new_tag("script", attrs={"type": "application/json", "id": name})
+    script.string = json.dumps(rows, ensure_ascii=False).replace("<", "\\u003c")
     return script
 
 

@@ -24,7 +24,7 @@ from ..findings.rules import Kind, NotLookedAt, rule
 from ..findings.time_limit import TimeIsUp
 from ..hooks.operations import Op, Value, ops_before
 from ..hooks.tree import tensors
-from ..stats.measure.loss_kind import look_at_output, loss_kind
+from ..stats.measure.loss_kind import sample_output, loss_kind
 
 # %% ../../nbs/lib/checking/first-loss.ipynb #0b21f95c
 CASTS = {"to", "type", "type_as", "float", "double", "half", "bfloat16"}
@@ -151,7 +151,7 @@ def criteria_by_gradient(loss: Tensor, output: Tensor, activation: str) -> Itera
     "A hand-written classification loss, recognized by its gradient."
     grad, = torch.autograd.grad(loss, [output], retain_graph=True, allow_unused=True)
     if grad is None: return
-    for look in look_at_output(0, output, grad):
+    for look in sample_output(0, output, grad):
         kind = loss_kind(replace(look, loss=loss.detach()))
         if kind and kind.labels: yield Criterion(kind.kind, activation, output.detach())
 

@@ -15,12 +15,12 @@ from .flight import Flight
 from .loss_calls import numbers
 from .passes import calls_of, layer_outputs, replace_parameters, wake
 from ..data_sets.batch import SampleBatch
-from ..diagnosis.layer_faults import DEAD, MANY
+from ..diagnosis.layer_faults import DEAD_FRACTION, MIN_UNITS
 from ..findings.found import Check, Finding
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.names import earlier_blocks_have
 from ..hooks.select import first_few, leaves, may_pass_hooks, unwrap
-from ..stats.measure.run_facts import from_a_library
+from ..stats.measure.run_facts import is_from_library
 
 # %% ../../nbs/lib/checking/gradients.ipynb #0b761528
 def gradients_of(flight: Flight, batches: list[SampleBatch], of_output: bool = False) -> dict[str, list[Tensor]]:
@@ -221,7 +221,7 @@ def is_called_by_a_library(name: str, modules: dict[str, nn.Module]) -> bool:
     containers = nn.Sequential | nn.ModuleList | nn.ModuleDict
     caller = owner_of(owner_of(name))
     while caller and isinstance(modules[caller], containers): caller = owner_of(caller)
-    return from_a_library(type(modules[caller]))
+    return is_from_library(type(modules[caller]))
 
 # %% ../../nbs/lib/checking/gradients.ipynb #37ca6f7b
 def no_graph(flight: Flight) -> Finding:
@@ -259,16 +259,16 @@ def mostly_dead_layers(flight: Flight, found: dict[str, bool | None]) -> Iterato
     "Finds layers in which most units are never positive and get no gradient, while some learn."
     modules, dead = dict(unwrap(flight.model).named_modules()), {}
     for name, grads in gradients_of(flight, flight.small).items():
-        of_units = found[name] and grads[0].dim() > 1 and len(grads[0]) >= MANY
+        of_units = found[name] and grads[0].dim() > 1 and len(grads[0]) >= MIN_UNITS
         if not of_units or not isinstance(modules.get(owner_of(name)), WITH_UNITS): continue
         units = ~sum(g.flatten(1).any(1) for g in grads).bool()
-        if units.double().mean() >= DEAD: dead[owner_of(name)] = units
+        if units.double().mean() >= DEAD_FRACTION: dead[owner_of(name)] = units
     for call in [call for batch in flight.small if dead for call in calls_of(flight, dead, batch.raw, "train")]:
         m, output = call.layer, numbers(call.out)
         of_units = output.movedim(-1 if isinstance(m, nn.Linear) else -1 - len(m.kernel_size), 0).flatten(1)
         dead[call.name] = dead[call.name].to(output.device) & ~(of_units > 0).any(1)
     for name, units in dead.items():
         share = units.double().mean().item()
-        if share < DEAD: continue
+        if share < DEAD_FRACTION: continue
         yield Finding("dead units", "possible", f"{share:.0%} of the {len(units)} units of {name} return nothing above "
                       "zero for any sample, and get no gradient.", [name])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hooklab.checking.flight import Flight
 from hooklab.checking.loss_calls import numbers
-from hooklab.diagnosis.schedule_faults import HALF_OF_LEAST, lost_in_optimizer
+from hooklab.diagnosis.schedule_faults import FLOAT16_ZERO, lost_epsilon_in_words
 from hooklab.findings.found import Check, Finding, in_digits
 from hooklab.findings.rules import Kind, rule
 from hooklab.hooks.operations import Op, Value
@@ -116,8 +116,8 @@ def lost_eps(optimizer: torch.optim.Optimizer) -> Iterator[str]:
     "What is lost because an eps is zero in float16, for each such group."
     for group in optimizer.param_groups:
         eps, n = group.get("eps"), sum(p.dtype == torch.float16 for p in group["params"])
-        if n and isinstance(eps, float) and 0 < eps < HALF_OF_LEAST:
-            yield lost_in_optimizer(type(optimizer).__name__, eps, n)
+        if n and isinstance(eps, float) and 0 < eps < FLOAT16_ZERO:
+            yield lost_epsilon_in_words(type(optimizer).__name__, eps, n)
 
 
 @rule(

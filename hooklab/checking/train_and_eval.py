@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .flight import Flight, Moments, is_of_instances, keeps_statistics
 from .passes import are_same, repeated_passes
-from ..diagnosis.special_layer_faults import LONG, TAKEN_UP
+from ..diagnosis.special_layer_faults import MANY_BATCHES, MIN_ABSORBED
 from ..findings.found import Check, Finding, in_digits
 from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.putting_back import putting_back
@@ -113,7 +113,7 @@ def is_settled(m: nn.Module) -> bool:
     "Has a batch norm seen enough batches for its running statistics to fit, or is its momentum too small for that?"
     n = int(m.num_batches_tracked)
     share = n*(.1 if m.momentum is None else m.momentum)
-    return share >= MIN_UPDATES or n >= LONG and share < TAKEN_UP
+    return share >= MIN_UPDATES or n >= MANY_BATCHES and share < MIN_ABSORBED
 
 
 def stale_statistics(flight: Flight, named: dict[str, nn.Module], batches: list[dict[str, list]]) -> Iterator[Finding]:

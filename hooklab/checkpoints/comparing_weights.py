@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hooklab.checkpoints.reading import StoredTensors, candidates_in, is_checkpoint_file, read_checkpoint
-from hooklab.checkpoints.tensor_names import TURNED, best_prefix, layer_of, plain_names
+from hooklab.checkpoints.tensor_names import TRANSPOSED_ORDERS, best_prefix, layer_of, plain_names
 from hooklab.debug.comparing.comparing import register_comparison
 from hooklab.debug.comparing.records import facts_in_file
 from hooklab.drawing import escape, for_xml, with_code
@@ -30,7 +30,6 @@ from hooklab.hooks.tree import shape_text
 # %% ../../nbs/lib/checkpoints/comparing-weights.ipynb #079d38b7
 ROUNDED_TO = [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float32]
 SAME_FACTOR = 1e-5  # the error of a multiple, relative to the largest number
-FAST = 1 << 20  # how many numbers are looked at first
 
 
 @dataclass(frozen=True)
@@ -60,13 +59,13 @@ def are_equal(a: Tensor, b: Tensor) -> bool:
 
 def relation(a: Tensor, b: Tensor) -> tuple[str, str, float]: # The relation, more words, and the size
     "How one tensor became another."
-    if a.shape != b.shape: return of_other_shapes(a, b)
+    if a.shape != b.shape: return reshaped_relation(a, b)
     x, y = a.double(), b.double()
     narrower = b.dtype.itemsize < a.dtype.itemsize and b.is_floating_point()
     if are_equal(x, y):
-        if narrower: return "rounded", f"to {named(b.dtype)}, which loses nothing here", 0.
-        return "equal", "" if a.dtype == b.dtype else f"as {named(b.dtype)}, before {named(a.dtype)}", 0.
-    found = rounded(a, b, x, y)
+        if narrower: return "rounded", f"to {dtype_name(b.dtype)}, which loses nothing here", 0.
+        return "equal", "" if a.dtype == b.dtype else f"as {dtype_name(b.dtype)}, before {dtype_name(a.dtype)}", 0.
+    found = rounding(a, b, x, y)
     if found: return found
     n_bad = int((~y.isfinite()).sum())
     if n_bad or not x.isfinite().all():
@@ -81,12 +80,12 @@ def relation(a: Tensor, b: Tensor) -> tuple[str, str, float]: # The relation, mo
     return "changed", "" if x.any() else "(was zeros)", size
 
 # %% ../../nbs/lib/checkpoints/comparing-weights.ipynb #aee07542
-def named(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
+def dtype_name(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
 
 
-def of_other_shapes(a: Tensor, b: Tensor) -> tuple[str, str, float]:
+def reshaped_relation(a: Tensor, b: Tensor) -> tuple[str, str, float]:
     shapes = f"{shape_text(a)} became {shape_text(b)}"
-    for order in TURNED.get(a.dim(), []):
+    for order in TRANSPOSED_ORDERS.get(a.dim(), []):
         if a.permute(order).shape == b.shape and are_equal(a.permute(order).double(), b.double()):
             return "transposed", f"({shapes})", 0.
     if a.numel() == b.numel() and are_equal(a.flatten().double(), b.flatten().double()):
@@ -94,14 +93,14 @@ def of_other_shapes(a: Tensor, b: Tensor) -> tuple[str, str, float]:
     return "changed", f"({shapes})", float("nan")
 
 
-def rounded(a: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[str, str, float] | None:
+def rounding(a: Tensor, b: Tensor, x: Tensor, y: Tensor) -> tuple[str, str, float] | None:
     "Is one of them the other one in a dtype with fewer digits?"
     if not a.is_floating_point(): return None
     for dtype in ROUNDED_TO:
         if dtype.itemsize >= max(a.dtype.itemsize, b.dtype.itemsize): continue
-        if are_equal(a.to(dtype).double(), y): return "rounded", f"to {named(dtype)}", size_of_change(x, y)
+        if are_equal(a.to(dtype).double(), y): return "rounded", f"to {dtype_name(dtype)}", size_of_change(x, y)
         if are_equal(x, b.to(dtype).double()):
-            return "rounded", f"(the reference is the candidate in {named(dtype)})", size_of_change(x, y)
+            return "rounded", f"(the reference is the candidate in {dtype_name(dtype)})", size_of_change(x, y)
     return None
 
 
@@ -140,28 +139,28 @@ def rows_of(a: StoredTensors, b: StoredTensors) -> tuple[list[WeightRow], str]: 
     rows = []
     for plain, name in ours.items():
         if plain not in theirs: rows.append(WeightRow(name, "only in a"))
-        else: rows.append(WeightRow(name, *related(a, b, name, theirs[plain])))
+        else: rows.append(WeightRow(name, *relation_of(a, b, name, theirs[plain])))
     rows += [WeightRow(name, "only in b") for plain, name in theirs.items() if plain not in ours]
     pairs = [(ours[plain], theirs[plain]) for plain in ours if plain in theirs]
     other = next((pair for pair in pairs if pair[0] != pair[1]), None)
     return rows, f"`{other[0]}` of the reference is `{other[1]}` in the candidate." if other else ""
 
 
-def related(a: StoredTensors, b: StoredTensors, name: str, other: str) -> tuple[str, str, float]:
+def relation_of(a: StoredTensors, b: StoredTensors, name: str, other: str) -> tuple[str, str, float]:
     x, y = (torch.as_tensor(t.read()) for t in (a.tensors[name], b.tensors[other]))
     if x.is_meta or y.is_meta:
         raise ValueError(printable(f"{name} is on the meta device, where tensors have no numbers to compare"))
     return relation(numbers(x).cpu(), numbers(y).cpu())
 
 # %% ../../nbs/lib/checkpoints/comparing-weights.ipynb #b23e2434
-SECOND = re.compile(r"(lora_B|lora_up|lora_embedding_B|adapter_up|hada_w2_b)\b")
-FIRST_OF = {"lora_B": "lora_A", "lora_up": "lora_down"}
+SECOND_MATRIX = re.compile(r"(lora_B|lora_up|lora_embedding_B|adapter_up|hada_w2_b)\b")
+FIRST_MATRIX = {"lora_B": "lora_A", "lora_up": "lora_down"}
 AVERAGE = re.compile(r"(^|[._/\\-])(ema\w*|swa\w*|avg|average\w*|averaged|n_averaged|shadow\w*)([._/\\-]|$)", re.I)
 
 
 def idle_adapter(which: str, c: StoredTensors) -> str:
     "Is the second matrix of each adapter zero?"
-    second = [name for name in c.tensors if SECOND.search(name)]
+    second = [name for name in c.tensors if SECOND_MATRIX.search(name)]
     idle = [name for name in second if not numbers(torch.as_tensor(c.tensors[name].read())).any()]
     if not idle: return ""
     layers = f"all {len(idle)} layers" if len(idle) > 1 else "its only layer"
@@ -175,7 +174,7 @@ def adapters(c: StoredTensors) -> dict[str, Tensor]:
     "The product of each pair of matrices, by the plain name of the weight to which it is added."
     found = {}
     for name in c.tensors:
-        for second, first in FIRST_OF.items():
+        for second, first in FIRST_MATRIX.items():
             other = re.sub(rf"\b{second}\b", first, name)
             if other == name or other not in c.tensors: continue
             b, a = (torch.as_tensor(c.tensors[n].read()).double() for n in (name, other))
@@ -191,7 +190,7 @@ def scaling(c: StoredTensors, layer: str, rank: int) -> float:
     return float(torch.as_tensor(alpha.read()))/rank if alpha is not None else 1.
 
 # %% ../../nbs/lib/checkpoints/comparing-weights.ipynb #07dab3e8
-def merged(a: StoredTensors, b: StoredTensors) -> str:
+def merged_adapter(a: StoredTensors, b: StoredTensors) -> str:
     "Do the weights differ by a multiple of the adapter?"
     with_adapter = [(c, which) for c, which in ((b, "candidate"), (a, "reference")) if adapters_in(c)]
     if not with_adapter: return ""
@@ -217,7 +216,7 @@ def weight_of(plain: str, names: dict[str, str]) -> str | None:
     return names[ends[0]] if len(ends) == 1 else None
 
 
-def adapters_in(c: StoredTensors) -> bool: return any(SECOND.search(name) for name in c.tensors)
+def adapters_in(c: StoredTensors) -> bool: return any(SECOND_MATRIX.search(name) for name in c.tensors)
 
 
 def merged_in_words(factors: list[float], which: str) -> str:
@@ -270,7 +269,8 @@ class WeightComparison:
         if not n: answer = "Neither has a tensor."
         elif not changed: answer = f"All {n} tensors are equal."
         else:
-            kinds = [f"{len(rows)} {in_common(rows)}" for kind, rows in self._by_relation().items() if kind != "equal"]
+            by_kind = self._by_relation().items()
+            kinds = [f"{len(rows)} {common_relation(rows)}" for kind, rows in by_kind if kind != "equal"]
             answer = f"Of {n} tensors, {n - len(changed)} are equal, {', '.join(kinds)}."
         return printable(" ".join([answer, *self._said]))
 
@@ -283,7 +283,7 @@ class WeightComparison:
         "What became of each layer, if its tensors are not all equal."
         found = defaultdict(list)
         for row in self.changed: found[layer_of(row.name)].append(row)
-        return {layer: became(rows) for layer, rows in found.items()}
+        return {layer: change_in_words(rows) for layer, rows in found.items()}
 
     def _lines(self):
         yield self.verdict
@@ -300,13 +300,13 @@ class WeightComparison:
         return for_xml(f"<p><b>{with_code(self.verdict)}</b></p><table>{body}</table>")
 
 # %% ../../nbs/lib/checkpoints/comparing-weights.ipynb #d83fa175
-def in_common(rows: list[WeightRow]) -> str:
+def common_relation(rows: list[WeightRow]) -> str:
     "The relation of these rows, with more words if they all have the same."
     words = {row.words for row in rows if not row.words.startswith("(")}
     return " ".join(filter(None, (rows[0].relation, *words))) if len(words) == 1 else rows[0].relation
 
 
-def became(rows: list[WeightRow]) -> str:
+def change_in_words(rows: list[WeightRow]) -> str:
     "What became of the tensors of a layer: those with the same answer in one go."
     found = defaultdict(list)
     for row in rows:
@@ -333,7 +333,7 @@ def compare_weights(reference: Any, candidate: Any, *args: Any, **options: Any) 
     files = [x for x in (reference, candidate) if isinstance(x, str | os.PathLike)]
     alone = [row.name for row in rows if row.relation.startswith("only")]
     hints = " ".join(map(str, [*files, *a.path, *b.path, *alone]))
-    said = [names, idle_adapter("reference", a), idle_adapter("candidate", b), merged(a, b)]
+    said = [names, idle_adapter("reference", a), idle_adapter("candidate", b), merged_adapter(a, b)]
     said.append(same_average(a, b, rows, hints))
     left = [path for c in (a, b) for path in c.others]
     if left: said.append(f"Not compared: {first_few(['.'.join(map(str, path)) for path in left], 3)}.")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from hooklab.checkpoints.matching import Matching, MatchStep, as_it_is, matched
+from hooklab.checkpoints.matching import Matching, MatchStep, identity, match_tensors
 from hooklab.checkpoints.reading import StoredTensors, read_checkpoint
 from hooklab.checkpoints.tensor_names import plain_names
 from hooklab.drawing import for_xml, with_code
@@ -52,7 +52,7 @@ class FoundWeights:
     def same_tensors(self) -> dict[str, str]:
         "{name: name in the checkpoint} of the tensors that are taken as they are."
         return {self._wanted[n]: self._given[source.names[0]] for n, source in self._matching.sources.items()
-                if source.make is as_it_is}
+                if source.make is identity}
 
     def _how_sure(self, name):
         return self._matching.sure.get(self._plain[self._ties.get(name, name)], "certain")
@@ -117,13 +117,14 @@ def match_weights(
     read = read_checkpoint(checkpoint, shapes)
     wanted, given = plain_names(shapes), plain_names(read.tensors)
     embeddings = {f"{name}.weight" for name, layer in model.named_modules() if isinstance(layer, nn.Embedding)}
-    m, other = matched({p: shapes[n] for p, n in wanted.items()}, {p: read.tensors[n].shape for p, n in given.items()},
-                       {p for p, n in wanted.items() if n in embeddings}, given, wanted)
-    choice_noted(m, read)
+    m, other = match_tensors({p: shapes[n] for p, n in wanted.items()},
+                             {p: read.tensors[n].shape for p, n in given.items()},
+                             {p for p, n in wanted.items() if n in embeddings}, given, wanted)
+    note_choice(m, read)
     ties = tied_names(own, {wanted[p] for p in m.sources})
     found = FoundWeights(read, m, other, wanted, given, ties)
     if any(map(is_dtensor, own.values())): found.notes.append(SHARDED)
-    if output is not None: proved(found, model, inputs, output)
+    if output is not None: prove_by_pass(found, model, inputs, output)
     return found
 
 # %% ../../nbs/lib/checkpoints/found-weights.ipynb #b61d8f53
@@ -131,7 +132,7 @@ SHARDED = ("The model's tensors are split between processes: load with set_model
            "torch.distributed.checkpoint.state_dict and StateDictOptions(full_state_dict=True).")
 
 
-def choice_noted(m: Matching, read: StoredTensors):
+def note_choice(m: Matching, read: StoredTensors):
     "Several state dicts are in a checkpoint: say which one was taken, and which were not."
     def keys(path): return "".join(f"[{key!r}]" for key in path)
     if not read.others: return
@@ -150,7 +151,7 @@ def tied_names(own: dict, found: set[str]) -> dict[str, str]:
 SAME_OUTPUT, OTHER_OUTPUT, OTHER_TIMES = 1e-4, 1e-4, 1000  # differences, to the largest number; to that of a pass
 
 
-def apart(model: nn.Module, state: dict[str, Tensor], inputs: Any, output: list[Tensor]) -> float:
+def output_distance(model: nn.Module, state: dict[str, Tensor], inputs: Any, output: list[Tensor]) -> float:
     "How far what the model returns with these weights is from the output, relative to its largest number."
     args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else \
         (inputs if isinstance(inputs, tuple) else (inputs,), {})
@@ -166,18 +167,18 @@ def apart(model: nn.Module, state: dict[str, Tensor], inputs: Any, output: list[
     return max(off(a, b) for a, b in pairs)
 
 
-def other_numbers(t: Tensor) -> Tensor:
+def perturbed(t: Tensor) -> Tensor:
     "Numbers as large as these at other places, and ones for zeros."
     turned = t.flatten().roll(1).reshape(t.shape)
     return turned*1.1 + (not t.any()) if t.is_floating_point() or t.is_complex() else turned
 
 
-def proved(found: FoundWeights, model: nn.Module, inputs: Any, output: Any):
+def prove_by_pass(found: FoundWeights, model: nn.Module, inputs: Any, output: Any):
     "Note what a pass proves."
     known = tensors(output)
     own = model.state_dict()
     state = {name: t.to(own[name].dtype if own[name].is_meta else own[name]) for name, t in found.tensors()}
-    far = apart(model, state, inputs, known)
+    far = output_distance(model, state, inputs, known)
     doubtful = [name for name in state if found.sure[name] != "certain"]
     if not far <= SAME_OUTPUT:
         found.notes.append(f"With these weights, a pass is off by {far:.2g} of the largest number of the output: not "
@@ -185,7 +186,7 @@ def proved(found: FoundWeights, model: nn.Module, inputs: Any, output: Any):
         found.sure |= dict.fromkeys(doubtful, "possible")
         return
     least = max(OTHER_OUTPUT, OTHER_TIMES*far)
-    def without(name): return apart(model, state | {name: other_numbers(state[name])}, inputs, known)
+    def without(name): return output_distance(model, state | {name: perturbed(state[name])}, inputs, known)
     right = [name for name in doubtful if without(name) > least]
     found.sure |= dict.fromkeys(right, "certain")
     found.sure |= {name: "certain" for name, other in found._ties.items() if other in right}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from hooklab.checkpoints.comparing_weights import are_equal, numbers, rounded
+from hooklab.checkpoints.comparing_weights import are_equal, numbers, rounding
 from hooklab.checkpoints.found_weights import FoundWeights, match_weights
 from hooklab.errors.explaining import register_explainer
 from hooklab.errors.explanation import Explanation, upper
@@ -40,7 +40,7 @@ class Load(NamedTuple):
     level: int  # How many frames above the caller of `running_load` its own caller is, for a warning
 
 
-def load_in(frame: FrameType, level: int = 0) -> Load | None:
+def load_of_frame(frame: FrameType, level: int = 0) -> Load | None:
     given = frame.f_locals
     if frame.f_code is not LOADS: return None
     return Load(given["self"], given["state_dict"], given["strict"], given["assign"], level)
@@ -48,19 +48,19 @@ def load_in(frame: FrameType, level: int = 0) -> Load | None:
 
 def ended_load(error: BaseException) -> Load | None:
     "The load that raised this error."
-    found = [load for frame in frames(error) if (load := load_in(frame))]
+    found = [load for frame in frames(error) if (load := load_of_frame(frame))]
     return found[-1] if found and "loading state_dict" in str(error) else None
 
 
 def running_load(module: nn.Module) -> Load | None:
     "The load of this module that is running."
     for level, frame in enumerate(frames_outside(), 2):
-        load = load_in(frame, level)
+        load = load_of_frame(frame, level)
         if load is not None: return load if load.module is module else None
     return None
 
 # %% ../../nbs/lib/checkpoints/loading.ipynb #46c25ba4
-LITTLE, LITTLE_BESIDE_OTHERS = .5, .2  # what is missing if a load is half, of all tensors: alone, and beside others
+MAX_LOST, MAX_LOST_BESIDE_OTHERS = .5, .2  # what is missing if a load is half, of all tensors: alone, and beside others
 
 
 def own_state(module: nn.Module) -> dict[str, Tensor]:
@@ -80,7 +80,7 @@ def is_half(module: nn.Module, state_dict: dict[str, Any]) -> bool:
     own = own_state(module)
     lost = [name for name in not_loaded(module, state_dict) if not name.endswith("num_batches_tracked")]
     others = [name for name in state_dict if name not in own]
-    return len(lost) > LITTLE*len(own) or bool(others) and len(lost) > LITTLE_BESIDE_OTHERS*len(own)
+    return len(lost) > MAX_LOST*len(own) or bool(others) and len(lost) > MAX_LOST_BESIDE_OTHERS*len(own)
 
 # %% ../../nbs/lib/checkpoints/loading.ipynb #8c2cbd34
 def common_change(found: FoundWeights) -> tuple[str, str] | None:
@@ -130,7 +130,7 @@ def line_that_loads(model: nn.Module, load: Load, found: FoundWeights) -> str:
     return ""
 
 # %% ../../nbs/lib/checkpoints/loading.ipynb #6b78a0bc
-OF_ANOTHER_MODEL = .2  # what fits, of all tensors, if this is a checkpoint of another model
+MIN_FITTING = .2  # what fits, of all tensors, if this is a checkpoint of another model
 
 
 def name_within(model: nn.Module, module: nn.Module) -> str:
@@ -140,10 +140,10 @@ def name_within(model: nn.Module, module: nn.Module) -> str:
     return "model" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in name.split(".") if part)
 
 
-def what_fits(found: FoundWeights) -> str:
+def fit_in_words(found: FoundWeights) -> str:
     "What has to be done, in one sentence."
     n, of = len(found.sure), len(found.sure) + len(found.missing) + len(found.other_shape)
-    if n < OF_ANOTHER_MODEL*of:
+    if n < MIN_FITTING*of:
         ours, theirs = [*found.other_shape, *found.missing][:2], found.unused[:2]
         return (f"Only {n} of {of} tensors fit in any way that was tried: this may be a checkpoint of another model. "
                 f"The model has `{first_few(ours)}`, the checkpoint `{first_few(theirs)}`")
@@ -157,14 +157,14 @@ def what_fits(found: FoundWeights) -> str:
     return said
 
 
-def explained_load(model: nn.Module, load: Load, found: FoundWeights) -> str:
+def load_in_words(model: nn.Module, load: Load, found: FoundWeights) -> str:
     "What was loaded, what fits, and the line that loads it."
     own, lost = own_state(load.module), not_loaded(load.module, load.state_dict)
     n = len(own) - len(lost)
     half = "so the model is half loaded" if n else "so the model is as it was"
     line = line_that_loads(model, load, found)
     doubt = "" if found.certain else " Not all of it is certain: check it with a batch."
-    return (f"`load_state_dict` has loaded {n} of {len(own)} tensors, {half}. {what_fits(found)}."
+    return (f"`load_state_dict` has loaded {n} of {len(own)} tensors, {half}. {fit_in_words(found)}."
             + (f" This line loads them: `{line}`.{doubt}" if line else ""))
 
 
@@ -173,7 +173,7 @@ def explain_load(error: Exception, model: nn.Module) -> Explanation | None:
     load = ended_load(error)
     if load is None: return None
     found = match_weights(load.module, load.state_dict)
-    text = explained_load(model, load, found)
+    text = load_in_words(model, load, found)
     inner = unwrap(load.module)
     layer = next((name for name, m in named_layers(model) if m is inner), "")
     return Explanation(layer, "state dict", text, certain=found.certain)
@@ -191,7 +191,7 @@ class LoadWatch:
         load = None if self.has_warned else running_load(module)
         if load is None or load.strict or not is_half(module, load.state_dict): return
         text = ""
-        with suppress(Exception): text = explained_load(self.model, load, match_weights(module, load.state_dict))
+        with suppress(Exception): text = load_in_words(self.model, load, match_weights(module, load.state_dict))
         if not text: return
         self.has_warned = True
         warnings.warn(printable(text), HookWarning, stacklevel=load.level)
@@ -212,10 +212,10 @@ def weights_not_loaded(
     own = own_state(model)
     lost, n_there = [], 0
     for name, t in found.tensors():
-        if not is_in(own, name, t, found.sure[name] == "certain"): lost.append(name)
+        if not is_loaded(own, name, t, found.sure[name] == "certain"): lost.append(name)
         elif not is_one_number(t): n_there += 1  # a new norm has ones, too
     n = len(found.sure) + len(found.unused)
-    if not found.sure: return [("certain", f"No tensor of the checkpoint is in the model. {what_fits(found)}.", [])]
+    if not found.sure: return [("certain", f"No tensor of the checkpoint is in the model. {fit_in_words(found)}.", [])]
     said = []
     if lost:
         sure = "certain" if all(found.sure[name] == "certain" for name in lost) else "likely"
@@ -223,7 +223,7 @@ def weights_not_loaded(
         line = f"model.load_state_dict(hl.match_weights(model, checkpoint).state_dict{strict})"
         which = f"{len(lost)} of {n} tensors of the checkpoint are not" if n_there else "No tensor of the checkpoint is"
         seen = f"{which} in the model: `{first_few(lost, 3)}` have other numbers there"
-        said.append((sure, f"{seen}. {what_fits(found)}. This line loads them: `{line}`.", lost))
+        said.append((sure, f"{seen}. {fit_in_words(found)}. This line loads them: `{line}`.", lost))
     if found.unused or found.other_shape:
         words = f"`{first_few([*found.unused, *found.other_shape], 3)}`"
         said.append(("note", f"the model has no place for {words}", []))
@@ -236,7 +236,7 @@ def is_one_number(t: Tensor) -> bool:
     return bool((n == n[0]).all())
 
 
-def is_in(own: dict[str, Tensor], name: str, given: Tensor, is_certain: bool) -> bool:
+def is_loaded(own: dict[str, Tensor], name: str, given: Tensor, is_certain: bool) -> bool:
     "Has the model these numbers, in its precision? If the name is not certain, any of its tensors may have them."
     names = [name, *(other for other in own if not is_certain and own[other].shape == own[name].shape)]
     return any(have_equal_numbers(own[other], given) for other in names)
@@ -246,4 +246,4 @@ def have_equal_numbers(t: Tensor, given: Tensor) -> bool:
     "True also where one of them is rounded, and where one has no numbers to compare."
     if t.is_meta or given.is_meta: return True
     a, b = numbers(given).cpu(), numbers(t).cpu()
-    return are_equal(a.to(b.dtype), b) or rounded(a, b, a.double(), b.double()) is not None
+    return are_equal(a.to(b.dtype), b) or rounding(a, b, a.double(), b.double()) is not None

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from hooklab.checkpoints.tensor_names import (
     FUSED, Family, Layout, Prefix, Shape, best_prefix, families, layer_of, layout, leaf_of, likeness, nearly_same,
-    places, renamings, renumbered, role_of, shape_key)
+    places, renamings, renumber, role_of, shape_key)
 
 # %% ../../nbs/lib/checkpoints/matching.ipynb #044ec5fd
-SURE = ["certain", "likely", "possible"]
+LEVELS = ["certain", "likely", "possible"]
 MARGIN = .1  # of two scores: a rival that is nearer makes a match possible only
 
 
@@ -36,7 +36,7 @@ class Source(NamedTuple):
     make: Callable[..., Tensor]  # Makes it from these
 
 
-def as_it_is(t: Tensor) -> Tensor: return t
+def identity(t: Tensor) -> Tensor: return t
 
 
 class Matching:
@@ -55,7 +55,7 @@ class Matching:
     def open_wanted(self) -> list[str]: return [n for n in self.wanted if n not in self.pairs and n not in self.sources]
     @property
     def is_same_code(self) -> bool:
-        "Are most names the same? Then what is left is new, unless its name is nearly the same, or its shape its own."
+        "Are most names equal? Then the rest is new, unless its name is nearly equal, or its shape unique."
         return list(self.sure.values()).count("certain") > len(self.wanted)/2
     @property
     def open_given(self) -> list[str]: return [n for n in self.given if n not in self.used]
@@ -63,7 +63,7 @@ class Matching:
     def note(self, words: str, names: list[str], sure: str):
         "Note a step; each tensor is as sure as its least sure step."
         if names and words: self.steps.append(MatchStep(words, names, sure))
-        for name in names: self.sure[name] = max(self.sure.get(name, "certain"), sure, key=SURE.index)
+        for name in names: self.sure[name] = max(self.sure.get(name, "certain"), sure, key=LEVELS.index)
 
     def pair(self, words: str, pairs: dict[str, str], sure: str):
         "Pair tensors {name: name in the checkpoint}."
@@ -88,7 +88,7 @@ def prefix_in_words(change, rivals: list) -> str:
     return f"{told} (`{other.off or other.on}` fits as many)"
 
 
-def by_names(m: Matching, names: dict[str, str], originals: dict[str, str]):
+def pair_by_name(m: Matching, names: dict[str, str], originals: dict[str, str]):
     "Pair what has the same name, but for wrappers, a prefix and numbers; `names` are those of the checkpoint."
     wanted, given, first = m.wanted, m.given, True
     while True:
@@ -97,17 +97,17 @@ def by_names(m: Matching, names: dict[str, str], originals: dict[str, str]):
         if rivals and change.off and change.on: change, rivals = Prefix("", ""), []
         if not first and not (change.off or change.on): break
         renamed = {change(name): name for name in left[0] if change(name) in left[1]}
-        moved, doubtful = renumbered(left[1], {new: given[old] for new, old in renamed.items()} |
+        moved, doubtful = renumber(left[1], {new: given[old] for new, old in renamed.items()} |
                                      {change(name) or name: given[name] for name in left[0]})
         named = {change(name) or name: name for name in left[0]}
         moved = {name: named[other] for name, other in moved.items()}
-        m.pair("numbers of layers shifted: " + shifted(moved), moved, "likely")
+        m.pair("numbers of layers shifted: " + shift_in_words(moved), moved, "likely")
         renamed = {new: old for new, old in renamed.items() if new not in m.pairs and old not in m.used}
         m.doubtful += doubtful
         sure = "possible" if rivals else "certain" if not (change.off and change.on) and first else "likely"
         renamed = {new: old for new, old in renamed.items() if not new.startswith(tuple(m.doubtful))}
         m.pair(prefix_in_words(change, rivals) if change.off or change.on else "", renamed, sure)
-        if first: wrappers_noted(m, names, originals)
+        if first: note_wrappers(m, names, originals)
         if not renamed and not moved: break
         first = False
     def letters(name): return re.sub(r"[\W_]+", "_", name).lower()
@@ -123,12 +123,12 @@ def by_names(m: Matching, names: dict[str, str], originals: dict[str, str]):
 def is_doubtful(m: Matching, name: str) -> bool: return name.startswith(tuple(m.doubtful))
 
 
-def shifted(moved: dict[str, str]) -> str:
+def shift_in_words(moved: dict[str, str]) -> str:
     pairs = [f"`{old}` to `{new}`" for new, old in moved.items()]
     return pairs[0] if pairs else ""
 
 
-def wrappers_noted(m: Matching, names: dict[str, str], originals: dict[str, str]):
+def note_wrappers(m: Matching, names: dict[str, str], originals: dict[str, str]):
     "Name the segments that only one side has."
     def only(raw, plain): return [part for part in re.split("[./]", raw) if part not in plain.split(".")]
     found = defaultdict(list)
@@ -141,23 +141,23 @@ def wrappers_noted(m: Matching, names: dict[str, str], originals: dict[str, str]
 
 # %% ../../nbs/lib/checkpoints/matching.ipynb #600f8b4f
 ROTARY = re.compile(r"\b([qk])_proj .*\bw\1$|\bw([qk]) .*\b\2_proj$")  # Meta's code and that of transformers
-ORDER, SORTED, ALL_IN_ORDER, ELSEWHERE, STRAIGHT, MOST = .2, .1, 1.5, .3, .5, 100
+ORDER_BONUS, SORTED_BONUS, SAME_ORDER_BONUS, VOTE_BONUS, SAME_SHAPE_BONUS, MAX_FAMILIES = .2, .1, 1.5, .3, .5, 100
 
 
-def in_order(m: Matching) -> float:
+def order_bonus(m: Matching) -> float:
     "What the order of the checkpoint is worth. If it is sorted, that of the names is all there is."
     names = m.open_given
-    if len(names) > 3 and names == sorted(names) and m.open_wanted != sorted(m.open_wanted): return SORTED
+    if len(names) > 3 and names == sorted(names) and m.open_wanted != sorted(m.open_wanted): return SORTED_BONUS
     def shapes(names, of): return [shape_key(of[name]) for name in names]
     is_equal = shapes(m.open_wanted, m.wanted) == shapes(names, m.given)
-    return ALL_IN_ORDER if is_equal else ORDER
+    return SAME_ORDER_BONUS if is_equal else ORDER_BONUS
 
 
-def by_numbers(family: Family) -> list:
+def numeric_key(family: Family) -> list:
     return [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", family.pattern)]
 
 
-class Able(NamedTuple):
+class FamilyPair(NamedTuple):
     "Two families that may be the same, and what speaks for it, without and with the order."
     score: float
     ordered: float
@@ -165,7 +165,7 @@ class Able(NamedTuple):
     b: Family
 
 
-def able_pairs(m: Matching, which: str, by_layer: bool) -> list[Able]:
+def family_pairs(m: Matching, which: str, by_layer: bool) -> list[FamilyPair]:
     "The pairs of families with the same numbers and shapes, and with the same place among all if names have one."
     classes = defaultdict(lambda: ([], []))
     sides = [{n: m.wanted[n] for n in m.open_wanted}, {n: m.given[n] for n in m.open_given}]
@@ -175,51 +175,51 @@ def able_pairs(m: Matching, which: str, by_layer: bool) -> list[Able]:
             named = [name for layer in family.layers.values() for name in layer.values()] if known_places else []
             place = tuple(sorted(known_places[side][name] for name in named))
             classes[family.signature(shapes), place][side].append(family)
-    order, found, known = in_order(m), [], renamings(m.pairs)
+    order, found, known = order_bonus(m), [], renamings(m.pairs)
     for a_side, b_side in classes.values():
-        if order == SORTED: a_side, b_side = sorted(a_side, key=by_numbers), sorted(b_side, key=by_numbers)
-        many = len(a_side)*len(b_side) > MOST**2
+        if order == SORTED_BONUS: a_side, b_side = sorted(a_side, key=numeric_key), sorted(b_side, key=numeric_key)
+        many = len(a_side)*len(b_side) > MAX_FAMILIES**2
         for i, a in enumerate(a_side):
             for j, b in enumerate(b_side):
                 if many and i != j: continue
                 bonus = order*(i == j and len(a_side) == len(b_side))
                 score = likeness(a.pattern, b.pattern, known)
                 if m.is_same_code and not (nearly_same(a.pattern, b.pattern, by_layer) or has_own_shape(m, a)): continue
-                score += STRAIGHT*is_straight(m, a, b)
-                found.append(Able(score, score + bonus, a, b))
-    return with_votes(found)
+                score += SAME_SHAPE_BONUS*has_equal_shapes(m, a, b)
+                found.append(FamilyPair(score, score + bonus, a, b))
+    return add_votes(found)
 
 # %% ../../nbs/lib/checkpoints/matching.ipynb #0efd1f48
-def tensors_of(a: Family, b: Family) -> dict[str, str]:
+def tensor_pairs(a: Family, b: Family) -> dict[str, str]:
     "{name: name in the checkpoint} if these families are the same."
     return {name: b.layers[numbers][leaf] for numbers, named in a.layers.items() for leaf, name in named.items()
             if leaf in b.layers[numbers]}
 
 
 def has_own_shape(m: Matching, family: Family) -> bool:
-    "Has it a shape that nothing else in the model has?"
+    "Does it have a shape that nothing else in the model has?"
     own = Counter(shape_key(m.wanted[name]) for named in family.layers.values() for name in named.values())
     return any(key and m.shapes[key] == n for key, n in own.items())
 
 
-def is_straight(m: Matching, a: Family, b: Family) -> bool:
-    return all(m.wanted[name] == m.given[other] for name, other in tensors_of(a, b).items())
+def has_equal_shapes(m: Matching, a: Family, b: Family) -> bool:
+    return all(m.wanted[name] == m.given[other] for name, other in tensor_pairs(a, b).items())
 
 
-def with_votes(found: list[Able]) -> list[Able]:
+def add_votes(found: list[FamilyPair]) -> list[FamilyPair]:
     "A renaming of a segment that is seen in other families counts for this one."
     def swaps(one):
         a, b = one.a.pattern.split("."), one.b.pattern.split(".")
         return {pair for pair in zip(a, b) if pair[0] != pair[1]} if len(a) == len(b) else set()
     votes = Counter(pair for one in found for pair in swaps(one))
     most = max(votes.values(), default=1)
-    more = [ELSEWHERE*sum(votes[pair] for pair in swaps(one))/most for one in found]
-    return [Able(one.score + n, one.ordered + n, one.a, one.b) for one, n in zip(found, more)]
+    more = [VOTE_BONUS*sum(votes[pair] for pair in swaps(one))/most for one in found]
+    return [FamilyPair(one.score + n, one.ordered + n, one.a, one.b) for one, n in zip(found, more)]
 
 
-def renamed(m: Matching, which: str, by_layer: bool = True):
+def pair_renamed(m: Matching, which: str, by_layer: bool = True):
     "Pair families, those that are most alike first."
-    found = sorted(able_pairs(m, which, by_layer), key=lambda one: -one.ordered)
+    found = sorted(family_pairs(m, which, by_layer), key=lambda one: -one.ordered)
     rivals = defaultdict(list)
     for one in found:
         rivals["a", one.a.pattern].append(one)
@@ -232,7 +232,7 @@ def renamed(m: Matching, which: str, by_layer: bool = True):
         others = [other.score for other in (*rivals[a], *rivals[b]) if other is not one and not is_over(other)]
         sure = "likely" if not others or one.score - max(others) > MARGIN else "possible"
         done[a] = done[b] = sure
-        pairs = tensors_of(one.a, one.b)
+        pairs = tensor_pairs(one.a, one.b)
         in_doubt = which in ("first", "none") and any(is_doubtful(m, name) for name in pairs)
         if in_doubt or FUSED.search(one.a.pattern) or FUSED.search(one.b.pattern): sure = "possible"
         words = f"`{one.b.pattern}` renamed to `{one.a.pattern}`"
@@ -241,14 +241,14 @@ def renamed(m: Matching, which: str, by_layer: bool = True):
         m.pair(words, pairs, sure)
 
 # %% ../../nbs/lib/checkpoints/matching.ipynb #55848dc4
-def by_order(m: Matching):
+def pair_by_order(m: Matching):
     "Pair what is left by order alone, if all shapes are the same in this order."
     ours, theirs = m.open_wanted, m.open_given
     if len(ours) < 2 or m.is_same_code or [m.wanted[n] for n in ours] != [m.given[n] for n in theirs]: return
     m.pair("paired by order alone: the shapes are the same in this order", dict(zip(ours, theirs)), "possible")
 
 
-def by_shape(m: Matching):
+def pair_by_shape(m: Matching):
     "Pair what is the only one of its shape."
     def table(names, shapes):
         found = defaultdict(list)
@@ -271,18 +271,18 @@ def role_in(pattern: str) -> str:
     return role_of(pattern)
 
 
-def joins(m: Matching, named_only: bool):
+def join_or_split(m: Matching, named_only: bool):
     "Join and split queries, keys and values, by families."
     for join in (True, False):
         large = families(m.open_wanted if join else m.open_given, "segments")
         small = families(m.open_given if join else m.open_wanted, "segments")
         for one in large:
             if named_only and not FUSED.search(one.pattern) and not re.search("gate_up|kv", one.pattern): continue
-            if any(is_as_joined(m, one, other, join) for other in small): continue
+            if any(has_joined_twin(m, one, other, join) for other in small): continue
             for roles in JOINED:
-                parts = [nearest_with(role, one, small) for role in roles]
-                if None in parts or not fits_together(m, one, parts, join): continue
-                sources = joined(m, one, parts) if join else split(m, one, parts)
+                parts = [nearest_family(role, one, small) for role in roles]
+                if None in parts or not fits_together(one, parts, join): continue
+                sources = join_sources(m, one, parts) if join else split_sources(m, one, parts)
                 if sources is None: continue
                 order = ", ".join(f"`{part.pattern}`" for part in parts)
                 words = f"{order} joined to `{one.pattern}`" if join else f"`{one.pattern}` split into {order}"
@@ -291,28 +291,28 @@ def joins(m: Matching, named_only: bool):
                 break
 
 
-def nearest_with(role: str, one: Family, small: list[Family]) -> Family | None:
+def nearest_family(role: str, one: Family, small: list[Family]) -> Family | None:
     "The family with this role and the same numbers whose name is most like that of the joined one."
     able = [f for f in small if role_in(f.pattern) == role and f.layers.keys() == one.layers.keys()]
     return max(able, key=lambda f: likeness(layer_of(f.pattern), layer_of(one.pattern)), default=None)
 
 
-def is_as_joined(m: Matching, one: Family, other: Family, join: bool) -> bool:
+def has_joined_twin(m: Matching, one: Family, other: Family, join: bool) -> bool:
     "Is this family joined in the same way, with a layer of the same shapes?"
     ours, theirs = (m.wanted, m.given) if join else (m.given, m.wanted)
     def layers(family, shapes): return [sorted(shapes[n] for n in named.values()) for named in family.layers.values()]
     return bool(FUSED.search(other.pattern)) and any(shapes in layers(other, theirs) for shapes in layers(one, ours))
 
 
-def fits_together(m: Matching, one: Family, parts: list[Family], join: bool) -> bool:
-    "Have the parts the leaves of the joined one? One of them may be without a bias in the model."
+def fits_together(one: Family, parts: list[Family], join: bool) -> bool:
+    "Do the parts have the leaves of the joined one? In the model, one may lack a bias."
     def leaves(family): return {leaf.replace("in_proj", "") for named in family.layers.values() for leaf in named}
     lacking = [leaves(one) - leaves(part) for part in parts]
     if any(leaves(part) - leaves(one) for part in parts): return False
     return not any(lacking) or not join and [*filter(None, lacking)] == [{"bias"}]
 
 # %% ../../nbs/lib/checkpoints/matching.ipynb #6d039053
-def side_by_side(whole: Shape, parts: list[Shape]) -> int | None:
+def joining_dim(whole: Shape, parts: list[Shape]) -> int | None:
     "The dimension along which the parts make the whole."
     for dim in range(len(whole)):
         rest = whole[:dim] + whole[dim + 1:]
@@ -321,7 +321,7 @@ def side_by_side(whole: Shape, parts: list[Shape]) -> int | None:
     return None
 
 
-def joined(m: Matching, one: Family, parts: list[Family]) -> dict[str, Source] | None:
+def join_sources(m: Matching, one: Family, parts: list[Family]) -> dict[str, Source] | None:
     "The joined tensors of the model."
     found = {}
     for numbers, named in one.layers.items():
@@ -329,7 +329,7 @@ def joined(m: Matching, one: Family, parts: list[Family]) -> dict[str, Source] |
             names = tuple(part.layers[numbers][leaf] for part in parts)
             for turned in (False, True):
                 shapes = [m.given[n][::-1] if turned else m.given[n] for n in names]
-                dim = side_by_side(m.wanted[name], shapes)
+                dim = joining_dim(m.wanted[name], shapes)
                 if dim is not None: break
             if dim is None: return None
             def make(*ts, dim=dim, turned=turned): return torch.cat([t.T if turned else t for t in ts], dim)
@@ -337,7 +337,7 @@ def joined(m: Matching, one: Family, parts: list[Family]) -> dict[str, Source] |
     return found
 
 
-def split(m: Matching, one: Family, parts: list[Family]) -> dict[str, Source] | None:
+def split_sources(m: Matching, one: Family, parts: list[Family]) -> dict[str, Source] | None:
     "The tensors of the model that are parts of a joined one. Parts side by side in the columns are transposed."
     found = {}
     for numbers, named in one.layers.items():
@@ -346,7 +346,7 @@ def split(m: Matching, one: Family, parts: list[Family]) -> dict[str, Source] | 
             shapes = [m.wanted[n] if n else m.wanted[names[0] or names[1]] for n in names]
             whole = m.given[name]
             turned = len(whole) == 2 and sum(shape[0] for shape in shapes) == whole[1] != whole[0]
-            dim = side_by_side(whole[::-1] if turned else whole, shapes)
+            dim = joining_dim(whole[::-1] if turned else whole, shapes)
             if dim is None: return None
             sizes = [shape[dim] for shape in shapes]
             for i, n in enumerate(names):
@@ -357,8 +357,8 @@ def split(m: Matching, one: Family, parts: list[Family]) -> dict[str, Source] | 
     return found
 
 
-def folded(m: Matching):
-    "A weight that `weight_norm` has taken apart."
+def fold_weight_norm(m: Matching):
+    "Multiply the two factors of a weight with `weight_norm`."
     open_given = set(m.open_given)
     for name in m.open_wanted:
         g, v = f"{name}_g", f"{name}_v"
@@ -375,7 +375,7 @@ def block_of(name: str) -> str:
     return re.sub(r"\d+", "#", found[0]) if found else ""
 
 
-def laid_out(m: Matching, embeddings: set[str]) -> dict[str, tuple[Shape, Shape]]:
+def choose_layouts(m: Matching, embeddings: set[str]) -> dict[str, tuple[Shape, Shape]]:
     "Sources for all pairs, and the shapes of those that do not fit. Embeddings are never transposed."
     other, ways = {}, {}
     for name, old in m.pairs.items():
@@ -388,7 +388,7 @@ def laid_out(m: Matching, embeddings: set[str]) -> dict[str, tuple[Shape, Shape]
     straight = {block_of(n) for n in flat if n not in turned and n not in square}
     flips = [n for n in square if not straight or block_of(n) in {block_of(t) for t in turned} - straight]
     for n in flips: ways[n] = Layout("transposed", (1, 0), m.wanted[n])
-    for n, way in ways.items(): m.sources[n] = Source((m.pairs[n],), way.of if way.words else as_it_is)
+    for n, way in ways.items(): m.sources[n] = Source((m.pairs[n],), way.of if way.words else identity)
     m.note("reshaped", [n for n in ways if ways[n].words == "reshaped"], "likely")
     unclear = {n for n in turned if len(m.wanted[n]) > 2 and m.wanted[n][0] == m.wanted[n][1]}
     m.note("transposed", [n for n in ways if n in turned - unclear], "likely")
@@ -400,15 +400,15 @@ def laid_out(m: Matching, embeddings: set[str]) -> dict[str, tuple[Shape, Shape]
     return other
 
 
-def matched(wanted: dict[str, Shape], given: dict[str, Shape], embeddings: set[str], names, originals):
+def match_tensors(wanted: dict[str, Shape], given: dict[str, Shape], embeddings: set[str], names, originals):
     "Match plain names and shapes."
     m = Matching(wanted, given)
-    by_names(m, names, originals)
-    folded(m)
-    joins(m, named_only=True)
-    by_order(m)
-    for which in ("all", "segments", "first", "none"): renamed(m, which)
-    joins(m, named_only=False)
-    for which in ("all", "segments", "none"): renamed(m, which, by_layer=False)
-    by_shape(m)
-    return m, laid_out(m, embeddings)
+    pair_by_name(m, names, originals)
+    fold_weight_norm(m)
+    join_or_split(m, named_only=True)
+    pair_by_order(m)
+    for which in ("all", "segments", "first", "none"): pair_renamed(m, which)
+    join_or_split(m, named_only=False)
+    for which in ("all", "segments", "none"): pair_renamed(m, which, by_layer=False)
+    pair_by_shape(m)
+    return m, choose_layouts(m, embeddings)

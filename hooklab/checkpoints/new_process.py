@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
-from hooklab.checkpoints.reruns import Differing, Loop, Recorded, resumed
+from hooklab.checkpoints.reruns import Difference, Loop, RunRecord, resume_run
 from hooklab.hooks.names import class_name, printable
 
 # %% ../../nbs/lib/checkpoints/new-process.ipynb #a926de44
 def in_new_process(
     loop: Loop,
     checkpoint: Any, # What `save` returned, read
-    before: Recorded, # The continued run
-) -> tuple[Recorded, dict[str, Differing]]:
-    "The same as `resumed`, in a new process."
+    before: RunRecord, # The continued run
+) -> tuple[RunRecord, dict[str, Difference]]:
+    "The same as `resume_run`, in a new process."
     for name in ("make", "step", "save", "load"): check_importable(name, getattr(loop, name))
     functions = loop.make, loop.step, loop.save, loop.load
     given = pickle.dumps((functions, loop.warm, loop.steps, loop.seed, checkpoint, before, torch.get_num_threads()))
@@ -49,7 +49,7 @@ def resume_here(pipe: Any, given: bytes):
     "What the new process does: resume, and send back marks or the error."
     functions, warm, steps, seed, checkpoint, before, n_threads = pickle.loads(given)
     torch.set_num_threads(n_threads)
-    try: answer = (*resumed(Loop(*functions, warm, steps, seed), checkpoint, before), None)
+    try: answer = (*resume_run(Loop(*functions, warm, steps, seed), checkpoint, before), None)
     except Exception as error: answer = None, None, error
     pipe.send_bytes(_as_bytes(answer))
     pipe.close()

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.hooks.names import class_name, printable
-from hooklab.hooks.opening import briefly, in_folder, looks_like, ordinary, parsed, read_json
+from hooklab.hooks.files import briefly, in_folder, looks_like, ordinary, parsed, read_json
 from hooklab.hooks.select import first_few
 from hooklab.hooks.tensor_files import open_tensors
 
@@ -28,7 +28,7 @@ from hooklab.hooks.tensor_files import open_tensors
 KINDS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
          "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
          "BOOL": torch.bool, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
-A_STATE_DICT = "give a state dict, or a file that holds one: torch.save(model.state_dict(), path)"
+STATE_DICT_ADVICE = "give a state dict, or a file that holds one: torch.save(model.state_dict(), path)"
 
 
 class Stored(NamedTuple):
@@ -38,20 +38,20 @@ class Stored(NamedTuple):
     read: Callable[[], Tensor]
 
 
-def stored(t: Any) -> Stored: return Stored(tuple(t.shape), getattr(t, "dtype", None), lambda: t)
+def as_stored(t: Any) -> Stored: return Stored(tuple(t.shape), getattr(t, "dtype", None), lambda: t)
 
 
-def in_safetensors(path: Path) -> dict[str, Stored]:
+def read_safetensors(path: Path) -> dict[str, Stored]:
     "The tensors in a safetensors file; each is read when it is asked for."
     with open_tensors(path, framework="np"), open(path, "rb") as f:  # the header is sound
         n = int.from_bytes(f.read(8), "little")
         header = parsed(f.read(n).decode())
     header.pop("__metadata__", None)
-    return {name: Stored(tuple(one["shape"]), KINDS.get(one["dtype"]), partial(numbers_at, path, 8 + n, name, one))
+    return {name: Stored(tuple(one["shape"]), KINDS.get(one["dtype"]), partial(read_tensor, path, 8 + n, name, one))
             for name, one in header.items()}
 
 
-def numbers_at(path: Path, start: int, name: str, one: dict) -> Tensor:
+def read_tensor(path: Path, start: int, name: str, one: dict) -> Tensor:
     "The tensor that an entry of the header describes."
     dtype, (first, last) = KINDS.get(one["dtype"]), one["data_offsets"]
     if dtype is None: raise ValueError(printable(f"{path}: {name} has the dtype {one['dtype']}, which is not read"))
@@ -61,28 +61,28 @@ def numbers_at(path: Path, start: int, name: str, one: dict) -> Tensor:
         return torch.frombuffer(bytearray(f.read(last - first)), dtype=dtype).reshape(one["shape"])
 
 
-def in_index(path: Path) -> dict[str, Stored]:
+def read_index(path: Path) -> dict[str, Stored]:
     "The tensors in the files that an index names."
-    index = read_json(path, {"weight_map": {str: str}}, "transformers", A_STATE_DICT)["weight_map"]
-    files = {name: in_file(in_folder(path.parent, name)) for name in sorted(set(index.values()))}
+    index = read_json(path, {"weight_map": {str: str}}, "transformers", STATE_DICT_ADVICE)["weight_map"]
+    files = {name: read_file(in_folder(path.parent, name)) for name in sorted(set(index.values()))}
     lost = [name for name, file in index.items() if name not in files[file]]
     if lost: raise ValueError(printable(f"{path} names tensors that its files do not have: {first_few(lost)}"))
     return {name: files[file][name] for name, file in index.items()}
 
 # %% ../../nbs/lib/checkpoints/reading.ipynb #020edf36
-def in_pickle(path: Path, head: bytes) -> Any:
+def read_pickle(path: Path, head: bytes) -> Any:
     "What torch.save has written, read without running code from the file."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try: return torch.load(path, map_location="cpu", weights_only=True, mmap=head.startswith(b"PK") or None)
-        except pickle.UnpicklingError as error: raise ValueError(refused(path, str(error))) from None
+        except pickle.UnpicklingError as error: raise ValueError(refusal(path, str(error))) from None
         except (RuntimeError, EOFError, OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError,
                 MemoryError, OverflowError) as error:
             why = f"it is damaged, cut off, or no checkpoint: {briefly(str(error).split('. ')[0])}"
             raise ValueError(printable(f"{path} cannot be read: {why}")) from None
 
 
-def refused(path: Path, text: str) -> str:
+def refusal(path: Path, text: str) -> str:
     "Why a pickle is not read, and what to do."
     kinds = sorted(set(re.findall(r"GLOBAL ([\w.]+)", text)))
     if "Unsupported" not in text and not kinds:
@@ -92,16 +92,16 @@ def refused(path: Path, text: str) -> str:
                      "read it with torch.load(path, weights_only=False) and give its state dict")
 
 
-def in_file(path: Path) -> Any:
+def read_file(path: Path) -> Any:
     "What is in a file: its kind is told by its first bytes, not by its name."
-    path = ordinary(path, "checkpoint", A_STATE_DICT)
+    path = ordinary(path, "checkpoint", STATE_DICT_ADVICE)
     with open(path, "rb") as f: head = f.read(200)
-    if is_safetensors(head, path): return in_safetensors(path)
-    if head.startswith((b"PK\x03\x04", b"\x80")): return in_pickle(path, head)
-    if head.lstrip().startswith(b"{"): return in_index(path)
+    if is_safetensors(head, path): return read_safetensors(path)
+    if head.startswith((b"PK\x03\x04", b"\x80")): return read_pickle(path, head)
+    if head.lstrip().startswith(b"{"): return read_index(path)
     kind = "a GGUF file, whose tensors are quantized" if head.startswith(b"GGUF") else looks_like(head)
     raise ValueError(printable(f"{path} is no checkpoint ({kind or 'it is empty' if not head else kind or 'unknown'}): "
-                               f"{A_STATE_DICT}"))
+                               f"{STATE_DICT_ADVICE}"))
 
 
 def is_safetensors(head: bytes, path: Path) -> bool:
@@ -129,7 +129,7 @@ WEIGHTS = [r"model\.safetensors\.index\.json", r"model\.safetensors", r"pytorch_
 OTHER_STATE = re.compile(r"(optimizer|scheduler|scaler|random_states|rng_state|training_args|sampler|dl_state).*")
 
 
-def weights_in(folder: Path) -> Path:
+def weights_file(folder: Path) -> Path:
     "The file with the weights in a folder."
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and not OTHER_STATE.match(entry.name))
     if any(name.endswith(".distcp") for name in names):
@@ -139,10 +139,10 @@ def weights_in(folder: Path) -> Path:
         found = [name for name in names if re.fullmatch(pattern, name)]
         if len(found) == 1: return folder/found[0]
         if found: raise ValueError(printable(f"{folder} holds several checkpoints ({first_few(found)}): name one"))
-    raise ValueError(printable(f"{folder} holds no checkpoint: {A_STATE_DICT}"))
+    raise ValueError(printable(f"{folder} holds no checkpoint: {STATE_DICT_ADVICE}"))
 
 # %% ../../nbs/lib/checkpoints/reading.ipynb #31f37115
-FIRST = ["state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params", "generator"]
+USUAL_KEYS = ["state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params", "generator"]
 NOT_WEIGHTS = re.compile(r"(optim|lr_sched|sched|scaler|rng|loops|callbacks|hyper_param|amp)", re.I)
 
 
@@ -180,7 +180,7 @@ def candidates_in(x: Any, path: tuple = ()) -> Iterator[Candidate]:
     yield from below
 
 # %% ../../nbs/lib/checkpoints/reading.ipynb #243d4731
-def best_of(found: list[Candidate], wanted: dict[str, tuple]) -> StoredTensors:
+def best_candidate(found: list[Candidate], wanted: dict[str, tuple]) -> StoredTensors:
     "The state dict whose shapes and names fit best; of those that fit equally, the one with a usual key."
     def tails(names): return Counter(".".join(name.split(".")[-2:]) for name in names)
     shapes, ends = Counter(tuple(sorted(shape)) for shape in wanted.values()), tails(wanted)
@@ -189,14 +189,14 @@ def best_of(found: list[Candidate], wanted: dict[str, tuple]) -> StoredTensors:
         cover += (tails(one.tensors) & ends).total()
         return round((2*cover - len(one.tensors))/len(wanted), 1) if wanted else 0.
     def rank(one):
-        if one.is_joined: return len(FIRST)
+        if one.is_joined: return len(USUAL_KEYS)
         if not one.path: return -1
-        return FIRST.index(one.path[-1]) if one.path[-1] in FIRST else len(FIRST) + 1
+        return USUAL_KEYS.index(one.path[-1]) if one.path[-1] in USUAL_KEYS else len(USUAL_KEYS) + 1
     best, *others = sorted(found, key=lambda one: (-worth(one), rank(one), len(one.path)))
     def is_apart(one): return not one.is_joined and not (best.is_joined and one.path[:len(best.path)] == best.path)
     apart = [one for one in others if is_apart(one)]
     rivals = [one.path for one in apart if wanted and worth(one) == worth(best) and rank(one) == rank(best)]
-    tensors = {name: t if isinstance(t, Stored) else stored(t) for name, t in best.tensors.items()}
+    tensors = {name: t if isinstance(t, Stored) else as_stored(t) for name, t in best.tensors.items()}
     return StoredTensors(tensors, best.path, [one.path for one in apart], rivals)
 
 
@@ -209,10 +209,10 @@ def read_checkpoint(
         raise TypeError("expected a checkpoint, and got a model: give its model.state_dict()")
     if isinstance(checkpoint, str | os.PathLike):
         path = Path(checkpoint)
-        checkpoint = in_file(weights_in(path) if path.is_dir() else path)
+        checkpoint = read_file(weights_file(path) if path.is_dir() else path)
     if not isinstance(checkpoint, Mapping):
         raise TypeError(f"expected a state dict, a file or a folder, got {class_name(checkpoint)}")
     found = list(candidates_in(checkpoint))
-    if found: return best_of(found, wanted or {})
+    if found: return best_candidate(found, wanted or {})
     if not checkpoint: return StoredTensors({}, (), [], [])
     raise ValueError(printable(f"no state dict is in this checkpoint (its keys: {first_few([*map(str, checkpoint)])})"))

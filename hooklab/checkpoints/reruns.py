@@ -72,7 +72,7 @@ class SavedRun:
 
 # %% ../../nbs/lib/checkpoints/reruns.ipynb #29f1a4e8
 @dataclass
-class Recorded:
+class RunRecord:
     "What is kept of one run."
     losses: list = field(default_factory=list) # Of each step after the save, or after the load
     batches: list = field(default_factory=list) # A mark of the first inputs of a layer in each step
@@ -147,7 +147,7 @@ class Loop:
             said = f"check_resume: `step` returned {given} {where}, and the loss of the step is needed: return it"
             raise TypeError(printable(said)) from None
 
-    def go_on(self, run: Any, kept: Recorded, which: str):
+    def go_on(self, run: Any, kept: RunRecord, which: str):
         "Train `steps` steps; keep losses, batches, and the state after the first step and in the end."
         with first_inputs() as seen:
             for n in range(1, self.steps + 1):
@@ -183,8 +183,8 @@ def first_inputs() -> Iterator[list[bytes]]:
 
 # %% ../../nbs/lib/checkpoints/reruns.ipynb #67cb6b73
 @dataclass
-class Differing:
-    "A place where the resumed run has another value that may be a cache, and what it has there."
+class Difference:
+    "A value of the resumed run that differs and may be a cache, and where it is held."
     leaves: list[str] # The paths of the values
     kind: str
     owner: str
@@ -204,7 +204,7 @@ class Differing:
         Place(self.parent, holder, self.key, self.how).put(copy.deepcopy(self.value))
 
 
-def differing(before: Recorded, walk: Walk) -> dict[str, Differing]: # By path
+def differences(before: RunRecord, walk: Walk) -> dict[str, Difference]: # By path
     "The values of the resumed run that differ and may be caches."
     found = {}
     for path in before.leaves | walk.leaves:
@@ -213,7 +213,7 @@ def differing(before: Recorded, walk: Walk) -> dict[str, Differing]: # By path
         if leaf.test != "tried" or mine and theirs and mine.mark == theirs.mark: continue
         at = top_place(path, before, walk)
         if at not in found:
-            found[at] = one = Differing([], leaf.kind, leaf.owner)
+            found[at] = one = Difference([], leaf.kind, leaf.owner)
             place = walk.places.get(at)
             with suppress(Exception): # what cannot be copied cannot be tried
                 if place: one.value, one.is_there = place.copied(), True
@@ -222,7 +222,7 @@ def differing(before: Recorded, walk: Walk) -> dict[str, Differing]: # By path
     return found
 
 
-def top_place(path: str, before: Recorded, walk: Walk) -> str:
+def top_place(path: str, before: RunRecord, walk: Walk) -> str:
     "The place to change so that one run gets what the other has: a part, or the whole where only one has parts."
     while True:
         parent = walk.places[path].parent if path in walk.places else before.parents.get(path, "")
@@ -239,14 +239,14 @@ def _holds_a_tuple(place: Place) -> bool:
     return False
 
 # %% ../../nbs/lib/checkpoints/reruns.ipynb #b2d8abb2
-def continued(
+def continue_run(
     loop: Loop,
     again: bool = False, # The second time, where what `save` changes is looked at
     other: dict[str, bytes] | None = None, # Marks of the resumed run: what differs from them is said in words
-    change: dict[str, Differing] | None = None, # What to put into the run when it has been saved
-) -> tuple[Recorded, SavedRun | None]:
+    change: dict[str, Difference] | None = None, # What to put into the run when it has been saved
+) -> tuple[RunRecord, SavedRun | None]:
     "Make a run, train it, save it and go on."
-    kept, is_first = Recorded(), not again and change is None
+    kept, is_first = RunRecord(), not again and change is None
     run = loop.made("", loop.seed)
     kept.start = loop.walk(run).marks
     for n in range(1, loop.warm + 1): loop.one_step(run, f"in step {n}, before the save")
@@ -265,13 +265,13 @@ def continued(
     return kept, checkpoint
 
 
-def resumed(
+def resume_run(
     loop: Loop,
     checkpoint: Any, # What `save` returned, read
-    before: Recorded, # The continued run
-) -> tuple[Recorded, dict[str, Differing]]:
+    before: RunRecord, # The continued run
+) -> tuple[RunRecord, dict[str, Difference]]:
     "Make a run under other seeds, load the checkpoint, and train."
-    kept = Recorded()
+    kept = RunRecord()
     run = loop.made("under other seeds", loop.seed + 987_654_321)
     given = _what_it_holds(checkpoint)
     returned = loop.called("load", "", run, checkpoint)
@@ -282,7 +282,7 @@ def resumed(
     del returned
     walk = loop.walk(run, before.marks)
     kept.take(walk)
-    values = differing(before, walk)
+    values = differences(before, walk)
     del walk
     try: loop.go_on(run, kept, "the resumed run")
     except Exception as error: kept.error = error
@@ -290,13 +290,13 @@ def resumed(
 
 
 def _what_it_holds(checkpoint: Any) -> bytes | None: # None if it is no plain data
-    "A mark of a checkpoint that changes if a tensor in it is written to, without the tensors being read."
+    "A mark of a checkpoint that changes if a tensor in it is written to. No tensor is read."
     try: return mark_of(tree_map_only(Tensor, lambda t: (id(t), t._version), checkpoint))
     except NotPlain: return None
 
 # %% ../../nbs/lib/checkpoints/reruns.ipynb #6936fcb3
 @contextmanager
-def process_kept(loop: Loop) -> Iterator[None]:
+def restored_process(loop: Loop) -> Iterator[None]:
     "Afterwards the random states, the settings of torch and the variables of the user are as they were."
     generators = [(generator, random_state(generator)) for generator in global_generators().values()]
     dtype, with_grad, anomaly = torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_anomaly_enabled()

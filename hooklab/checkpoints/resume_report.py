@@ -106,8 +106,7 @@ class ResumeCheck:
         return for_xml(text)
 
 # %% ../../nbs/lib/checkpoints/resume-report.ipynb #99f6343f
-SAVED_BY = {
-    "random state of torch": "torch.get_rng_state()", "random state of Python": "random.getstate()",
+SAVED_BY = {"random state of torch": "torch.get_rng_state()", "random state of Python": "random.getstate()",
     "random state of numpy": "numpy.random.get_state()"}
 
 
@@ -132,7 +131,7 @@ class Lost:
 # %% ../../nbs/lib/checkpoints/resume-report.ipynb #9ff158b2
 def sentence(
     lost: Lost,
-    before: Any, # The continued run, a `Recorded`
+    before: Any, # The continued run, a `RunRecord`
     after: Any, # The resumed run
     batch: int | None = None, # The first step with another batch
 ) -> LostState:
@@ -209,7 +208,7 @@ def rates_in_words(before: Any, after: Any) -> str:
     return ""
 
 # %% ../../nbs/lib/checkpoints/resume-report.ipynb #bcccafeb
-def failed(error: Exception, step: int) -> LostState:
+def step_failure(error: Exception, step: int) -> LostState:
     "A step of the resumed run has raised an error."
     what = f"{class_name(error)}: {first_line(error)}"
     said = f"`step` failed in step {step} of the resumed run ({what}); .error has it."
@@ -220,7 +219,7 @@ def first_line(error: BaseException) -> str:
     return printable((str(error).strip().splitlines() or [""])[0][:160])
 
 
-def unknown(differs: set[str], loss: int | None, not_walked: dict[str, str]) -> LostState:
+def unknown_state(differs: set[str], loss: int | None, not_walked: dict[str, str]) -> LostState:
     "The steps differ, although all that can be compared came back."
     what = f"the loss of step {loss} after the resume" if loss else min(differs)
     hidden = ", ".join(not_walked) or "a file, a C++ object or another process"

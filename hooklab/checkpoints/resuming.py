@@ -14,8 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from hooklab.checkpoints.new_process import in_new_process
-from hooklab.checkpoints.reruns import Differing, Loop, Recorded, continued, process_kept, resumed
-from hooklab.checkpoints.resume_report import Lost, ResumeCheck, common_path, failed, sentence, unknown
+from hooklab.checkpoints.reruns import Difference, Loop, RunRecord, continue_run, restored_process, resume_run
+from hooklab.checkpoints.resume_report import Lost, ResumeCheck, common_path, step_failure, sentence, unknown_state
 from hooklab.hooks.names import class_name, printable
 
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #314e8e09
@@ -35,7 +35,7 @@ def check_resume(
     if warm < 0 or steps < 1:
         raise ValueError(f"warm={warm}, steps={steps}: at least 0 steps before the save and 1 after")
     loop = Loop(make, step, save, load, warm, steps)
-    with process_kept(loop):
+    with restored_process(loop):
         found = _checked(loop, fresh)
         if not found.differs_by_itself: return found
         return _checked(loop, fresh) # what is imported or made once in a process is there now
@@ -43,11 +43,11 @@ def check_resume(
 
 def _checked(loop: Loop, fresh: bool) -> ResumeCheck:
     "Make the runs, and compare them."
-    before, checkpoint = continued(loop)
+    before, checkpoint = continue_run(loop)
     try:
-        run = in_new_process if fresh else resumed
+        run = in_new_process if fresh else resume_run
         after, values = run(loop, checkpoint.back(), before)
-        again, _ = continued(loop, again=True, other=after.marks)
+        again, _ = continue_run(loop, again=True, other=after.marks)
         check_fresh(loop, before, again)
         compared = Compared(loop, before, after, again, values)
         return compared.result([checkpoint.note] if checkpoint.note else [])
@@ -59,7 +59,7 @@ def unlike(one: dict[str, Any], other: dict[str, Any]) -> list[str]: # Paths
     return [path for path in {**one, **other} if one.get(path) != other.get(path)]
 
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #31171497
-def _groups(values: dict[str, Differing]) -> list[list[str]]:
+def _groups(values: dict[str, Difference]) -> list[list[str]]:
     "What is tried together: gradients, modes and buffers of a model; the entries of a large dict."
     found, n_of = {}, {}
     for one in values.values(): n_of[one.parent] = n_of.get(one.parent, 0) + 1
@@ -75,7 +75,7 @@ def _groups(values: dict[str, Differing]) -> list[list[str]]:
 def _most_alone(value: Any) -> int: return 1 if isinstance(value, Tensor) else 4 # in a container, each with a trial
 
 
-def _group_in_words(values: dict[str, Differing], group: list[str]) -> str:
+def _group_in_words(values: dict[str, Difference], group: list[str]) -> str:
     "What the values of a group are, for a list."
     one = values[group[0]]
     names = {"gradient": "gradients of", "mode": "train or eval mode of", "requires_grad": "requires_grad in"}
@@ -83,13 +83,13 @@ def _group_in_words(values: dict[str, Differing], group: list[str]) -> str:
     return f"{names[one.kind]} {path}" if one.kind in names else path
 
 
-def _place(one: Differing, leaves: list[str]) -> str:
+def _place(one: Difference, leaves: list[str]) -> str:
     "What to call modes, gradients and buffers: the part of the model that all of them are in."
     ends = {"mode": ".training", "gradient": ".grad", "requires_grad": ".requires_grad"}
     return common_path([leaf.removesuffix(ends.get(one.kind, "")) for leaf in leaves])
 
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #da9fa25b
-def not_tested(run: Recorded) -> list[str]: # Paths
+def not_tested(run: RunRecord) -> list[str]: # Paths
     "State that the run had not changed when it was saved."
     found, owners = [], {}
     for path, leaf in run.leaves.items():
@@ -101,7 +101,7 @@ def not_tested(run: Recorded) -> list[str]: # Paths
     return list(dict.fromkeys(found))
 
 
-def check_fresh(loop: Loop, before: Recorded, again: Recorded):
+def check_fresh(loop: Loop, before: RunRecord, again: RunRecord):
     "An error if `make` returns objects that an earlier run has changed."
     changed = set(unlike(before.start, again.start))
     if not changed: return
@@ -119,7 +119,9 @@ def check_fresh(loop: Loop, before: Recorded, again: Recorded):
 # %% ../../nbs/lib/checkpoints/resuming.ipynb #33eb6b4e
 class Compared:
     "The continued run, the resumed run, and the continued run again: what was lost?"
-    def __init__(self, loop: Loop, before: Recorded, after: Recorded, again: Recorded, values: dict[str, Differing]):
+    def __init__(
+        self, loop: Loop, before: RunRecord, after: RunRecord, again: RunRecord, values: dict[str, Difference],
+    ):
         self.loop, self.before, self.after, self.again = loop, before, after, again
         pairs = (before.marks, again.marks), (before.first, again.first), (before.end, again.end)
         self.noise = {path for one, other in pairs for path in unlike(one, other)}
@@ -134,7 +136,7 @@ class Compared:
 
     def leaf(self, path): return self.before.leaves.get(path) or self.after.leaves.get(path)
 
-    def _is_no_state(self, one: Differing) -> bool:
+    def _is_no_state(self, one: Difference) -> bool:
         "A clock differs between any two runs, and a random generator that nobody uses is no state."
         start, marks, end = self.before.start, self.before.marks, self.before.end
         def is_unused(path): return start.get(path, marks.get(path)) == end.get(path) # a GPU may be used later
@@ -209,11 +211,11 @@ class Compared:
         return is_used and plain.losses == changed.losses and not (
             {path for path in unlike(plain.end, changed.end) if self._counts(path)} - {*one.leaves})
 
-    def _longer(self, warm: int, end: int, values: dict[str, Differing]) -> list[Recorded]:
+    def _longer(self, warm: int, end: int, values: dict[str, Difference]) -> list[RunRecord]:
         "Runs to another step, without these values and with them from another step on."
         loop = copy.copy(self.loop) # with the variables as they were at first
         loop.warm, loop.steps = warm, end - warm
-        return [continued(loop, again=True)[0], continued(loop, change=values)[0]]
+        return [continue_run(loop, again=True)[0], continue_run(loop, change=values)[0]]
 
     def _healed(self, groups: list[list[str]]) -> list[list[str]]:
         """Numbers that the next step set anew, and would not have, had they been other ones: the best loss so far is
@@ -236,9 +238,9 @@ class Compared:
     def _trial_of(self, *groups: list[str]) -> set[str]:
         return self._trial({path: self.values[path] for group in groups for path in group})
 
-    def _trial(self, values: dict[str, Differing]) -> set[str]:
+    def _trial(self, values: dict[str, Difference]) -> set[str]:
         "What changes in a run that goes on with these values: paths, and `losses`."
-        try: run, _ = continued(self.loop, change=values)
+        try: run, _ = continue_run(self.loop, change=values)
         except Exception: return {"losses"} # the run cannot go on with these values
         changes = self._differences(run)
         for path in run.not_put: # then the resumed run itself has to say, and what depends on it is not known
@@ -246,7 +248,7 @@ class Compared:
             changes |= found and found | {"losses"}
         return changes
 
-    def _differences(self, run: Recorded) -> set[str]:
+    def _differences(self, run: RunRecord) -> set[str]:
         "Where a run differs from the one that goes on: paths, and `losses`."
         pairs = (run.first, self.before.first), (run.end, self.before.end)
         changes = {path for one, other in pairs for path in unlike(one, other)
@@ -263,7 +265,7 @@ class Compared:
         "Does a difference there say anything?"
         leaf = self.leaf(path)
         if path in self.noise or leaf and leaf.test == "read": return False
-        return not (leaf and leaf.kind == "random state" and self._is_no_state(Differing([path], leaf.kind, "")))
+        return not (leaf and leaf.kind == "random state" and self._is_no_state(Difference([path], leaf.kind, "")))
 
     def _order(self):
         "Iterators cannot be set, so they are named if the batches differ and nothing else explains that."
@@ -286,9 +288,9 @@ class Compared:
         losses = [mine == theirs for mine, theirs in zip(before.losses, after.losses)]
         differs, not_walked = self._differences(after) - self.settled, {**before.not_walked, **after.not_walked}
         loss = None if all(losses) or self.differs_by_itself else losses.index(False) + 1
-        if after.error: findings.append(failed(after.error, len(after.losses) + 1))
+        if after.error: findings.append(step_failure(after.error, len(after.losses) + 1))
         elif differs and not findings and not self.differs_by_itself:
-            findings.append(unknown(differs, loss, not_walked))
+            findings.append(unknown_state(differs, loss, not_walked))
         return ResumeCheck(
             findings, not findings and not self.differs_by_itself, self.differs_by_itself, len(before.losses),
             len(before.leaves), loss, self.batch, not_tested(before), self.harmless, sorted(self.noise),

@@ -21,7 +21,7 @@ OTHER_LEAVES = [(r"(^|_)(gamma|kernel)$", r"\1weight"), (r"(^|_)beta$", r"\1bias
                 (r"^moving_mean$", "running_mean"), (r"^moving_variance$", "running_var")]
 
 
-def plain(name: str) -> str:
+def plain_name(name: str) -> str:
     "A name without wrappers, in torch's words."
     name = PARAMETRIZED.sub(lambda m: f"{m[1]}_{MADE_OF[m[2]]}", str(name).replace("/", "."))
     *parts, leaf = [part for part in name.split(".") if part not in WRAPPERS] or [name]
@@ -32,8 +32,8 @@ def plain(name: str) -> str:
 def plain_names(names: Iterable[str]) -> dict[str, str]:
     "{plain name: name}."
     names = list(names)
-    count = Counter(map(plain, names))
-    return {plain(name) if count[plain(name)] == 1 else name: name for name in names}
+    count = Counter(map(plain_name, names))
+    return {plain_name(name) if count[plain_name(name)] == 1 else name: name for name in names}
 
 
 def leaf_of(name: str) -> str: return name.rpartition(".")[2]
@@ -41,7 +41,7 @@ def layer_of(name: str) -> str: return name.rpartition(".")[0]
 
 # %% ../../nbs/lib/checkpoints/tensor-names.ipynb #93a13d64
 Shape = tuple[int, ...]
-TURNED = {2: [(1, 0)], 3: [(2, 1, 0)], 4: [(3, 2, 0, 1), (1, 0, 2, 3)], 5: [(4, 3, 0, 1, 2)]}
+TRANSPOSED_ORDERS = {2: [(1, 0)], 3: [(2, 1, 0)], 4: [(3, 2, 0, 1), (1, 0, 2, 3)], 5: [(4, 3, 0, 1, 2)]}
 
 
 def shape_key(shape: Shape) -> Shape:
@@ -62,14 +62,15 @@ class Layout(NamedTuple):
 def layout(shape: Shape, wanted: Shape) -> Layout | None:
     "How a tensor of this shape gets the wanted one; None if it cannot."
     if shape == wanted: return Layout("", (), wanted)
-    for order in TURNED.get(len(shape), []):
+    for order in TRANSPOSED_ORDERS.get(len(shape), []):
         if tuple(shape[i] for i in order) == wanted: return Layout("transposed", order, wanted)
     if [n for n in shape if n != 1] == [n for n in wanted if n != 1]:
         return Layout("reshaped", tuple(range(len(shape))), wanted)
     return None
 
 # %% ../../nbs/lib/checkpoints/tensor-names.ipynb #a2f11a51
-DEEPEST, LEAST_GAIN, FEW = 4, .1, 4  # segments of a prefix; what has to fit more than without it, of the smaller side
+MAX_PREFIX_DEPTH = 4  # segments of a prefix
+MIN_GAIN, MIN_TENSORS = .1, 4  # what has to fit more than without it, of the smaller side
 
 
 class Prefix(NamedTuple):
@@ -83,7 +84,7 @@ class Prefix(NamedTuple):
 
 def prefixes(name: str) -> list[str]:
     parts = name.split(".")
-    return ["", *(".".join(parts[:i]) + "." for i in range(1, min(DEEPEST + 1, len(parts))))]
+    return ["", *(".".join(parts[:i]) + "." for i in range(1, min(MAX_PREFIX_DEPTH + 1, len(parts))))]
 
 
 def best_prefix(wanted: dict[str, Shape], given: dict[str, Shape], n: int = 0) -> tuple[Prefix, list[Prefix]]:
@@ -100,8 +101,9 @@ def best_prefix(wanted: dict[str, Shape], given: dict[str, Shape], n: int = 0) -
         return sum(layout(given[old], wanted[new]) is not None for new, old in pairs)
     tried = {change: fits(change) for change, _ in count.most_common(12)}
     none = Prefix("", "")
-    least = fits(none) + LEAST_GAIN*(n or min(len(wanted), len(given)))
-    good = [change for change, n in tried.items() if n > (max(least, FEW) if change.off and change.on else least)]
+    least = fits(none) + MIN_GAIN*(n or min(len(wanted), len(given)))
+    def enough(change): return max(least, MIN_TENSORS) if change.off and change.on else least
+    good = [change for change, n in tried.items() if n > enough(change)]
     if not good: return none, []
     most = max(map(tried.get, good))
     best, *others = sorted((c for c in good if tried[c] == most), key=lambda c: len(c.off) + len(c.on))
@@ -125,7 +127,7 @@ def tree_of(shapes: dict[str, Shape]) -> Tree:
 def numbers_in(tree: Tree) -> list[str]: return sorted((part for part in tree if part.isdigit()), key=int)
 
 
-def aligned(a: Any, b: Any, start: str = "", other: str = "") -> Iterator[tuple[str, str]]:
+def align(a: Any, b: Any, start: str = "", other: str = "") -> Iterator[tuple[str, str]]:
     "Names of both sides that are the same, if numbers are counted from the first one; an error if something differs."
     if not isinstance(a, dict) or not isinstance(b, dict):
         if isinstance(a, dict) or isinstance(b, dict) or layout(b, a) is None: raise LookupError
@@ -133,24 +135,24 @@ def aligned(a: Any, b: Any, start: str = "", other: str = "") -> Iterator[tuple[
         return
     pairs = [(part, part) for part in a if part in b and not part.isdigit()] + [*zip(numbers_in(a), numbers_in(b))]
     if len(pairs) < max(len(a), len(b)): raise LookupError
-    for x, y in pairs: yield from aligned(a[x], b[y], f"{start}{x}.", f"{other}{y}.")
+    for x, y in pairs: yield from align(a[x], b[y], f"{start}{x}.", f"{other}{y}.")
 
 
-def of_lists(a: Tree, b: Tree, ours: list[str], theirs: list[str], start: str, other: str) -> dict[str, str]:
+def align_lists(a: Tree, b: Tree, ours: list[str], theirs: list[str], start: str, other: str) -> dict[str, str]:
     "The names of two lists that are numbered in another way; an error if they differ in anything else."
     if len(ours) != len(theirs): raise LookupError
     return {name: old for x, y in zip(ours, theirs)
-            for name, old in aligned(a[x], b[y], f"{start}{x}.", f"{other}{y}.")}
+            for name, old in align(a[x], b[y], f"{start}{x}.", f"{other}{y}.")}
 
 
-def renumbered(wanted: dict[str, Shape], given: dict[str, Shape]) -> tuple[dict[str, str], list[str]]:
+def renumber(wanted: dict[str, Shape], given: dict[str, Shape]) -> tuple[dict[str, str], list[str]]:
     "{name: the name of the checkpoint that has another number}, and the beginnings of names whose number is in doubt."
     moved, doubtful = {}, []
     def look(a, b, start, other):
         ours, theirs = numbers_in(a), numbers_in(b)
         first = next((i for i, (x, y) in enumerate(zip(ours, theirs)) if x != y), None)
         if first is not None:
-            try: moved.update(of_lists(a, b, ours, theirs, start, other))
+            try: moved.update(align_lists(a, b, ours, theirs, start, other))
             except LookupError: doubtful.extend(f"{start}{i}." for i in {*ours[first:], *theirs[first:]})
         for x in a.keys() & b.keys():
             is_known = first is not None and x.isdigit()
@@ -205,10 +207,10 @@ def places(sides: list[dict[str, Shape]]) -> list[dict[str, int]] | None:
         n = len({place for of in known for place in of.values()})
         if sorted(found[0].values()) != sorted(found[1].values()): return None
         if n == n_before: return found
-        known, n_before = [refined(of, names) for of, names in zip(known, found)], n
+        known, n_before = [refine(of, names) for of, names in zip(known, found)], n
 
 
-def refined(known: dict[str, int], found: dict[str, int]) -> dict[str, int]:
+def refine(known: dict[str, int], found: dict[str, int]) -> dict[str, int]:
     "The place of each segment, by those of the names that it is in."
     users = defaultdict(list)
     for name, place in found.items():
@@ -216,8 +218,7 @@ def refined(known: dict[str, int], found: dict[str, int]) -> dict[str, int]:
     return {part: hash((place, *sorted(users[part]))) for part, place in known.items()}
 
 # %% ../../nbs/lib/checkpoints/tensor-names.ipynb #b373f155
-PARTS = {
-    "first norm": r"layernorm_before|input_layernorm|attention_norm|ln_1|norm1|attention\.output\.LayerNorm"
+PARTS = {"first norm": r"layernorm_before|input_layernorm|attention_norm|ln_1|norm1|attention\.output\.LayerNorm"
                   r"|self_attn_layer_norm|sa_layer_norm|layer_norm1|attn_norm|ln1|pre_?norm",
     "second norm": r"layernorm_after|post_attention_layernorm|ffn_norm|ln_2|norm2|(?<!attention\.)output\.LayerNorm"
                    r"|final_layer_norm|output_layer_norm|layer_norm2|mlp_norm|ln2|post_?norm",
@@ -225,8 +226,7 @@ PARTS = {
                      r"|attn\.out|attention\.wo\b|\bwo\b|to_out(\.\d)?",
     "first linear": r"intermediate\.dense|fc1|c_fc|linear1|lin1|mlp\.0|dense_h_to_4h|linear_1|wi\b|fc_in|up(?!_)",
     "second linear": r"(?<!attention\.)output\.dense|fc2|linear2|lin2|mlp\.[23]|mlp\.c_proj|dense_4h_to_h|linear_2"
-                     r"|\bw2\b|down_proj|fc_out|down(?!_)",
-    "joined": r"in_proj|qkv|query_key_value|c_attn|Wqkv|to_qkv",
+                     r"|\bw2\b|down_proj|fc_out|down(?!_)", "joined": r"in_proj|qkv|query_key_value|c_attn|Wqkv|to_qkv",
     "gate": r"gate_proj|\bw1\b|\bgate$", "up": r"up_proj|\bw3\b|\bup$",
     "tokens": r"tok_embeddings|embed_tokens|word_embeddings|wte|token_embedding|tok_emb|embed_in|shared",
     "positions": r"position_embeddings|pos_embed(ding)?s?|wpe|position_embedding|embed_positions",
@@ -240,7 +240,7 @@ FUSED = KNOWN["joined"]
 
 
 Renamings = dict[str, Counter]  # {segment in the checkpoint: what it is in the model, how often}
-NONE_KNOWN: Renamings = defaultdict(Counter)
+NO_RENAMINGS: Renamings = defaultdict(Counter)
 
 
 def renamings(pairs: dict[str, str]) -> Renamings:
@@ -266,7 +266,7 @@ def parts_in(pattern: str) -> set[str]: return {part for part, known in KNOWN.it
 def without_numbers(text: str) -> str: return re.sub(r"\d+", "#", text)
 
 
-def alike(a: str, b: str, known: Renamings) -> float:
+def segment_likeness(a: str, b: str, known: Renamings) -> float:
     "How alike two segments of names are: 1 if they are equal or known to be the same, -1 if their numbers differ."
     if a == b: return 1.
     if a != "#" and without_numbers(a) == without_numbers(b): return -1.
@@ -274,10 +274,10 @@ def alike(a: str, b: str, known: Renamings) -> float:
     return SequenceMatcher(None, a, b, autojunk=False).ratio()
 
 
-def likeness(a: str, b: str, known: Renamings = NONE_KNOWN) -> float:
+def likeness(a: str, b: str, known: Renamings = NO_RENAMINGS) -> float:
     "How alike two patterns are: about 1 if nearly equal, more if both name a known part."
     ours, theirs = a.split("."), b.split(".")
-    if len(ours) == len(theirs): score = sum(alike(x, y, known) for x, y in zip(ours, theirs))/len(ours)
+    if len(ours) == len(theirs): score = sum(segment_likeness(x, y, known) for x, y in zip(ours, theirs))/len(ours)
     else:
         score = SequenceMatcher(None, a, b, autojunk=False).ratio()
         score += .3*([x for x in ours if x.isdigit()] == [y for y in theirs if y.isdigit()])
@@ -286,10 +286,10 @@ def likeness(a: str, b: str, known: Renamings = NONE_KNOWN) -> float:
     return score - 2*(role_of(a) != role_of(b))
 
 
-NEARLY = .9
+NEARLY_SAME = .9
 
 
 def nearly_same(a: str, b: str, is_layer: bool) -> bool:
     "Do two patterns name the same part, or are they, or the layers of these tensors, called nearly the same?"
-    if parts_in(a) & parts_in(b) or likeness(a, b) > NEARLY: return True
-    return not is_layer and likeness(layer_of(a), layer_of(b)) > NEARLY
+    if parts_in(a) & parts_in(b) or likeness(a, b) > NEARLY_SAME: return True
+    return not is_layer and likeness(layer_of(a), layer_of(b)) > NEARLY_SAME

@@ -22,12 +22,12 @@ from hooklab.checkpoints.walking import Place, is_library, names_of_library
 from hooklab.hooks.names import class_name, printable
 
 # %% ../../nbs/lib/checkpoints/trainer-runs.ipynb #1193aa7c
-Four = tuple[Callable, Callable, Callable, Callable] # make, step, save and load
+RunFunctions = tuple[Callable, Callable, Callable, Callable] # make, step, save and load
 Files = dict[str, bytes] # By their names in a folder
 
 
-class Ended(Exception):
-    "Raised in the thread of a run that is not needed any longer."
+class RunEnded(Exception):
+    "Raised in the thread of a run that is no longer needed."
 
 
 class Steps:
@@ -40,7 +40,7 @@ class Steps:
         "Begin to train, up to the first step."
         def work():
             try: train()
-            except Ended: pass
+            except RunEnded: pass
             except Exception as error: self.error = error
             finally:
                 self.is_over = True
@@ -55,10 +55,10 @@ class Steps:
 
     def pause(self):
         "Called by the trainer before each step: wait until it is wanted."
-        if self.is_over: raise Ended
+        if self.is_over: raise RunEnded
         self.waits.release()
         self.go.acquire()
-        if self.is_over: raise Ended
+        if self.is_over: raise RunEnded
 
     def one(self) -> Any: # The losses of its batches
         "Let the trainer train a step."
@@ -84,8 +84,8 @@ def files_in(folder: str | Path) -> Files:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
-def written(files: Files, folder: Path) -> Path:
-    "The same files, in another folder."
+def write_files(files: Files, folder: Path) -> Path:
+    "Write these files into another folder."
     for name, data in files.items():
         target = folder/name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -115,15 +115,15 @@ class TrainerRun:
 
     def load(self, saved: Files):
         "Begin to train from a checkpoint, up to the first step."
-        self.steps.start(functools.partial(self.train, written(saved, self.folder/"checkpoint")))
+        self.steps.start(functools.partial(self.train, write_files(saved, self.folder/"checkpoint")))
 
 
-def four_of(kind: type, factory: Callable[[], Any]) -> Four:
+def run_functions(kind: type, factory: Callable[[], Any]) -> RunFunctions:
     "The functions for a kind of trainer. A new process can import them if it can import the factory."
-    return functools.partial(made_by, kind, factory), kind.step, kind.save, kind.load
+    return functools.partial(make_run, kind, factory), kind.step, kind.save, kind.load
 
 
-def made_by(kind: type, factory: Callable[[], Any]) -> TrainerRun: return kind(factory())
+def make_run(kind: type, factory: Callable[[], Any]) -> TrainerRun: return kind(factory())
 
 # %% ../../nbs/lib/checkpoints/trainer-runs.ipynb #89330a59
 def own_attributes(o: Any, *others: str) -> dict[str, Place]:
@@ -134,7 +134,7 @@ def own_attributes(o: Any, *others: str) -> dict[str, Place]:
             if name not in names and not name.startswith("__")}
 
 
-def own_of(objects: list[Any]) -> dict[str, Place]:
+def callback_attributes(objects: list[Any]) -> dict[str, Place]:
     "The same for callbacks, by the name of the class and of the attribute."
     return {f"{class_name(o)}.{name}": place for o in objects for name, place in own_attributes(o).items()}
 
@@ -174,15 +174,15 @@ class TransformersRun(TrainerRun):
         return {"model": trainer.model, "optimizer": trainer.optimizer, "lr_scheduler": trainer.lr_scheduler,
                 "scaler": trainer.accelerator.scaler, "global_step": state.global_step, "epoch": state.epoch,
                 "best_metric": state.best_metric, **own_attributes(trainer, "training_step"),
-                **own_of(trainer.callback_handler.callbacks)} # of now, since `train` may replace them
+                **callback_attributes(trainer.callback_handler.callbacks)} # of now, since `train` may replace them
 
 # %% ../../nbs/lib/checkpoints/trainer-runs.ipynb #ad99eb21
 def transformers_run(
     factory: Callable[[], Any], # Makes a new `transformers.Trainer`
-) -> Four: # make, step, save and load
+) -> RunFunctions: # make, step, save and load
     """The four functions for a Hugging Face `Trainer`, as in `check_resume(*transformers_run(make_trainer))`. The
     trainer writes its own checkpoints, into a temporary folder."""
-    return four_of(TransformersRun, factory)
+    return run_functions(TransformersRun, factory)
 
 # %% ../../nbs/lib/checkpoints/trainer-runs.ipynb #78a1e1bd
 class LightningRun(TrainerRun):
@@ -215,15 +215,15 @@ class LightningRun(TrainerRun):
         return {"model": self.module, **optimizers, **schedules, "global_step": trainer.global_step,
                 "epoch": trainer.current_epoch, "scaler": getattr(trainer.precision_plugin, "scaler", None),
                 **{f"data[{i}]": data for i, data in enumerate(self.data) if is_library(type(data).__module__)},
-                **own_of([*trainer.callbacks, *self.data])}
+                **callback_attributes([*trainer.callbacks, *self.data])}
 
 # %% ../../nbs/lib/checkpoints/trainer-runs.ipynb #55fb9fd3
 def lightning_run(
     factory: Callable[[], tuple], # Makes a trainer, a module, and the data that `fit` gets after it
-) -> Four: # make, step, save and load
+) -> RunFunctions: # make, step, save and load
     """The four functions for a Lightning `Trainer`, as in `check_resume(*lightning_run(make))`, where `make` returns
     what `fit` needs: `trainer, module, loader`. The trainer writes its own checkpoints, into a temporary folder."""
-    return four_of(LightningRun, factory)
+    return run_functions(LightningRun, factory)
 
 # %% ../../nbs/lib/checkpoints/trainer-runs.ipynb #9480ac3b
 def accelerator_of(run: Any) -> Any:
@@ -246,13 +246,13 @@ def save_accelerated(run: Any) -> Files:
 def load_accelerated(run: Any, saved: Files):
     "Have `load_state` read them."
     with tempfile.TemporaryDirectory() as folder:
-        accelerator_of(run).load_state(str(written(saved, Path(folder))))
+        accelerator_of(run).load_state(str(write_files(saved, Path(folder))))
 
 # %% ../../nbs/lib/checkpoints/trainer-runs.ipynb #a206bede
 def accelerate_run(
     make: Callable[[], Any], # Makes a new run that holds an `Accelerator`
     step: Callable[[Any], Any], # Trains one step of it and returns the loss
-) -> Four: # make, step, save and load
+) -> RunFunctions: # make, step, save and load
     """The four functions for a loop with accelerate, as in `check_resume(*accelerate_run(make, step))`: the checkpoint
     is the folder of `accelerator.save_state()`."""
     return make, step, save_accelerated, load_accelerated

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from hooklab.diagnosis.evidence import LASTS, MOSTLY, SOON, Run, layer_of
+from hooklab.diagnosis.evidence import FIRST_STEPS, Run, layer_of
 from hooklab.diagnosis.loss_curve import falls_well
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import NOTHING_LEFT, WEAK, WILD, Kind, no_longer_looked_for, rule
@@ -19,9 +19,10 @@ from hooklab.hooks.names import earlier_blocks_have
 from hooklab.hooks.select import first_few
 
 from hooklab.stats.records.facts import CopyFacts
+from hooklab.stats.records.series import MIN_STEPS, MAJORITY
 
 # %% ../../nbs/lib/diagnosis/copy-faults.ipynb #cfa80482
-OFTEN = .3  # of the steps of the loop: a scaler or a guard against NaN skips far fewer
+LOST_FRACTION = .3  # of the steps of the loop: a scaler or a guard against NaN skips far fewer
 
 
 @rule(
@@ -31,9 +32,9 @@ OFTEN = .3  # of the steps of the loop: a scaler or a guard against NaN skips fa
          advice="Call optimizer.step() after each backward(): its line may be outside of the loop over batches, or "
                 "behind a condition. To gather gradients on purpose, call zero_grad() only after step().",
          brings=(WEAK,)), needs="layers")
-def thrown_away(run: Run) -> Iterator[Finding]:
+def gradients_thrown_away(run: Run) -> Iterator[Finding]:
     n, watched = run.facts.thrown_away, run.facts.watched
-    if n < LASTS or n < OFTEN*watched.n or not watched.stepped or run.scaled:
+    if n < MIN_STEPS or n < LOST_FRACTION*watched.n or not watched.stepped or run.scaled:
         yield from passes_in_vain(run)
         return
     yield Finding("gradients thrown away", "certain",
@@ -42,14 +43,14 @@ def thrown_away(run: Run) -> Iterator[Finding]:
 
 
 def passes_in_vain(run: Run) -> Iterator[Finding]:
-    "Are gradients cleared between the passes for one step? Other uses read them: those that the loop replaces, say."
+    "Are gradients cleared between the passes of one step, though nothing else has used them?"
     passes = run.facts.passes
     if len(run.optimizers) != 1 or run.scaled or run.facts.other_steps.n: return
     for seen in passes.of.values():
         n, lost, steps = seen.n, seen.lost, seen.steps
-        if lost < LASTS or lost < OFTEN*n or seen.with_lost < MOSTLY*steps: continue
+        if lost < MIN_STEPS or lost < LOST_FRACTION*n or seen.with_lost < MAJORITY*steps: continue
         if seen.changed or passes.for_inputs: continue  # such as adversarial examples
-        forward = run.logged("trained").nansum() >= MOSTLY*n  # several of one forward pass may be meant to be compared
+        forward = run.log_values("trained").nansum() >= MAJORITY*n  # several of one forward pass may be on purpose
         yield Finding("gradients thrown away", "likely" if forward else "note",
                       f"The gradients of {lost} of {n} backward passes were cleared before the optimizer made its "
                       f"step: each of its {steps} steps used only what came last.", steps=run.log_span())
@@ -62,13 +63,13 @@ def passes_in_vain(run: Run) -> Iterator[Finding]:
          advice="Call zero_grad() of this optimizer right before the backward() of its own loss; or call "
                 "requires_grad_(False) on its parameters while the other loss goes back through them.", brings=(WILD,)),
     needs="layers")
-def of_another_loss(run: Run) -> Iterator[Finding]:
-    "Do the steps of an optimizer use what the loss of another one left on its way to its own parameters?"
+def gradients_of_another_loss(run: Run) -> Iterator[Finding]:
+    "Does an optimizer step with gradients that the loss of another optimizer left in its parameters?"
     passes = run.facts.passes
     for pair, mixed in passes.mixed.items():
         a, b = map(int, pair.split())
         of = passes.of[str(a)]
-        if mixed.n < LASTS or not of.added or max(a, b) >= len(run.optimizers): continue
+        if mixed.n < MIN_STEPS or not of.added or max(a, b) >= len(run.optimizers): continue
         apart = mixed.apart >= mixed.n/2
         mine, theirs = (first_few([*run.optimizers[i].decay], 2) for i in (a, b))
         yield Finding("gradients of another loss", "likely" if apart else "note",
@@ -86,11 +87,11 @@ def of_another_loss(run: Run) -> Iterator[Finding]:
          look_first="how often `step()` is called for one `backward()`",
          advice="Remove one of the calls: scaler.step(optimizer) makes the step of the optimizer itself, and so do a "
                 "wrapper around it and a trainer.", brings=(WILD,)), needs="layers")
-def stepped_twice(run: Run) -> Iterator[Finding]:
-    "Does an optimizer make a second step with the same gradients?"
+def second_steps(run: Run) -> Iterator[Finding]:
+    "Does an optimizer step twice with the same gradients?"
     twice = []
     for i, seen in run.facts.passes.of.items():
-        if seen.again < LASTS or seen.again < OFTEN*seen.steps or int(i) >= len(run.optimizers): continue
+        if seen.again < MIN_STEPS or seen.again < LOST_FRACTION*seen.steps or int(i) >= len(run.optimizers): continue
         kind = run.optimizers[int(i)].type
         twice.append(f"of {seen.steps} steps of the {kind}, {seen.again} were made behind another one")
     if not twice: return
@@ -100,10 +101,10 @@ def stepped_twice(run: Run) -> Iterator[Finding]:
                   steps=run.log_span())
 
 # %% ../../nbs/lib/diagnosis/copy-faults.ipynb #905f4a5b
-def one_never_steps(run: Run) -> Iterator[Finding]:
-    "One of several optimizers makes no step, though gradients come for it, and nothing else moves its parameters."
+def idle_optimizer(run: Run) -> Iterator[Finding]:
+    "One of several optimizers never steps, though its parameters get gradients and nothing else moves them."
     made = run.facts.watched.made
-    if len(made) != len(run.optimizers) or max(made, default=0) < SOON or run.scaled:
+    if len(made) != len(run.optimizers) or max(made, default=0) < FIRST_STEPS or run.scaled:
         return
     for i, (o, n) in enumerate(zip(run.optimizers, made)):
         mine = {name: run.params[name] for name in o.decay if name in run.params}
@@ -119,21 +120,21 @@ def one_never_steps(run: Run) -> Iterator[Finding]:
                              "called there may be that of another optimizer.")
 
 # %% ../../nbs/lib/diagnosis/copy-faults.ipynb #a8998783
-REGULAR = .8  # of the distances between steps with cleared gradients: these are the same
-MOST_GATHERED = 16  # batches, and
-LEAST_CLEARED = 8  # times: where gradients are cleared once an epoch only, zero_grad is missing in the loop
+REGULAR_FRACTION = .8  # of the distances between steps with cleared gradients: these are the same
+MAX_ACCUMULATED = 16  # batches, and
+MIN_CLEARINGS = 8  # times: where gradients are cleared once an epoch only, zero_grad is missing in the loop
 
 
-def gathering(run: Run) -> tuple[int, int, int] | None: # Steps with old gradients, all, from clearing to clearing
-    "Are gradients cleared regularly, and kept in between, though the optimizer makes a step each time?"
-    stepped = run.logged("updates") > 0
-    kept = run.logged("kept")[stepped] == 1
+def accumulation(run: Run) -> tuple[int, int, int] | None: # Steps with old gradients, all, from clearing to clearing
+    "Are gradients cleared every few steps only, though the optimizer steps every time?"
+    stepped = run.log_values("updates") > 0
+    kept = run.log_values("kept")[stepped] == 1
     begins = (kept[1:] & ~kept[:-1]).nonzero().flatten()  # the first step after each that began without old gradients
     distances = begins.diff()
-    if len(distances) < LEAST_CLEARED: return None
+    if len(distances) < MIN_CLEARINGS: return None
     usual = int(distances.mode().values)
     same = (distances == usual).double().mean()
-    return (int(kept.sum()), len(kept), usual) if same >= REGULAR and 1 < usual <= MOST_GATHERED else None
+    return (int(kept.sum()), len(kept), usual) if same >= REGULAR_FRACTION and 1 < usual <= MAX_ACCUMULATED else None
 
 
 @rule(
@@ -143,8 +144,8 @@ def gathering(run: Run) -> tuple[int, int, int] | None: # Steps with old gradien
          advice="Call optimizer.step() only where gradients are cleared, below the same condition, and remove the "
                 "other call; divide the loss by the number of batches that are gathered.", brings=(WILD, NOTHING_LEFT),
          hides=("no zero_grad",), by_steps=True), needs="layers")
-def steps_while_gathering(run: Run) -> Iterator[Finding]:
-    found = run.once(gathering)
+def steps_while_accumulating(run: Run) -> Iterator[Finding]:
+    found = run.answer(accumulation)
     if found is None: return
     n, of, every = found
     yield Finding("steps while gathering", "certain",
@@ -153,7 +154,7 @@ def steps_while_gathering(run: Run) -> Iterator[Finding]:
                   steps=run.log_span())
 
 # %% ../../nbs/lib/diagnosis/copy-faults.ipynb #db128150
-SOME = 1/3  # of the steps: what happens more often is part of the training, such as a target or a player
+RARE_FRACTION = 1/3  # of the steps: what happens more often is part of the training, such as a target or a player
 
 
 @rule(
@@ -167,8 +168,8 @@ def train_mode(run: Run) -> Iterator[Finding]:
     modes, n = run.facts.modes, run.facts.watched.n
     types = sorted({kind for name, kind in run.types.items() if name in modes.names})
     if not types: return
-    yield from after_the_record(run, types)
-    if modes.in_eval or modes.rows < 2 or modes.rows > SOME*n:
+    yield from train_mode_after_record(run, types)
+    if modes.in_eval or modes.rows < 2 or modes.rows > RARE_FRACTION*n:
         return
     several = modes.in_train > 1.5*modes.rows  # a single batch may be meant to be looked at
     yield Finding("train mode", "likely" if several else "note",
@@ -177,8 +178,8 @@ def train_mode(run: Run) -> Iterator[Finding]:
                   "are noisy, or depend on the batch.", steps=run.log_span())
 
 
-def after_the_record(run: Run, types: list[str]) -> Iterator[Finding]:
-    "Was the model called in train mode after the record, and not trained?"
+def train_mode_after_record(run: Run, types: list[str]) -> Iterator[Finding]:
+    "Was the model called in train mode after the record ended, and not trained?"
     if run.stats.begun and run.stats.begun.only_statistics_moved:
         makes = len(run.optimizers) > 1  # generators are used in train mode, too
         yield Finding("train mode", "note" if makes else "likely",
@@ -187,7 +188,7 @@ def after_the_record(run: Run, types: list[str]) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/diagnosis/copy-faults.ipynb #6f51ffe9
 def is_trained_around(run: Run, layer: str) -> bool:
-    "Are parameters trained in the smallest part around a layer that has any?"
+    "Is anything trained in the smallest module around a layer that has parameters?"
     around, inside = layer, []
     while around and not inside:
         around = layer_of(around)
@@ -202,9 +203,9 @@ def is_trained_around(run: Run, layer: str) -> bool:
          advice="Call model.train() on the whole model before training: a part that comes from a file may be in eval "
                 "mode, and so is what eval() was called on before."), needs="layers")
 def part_in_eval_mode(run: Run) -> Iterator[Finding]:
-    "Do layers rest in eval mode whose neighbours are trained?"
+    "Are layers in eval mode whose neighbors are trained?"
     modes = run.facts.modes
-    if modes.looks < LASTS: return
+    if modes.looks < MIN_STEPS: return
     copies = tuple(f"{c.name}." for c in run.facts.copies.values() if c.name)  # they follow it
     resting = [name for name in modes.resting if not name.startswith(copies) and is_trained_around(run, name)]
     drops = [name for name in resting if "Dropout" in run.types.get(name, "")]
@@ -217,11 +218,11 @@ def part_in_eval_mode(run: Run) -> Iterator[Finding]:
                   advice="" if drops else "Right for batch norm that is frozen on purpose. If not: model.train().")
 
 # %% ../../nbs/lib/diagnosis/copy-faults.ipynb #c1b06390
-FOLLOWS = ("A target network needs an update of all its parameters: with load_state_dict from the model, or by "
-           "lerp_ for each parameter, in place and from the network that is trained.")
+ADVICE_ON_COPIES = ("A target network needs an update of all its parameters: with load_state_dict from the model, or "
+                    "by lerp_ for each parameter, in place and from the network that is trained.")
 
 
-def running(name: str) -> bool:
+def is_running_statistic(name: str) -> bool:
     return name.endswith(("running_mean", "running_var"))
 
 
@@ -230,7 +231,7 @@ def copy_of(c: CopyFacts) -> str: # Older records have copies outside of the mod
     return f"`{c.name}`, a copy of {part}," if c.name else f"A copy of {part}"
 
 # %% ../../nbs/lib/diagnosis/copy-faults.ipynb #1b4b711c
-def named_in(c: CopyFacts, names: list[str]) -> str:
+def names_in_copy(c: CopyFacts, names: list[str]) -> str:
     part = c.part if c.name is None else c.name
     return first_few([f"{part}.{name}" if part else name for name in names], 4)
 
@@ -239,19 +240,19 @@ def named_in(c: CopyFacts, names: list[str]) -> str:
     Kind("copy does not follow", page="beside", rank=73, lesson="09-update-ratio",
          symptom="Targets or averages stay those of a model that has learned nothing.",
          look_first="the update of the copy: which parameters does it go over, and from where do they come?",
-         advice=FOLLOWS), needs="loop")
+         advice=ADVICE_ON_COPIES), needs="loop")
 def copy_left_behind(run: Run) -> Iterator[Finding]:
-    "Does a copy of a part of the model stay as it was, or some of its parameters?"
-    if len(run.log_steps) < SOON: return
+    "Does a copy of a part of the model stay as it was, in whole or in part?"
+    if len(run.log_steps) < FIRST_STEPS: return
     for c in run.facts.copies.values():
-        own = [name for name in c.moved if not running(name)]
+        own = [name for name in c.moved if not is_running_statistic(name)]
         went = [name for name in own if c.moved[name]]
         still = [name for name in own if not c.moved[name] and c.model_moved.get(name)]
         if not still: continue
         if went:
             yield Finding("copy does not follow", "likely",
                           f"{copy_of(c)} follows it only in part: {len(went)} of its {len(own)} parameters have "
-                          f"changed, and {named_in(c, still)} have not, though those of the original have.",
+                          f"changed, and {names_in_copy(c, still)} have not, though those of the original have.",
                           steps=run.log_span())
             continue
         yield Finding("copy does not follow", "note",
@@ -267,15 +268,16 @@ def copy_left_behind(run: Run) -> Iterator[Finding]:
          advice="Copy the buffers too, as in `for a, b in zip(copy.buffers(), model.buffers()): a.copy_(b)`; or let "
                 "the copy be in train mode for some batches."), needs="loop")
 def statistics_behind(run: Run) -> Iterator[Finding]:
-    "Does a copy get new parameters, and no new statistics of its batch norm?"
+    "Does a copy get new parameters, but no new batch norm statistics?"
     for c in run.facts.copies.values():
-        went = [name for name, moved in c.moved.items() if moved and not running(name)]
-        still = [name for name, moved in c.moved.items() if running(name) and not moved and c.model_moved.get(name)]
-        followed = any(moved for name, moved in c.moved.items() if running(name))
+        went = [name for name, moved in c.moved.items() if moved and not is_running_statistic(name)]
+        running = [name for name in c.moved if is_running_statistic(name)]
+        still = [name for name in running if not c.moved[name] and c.model_moved.get(name)]
+        followed = any(c.moved[name] for name in running)
         if not went or not still or followed: continue
         yield Finding("statistics stay behind", "note" if c.averaged else "likely",
                       f"{copy_of(c)} gets new parameters, and its batch norm keeps the statistics that it had before "
-                      f"the first step: {named_in(c, still)} have not changed, though those of the original have.",
+                      f"the first step: {names_in_copy(c, still)} have not changed, though those of the original have.",
                       steps=run.log_span(),
                       advice="Call torch.optim.swa_utils.update_bn with it before it is used, or make it with "
                              "use_buffers=True."
@@ -290,32 +292,32 @@ no_longer_looked_for("diagnose",
                 "of parameters, hold the tensors of the model itself, which the next step changes."))
 
 
-STAYS = .5  # of the numbers: an average in float32 moves each of them
-APART = {"bfloat16": "0.4 to 0.8 %", "float16": "0.05 to 0.1 %"}  # of a number, to the next one
-LAST_COUNTED = {"bfloat16": 256, "float16": 2048}  # one more is rounded away
+STUCK_FRACTION = .5  # of the numbers: an average in float32 moves each of them
+SPACING = {"bfloat16": "0.4 to 0.8 %", "float16": "0.05 to 0.1 %"}  # of a number, to the next one
+LARGEST_COUNT = {"bfloat16": 256, "float16": 2048}  # one more is rounded away
 
 
 def average_in_16_bits(run: Run) -> Iterator[Finding]:
-    "Is a copy of the model updated again and again, without any effect on most of its numbers?"
+    "Is a copy of the model updated repeatedly without changing most of its numbers?"
     for c in run.facts.copies.values():
         kind, stays = c.dtype, c.stays
-        if kind not in APART or stays is None or stays <= STAYS: continue
+        if kind not in SPACING or stays is None or stays <= STUCK_FRACTION: continue
         if math.isnan(stays):  # nothing has changed, so it may be a fixed copy
-            if c.writes < SOON: continue
+            if c.writes < FIRST_STEPS: continue
             stays = 1.
         often = f" {c.writes} times" if c.writes else ""  # writes through `.data` are not counted
         yield Finding("lost in rounding", "likely",
                       f"{copy_of(c)} in {kind} was updated{often}, and of the numbers that have moved in the original, "
-                      f"{stays:.0%} are exactly as they were in the copy: numbers in {kind} are {APART[kind]} apart, "
+                      f"{stays:.0%} are exactly as they were in the copy: numbers in {kind} are {SPACING[kind]} apart, "
                       "and smaller updates are rounded away.", steps=run.log_span(),
                       advice="Keep the average of the weights in float32, as in `copy.deepcopy(model).float()`.")
 
 
 def counter_in_16_bits(run: Run) -> Iterator[Finding]:
-    "Does an optimizer, or the model, count its steps in numbers that end where one more is rounded away?"
-    n = int((run.logged("updates") > 0).sum())
+    "Does an optimizer or the model count steps in a dtype in which adding one is rounded away?"
+    n = int((run.log_values("updates") > 0).sum())
     for where, counter in run.facts.counters.items():
-        kind, value, last = counter.dtype, counter.value, LAST_COUNTED[counter.dtype]
+        kind, value, last = counter.dtype, counter.value, LARGEST_COUNT[counter.dtype]
         stopped = value == last and n > last
         if not stopped and value != n: continue  # it counts something else
         how = f"has stopped at {last}" if stopped else f"is at {value:.0f}, and will stop at {last}"
@@ -326,15 +328,15 @@ def counter_in_16_bits(run: Run) -> Iterator[Finding]:
                              "model.half() and load_state_dict cast such numbers, too.")
 
 # %% ../../nbs/lib/diagnosis/copy-faults.ipynb #59d0f9cf
-LEAST_SCALE = 8  # as a power of two: what else multiplies gradients by a power of two is smaller
+MIN_SCALE_POWER = 8  # as a power of two: what else multiplies gradients by a power of two is smaller
 
 
 def scale_at_the_step(run: Run) -> Iterator[Finding]:
-    "Are gradients, where the optimizer uses them, divided by the scale once more, or still multiplied by it?"
-    times = (run.logged("grad_norm")/run.logged("grad_norm_unclipped")).log2()
+    "Are gradients divided by the scale twice when the optimizer uses them, or still multiplied by it?"
+    times = (run.log_values("grad_norm")/run.log_values("grad_norm_unclipped")).log2()
     times = times[times.isfinite()]
-    is_scale = ((times - times.round()).abs() < 1e-3) & (times.abs() >= LEAST_SCALE)
-    if not run.scaled or len(times) < LASTS or is_scale.double().mean() < MOSTLY: return
+    is_scale = ((times - times.round()).abs() < 1e-3) & (times.abs() >= MIN_SCALE_POWER)
+    if not run.scaled or len(times) < MIN_STEPS or is_scale.double().mean() < MAJORITY: return
     n = int(times.median().round())
     how = f"shorter by 2^{-n}: they were divided by the scale twice" if n < 0 else \
         f"longer by 2^{n}: they are still multiplied by the scale"
@@ -350,10 +352,10 @@ def parameters_of(layer: str, parameters: list[str]) -> list[str]:
     return [name for name in parameters if name.startswith(f"{layer}.")]
 
 
-def needs_none(run: Run, got: Tensor) -> Tensor: # Of each layer; `got` says which ones have a gradient
-    "Layers that are moved without gradients, and parts of the last of several blocks in a model that learns."
-    with_gradient = {*run.grads.named(got)}
+def needs_no_gradient(run: Run, got: Tensor) -> Tensor: # Of each layer; `got` says which ones have a gradient
+    "Layers that are moved without gradients, and unused parts of the last block in a model that learns."
+    with_gradient = {*run.grads.names_where(got)}
     by_hand = [name for name, p in run.params.items() if p.moved and not p.got]
-    learns = run.once(falls_well)
-    return run.grads.those(
+    learns = run.answer(falls_well)
+    return run.grads.mask_where(
         lambda name: parameters_of(name, by_hand) or learns and earlier_blocks_have(name, with_gradient))

@@ -12,25 +12,26 @@ from dataclasses import replace
 
 import torch
 
-from hooklab.diagnosis.evidence import LASTS, MOSTLY, SAME, Run, first_true, lasting
-from hooklab.diagnosis.loss_curve import column, falls_well, goes_down, mean_of, of_kind
+from hooklab.diagnosis.evidence import EQUALITY_TOLERANCE, Run
+from hooklab.diagnosis.loss_curve import column, falls_well, falls_steadily, mean_of, outputs_of_kind
 from hooklab.findings.found import Finding, in_digits
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.stats.records.facts import InputFacts, OutputFacts
+from hooklab.stats.records.series import MIN_STEPS, MAJORITY, first_true, onset
 
 # %% ../../nbs/lib/diagnosis/data-faults.ipynb #d57c1dab
-WIDE_INPUT = 20  # deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6
-NARROW_INPUT = 1e-3  # deviation of an input that is nothing but zeros and a little more
-UNEVEN = 300  # the widest feature relative to the narrowest
-FEELS_IT = 5  # size of the first layer's output: at the start, those of scaled inputs are around 1
-NORMALIZES = ("BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm")
-ALIKE = 1e-3  # differences relative to size, for outputs that hardly differ between samples
-SUDDEN = 1e-3  # share of the variance between samples that one layer leaves of it
-BEYOND_ROUNDING = 1e-6  # share of the variance that is between samples: rounding can take a smaller one
-SHRUNK = .03  # the part of the differences between samples that is left; healthy runs: down to 0.1
-LARGE_TARGETS = 30  # mean or deviation of the targets: an output begins at about 1
-SEEN_BESIDE = 1e-6  # size of targets relative to that of outputs: 32 bits round at 6e-8
-LEARNED = .4  # the part of the variance of large targets that is left, where a model learns them all the same
+WIDE_INPUT = 20  # standard deviation or mean of an input: normalized ones are at 1, raw digits of 0 to 16 at 6
+NARROW_INPUT = 1e-3  # standard deviation of an input that is nothing but zeros and a little more
+UNEVEN_RATIO = 300  # the widest feature relative to the narrowest
+LARGE_FIRST_OUTPUT = 5  # size of the first layer's output: at the start, those of scaled inputs are around 1
+NORMALIZATIONS = ("BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm")
+ALIKE_DIFFERENCE = 1e-3  # differences relative to size, for outputs that hardly differ between samples
+SUDDEN_FRACTION = 1e-3  # fraction of the variance between samples that one layer leaves of it
+MIN_VARIANCE = 1e-6  # fraction of the variance that is between samples: rounding can take a smaller one
+SHRUNK_FRACTION = .03  # the part of the differences between samples that is left; healthy runs: down to 0.1
+LARGE_TARGETS = 30  # mean or standard deviation of the targets: an output begins at about 1
+MIN_TARGET_RATIO = 1e-6  # size of targets relative to that of outputs: 32 bits round at 6e-8
+LEARNED_FRACTION = .4  # the part of the variance of large targets that is left, where a model learns them all the same
 
 # %% ../../nbs/lib/diagnosis/data-faults.ipynb #cef7fe2d
 def facts_of_inputs(run: Run) -> dict[str, list[InputFacts]]: # By argument, the facts of each step that was looked at
@@ -49,12 +50,12 @@ def facts_of_inputs(run: Run) -> dict[str, list[InputFacts]]: # By argument, the
                 "returns the same for all.", brings=(NOTHING_LEFT,), hides=("samples alike", "input unused")),
     needs="layers")
 def constant_inputs(run: Run) -> Iterator[Finding]:
-    found = run.once(facts_of_inputs)
-    if not found or len(run.inputs) < LASTS: return
+    found = run.answer(facts_of_inputs)
+    if not found or len(run.inputs) < MIN_STEPS: return
     for rows in found.values():
         if any(x.samples_apart is None for x in rows): return  # there is one sample only
-        n_equal = sum(x.samples_apart <= SAME*max(abs(x.high), abs(x.low)) for x in rows)
-        if n_equal/len(rows) < MOSTLY: return
+        n_equal = sum(x.samples_apart <= EQUALITY_TOLERANCE*max(abs(x.high), abs(x.low)) for x in rows)
+        if n_equal/len(rows) < MAJORITY: return
     first = next(iter(found.values()))[0]
     if first.low == first.high:
         what = f"every number of it is {in_digits(first.low)}"
@@ -64,7 +65,7 @@ def constant_inputs(run: Run) -> Iterator[Finding]:
                   f"differs from sample to sample: {what}.", steps=run.log_span())
 
 # %% ../../nbs/lib/diagnosis/data-faults.ipynb #de0a6765
-def median_of(rows: list[InputFacts], what: str) -> float:
+def median_of_fact(rows: list[InputFacts], what: str) -> float:
     numbers = [x for x in column(rows, what) if x is not None and math.isfinite(x)]
     from statistics import median_low  # slow to import
     return float(median_low(numbers)) if numbers else math.nan
@@ -80,50 +81,50 @@ def median_of(rows: list[InputFacts], what: str) -> float:
 def inputs_not_scaled(run: Run) -> Iterator[Finding]:
     for name, ran in zip(run.outputs.names, run.outputs.ran):
         if name in run.with_parameters and ran.any():  # the first layer that can feel it
-            if run.types.get(name, "").startswith(NORMALIZES):
+            if run.types.get(name, "").startswith(NORMALIZATIONS):
                 return
             break
-    sizes = run.outputs.size[:, :LASTS].nan_to_num()
+    sizes = run.outputs.size[:, :MIN_STEPS].nan_to_num()
     size = sizes.max().item() if sizes.numel() else math.inf
     if run.has("RNN", "LSTM", "GRU"): size = math.inf  # their outputs are never above 1
-    for where, rows in run.once(facts_of_inputs).items():
+    for where, rows in run.answer(facts_of_inputs).items():
         rows = [row for row in rows if row.floating and row.n > 1]
         if not rows: continue
-        std, mean = median_of(rows, "std"), abs(median_of(rows, "mean"))
+        std, mean = median_of_fact(rows, "std"), abs(median_of_fact(rows, "mean"))
         low, high = min(column(rows, "low")), max(column(rows, "high"))
-        wide, narrow = median_of(rows, "widest"), median_of(rows, "narrowest")
-        far = median_of(rows, "farthest")
-        is_uneven = wide > UNEVEN*narrow
+        wide, narrow = median_of_fact(rows, "widest"), median_of_fact(rows, "narrowest")
+        far = median_of_fact(rows, "farthest")
+        is_uneven = wide > UNEVEN_RATIO*narrow
         outlying = far > 5*WIDE_INPUT and far > WIDE_INPUT*wide
         large = max(std, mean) > WIDE_INPUT or (wide > WIDE_INPUT and is_uneven) or outlying
         small = 0 < max(std, mean) < NARROW_INPUT
-        if not (large and size > FEELS_IT or small): continue
+        if not (large and size > LARGE_FIRST_OUTPUT or small): continue
         features = f"; the standard deviations of its features go from {narrow:.2g} to {wide:.2g}" if is_uneven else ""
         name = "The input" if where == "0" else f"The input {where}"
         is_sure = max(std, mean, wide) > 50*WIDE_INPUT
-        learns = run.once(falls_well) or run.once(goes_down)
+        learns = run.answer(falls_well) or run.answer(falls_steadily)
         yield Finding("inputs not scaled", "note" if learns else "certain" if is_sure else "likely",
                       f"{name} goes from {in_digits(low)} to {in_digits(high)}, with a mean of {in_digits(mean)} and a "
                       f"standard deviation of {in_digits(std)}{features}.", steps=run.log_span())
 
 # %% ../../nbs/lib/diagnosis/data-faults.ipynb #be843305
-def with_large_targets(run: Run) -> tuple[list[OutputFacts], float]:
-    "The looks, if the targets are large, and the error that is left in the end, relative to that of a guess."
+def large_targets(run: Run) -> tuple[list[OutputFacts], float]:
+    "The samples of outputs, if targets are large, and the final error relative to that of a guess."
     looks, n_large = [], 0
-    for look in of_kind(run, "squared error"):
+    for look in outputs_of_kind(run, "squared error"):
         target = max(abs(look.made_by.target_mean), look.made_by.target_std)
-        if target > SEEN_BESIDE*look.size:
+        if target > MIN_TARGET_RATIO*look.size:
             looks.append(look)
             n_large += target > LARGE_TARGETS
-    if not looks or n_large < MOSTLY*len(looks): return [], 0
+    if not looks or n_large < MAJORITY*len(looks): return [], 0
     late = looks[-3:]
     loss, guess = mean_of(column(late, "made_by.loss")), mean_of(column(late, "made_by.guess"))
     return looks, loss/max(guess, 1e-30)
 
 
 def learns_large_targets(run: Run) -> bool:
-    looks, left = run.once(with_large_targets)
-    return bool(looks) and left < LEARNED and run.looks[-1].made_by is not None  # as where the loss is NaN
+    looks, left = run.answer(large_targets)
+    return bool(looks) and left < LEARNED_FRACTION and run.outputs_seen[-1].made_by is not None  # else it may be NaN
 
 
 @rule(
@@ -133,7 +134,7 @@ def learns_large_targets(run: Run) -> bool:
          advice="Subtract the mean of the targets and divide by their standard deviation, and undo it for predictions; "
                 "or begin the last bias at their mean.", brings=(WILD, NOTHING_LEFT)), needs="layers")
 def targets_not_scaled(run: Run) -> Iterator[Finding]:
-    looks, left = run.once(with_large_targets)
+    looks, left = run.answer(large_targets)
     if not looks or learns_large_targets(run): return
     first = looks[0].made_by
     yield Finding("targets not scaled", "likely",
@@ -150,7 +151,7 @@ def targets_not_scaled(run: Run) -> Iterator[Finding]:
                 "dimension, weights that are much too small, units that are dead or saturated.",
          follows=(NOTHING_LEFT, "gradients vanish", "input unused"), brings=(WEAK,), at_once=True), needs="layers")
 def samples_alike(run: Run) -> list[Finding]:
-    return run.once(output_alike).get("samples alike", [])
+    return run.answer(output_alike).get("samples alike", [])
 
 
 @rule(
@@ -161,13 +162,13 @@ def samples_alike(run: Run) -> list[Finding]:
                 "detached or overwritten.", follows=(NOTHING_LEFT, "gradients vanish", "samples alike"), brings=(WEAK,),
          at_once=True), needs="layers")
 def input_unused(run: Run) -> list[Finding]:
-    return run.once(output_alike).get("input unused", [])
+    return run.answer(output_alike).get("input unused", [])
 
 # %% ../../nbs/lib/diagnosis/data-faults.ipynb #c14f14dd
 def output_alike(run: Run) -> dict[str, list[Finding]]: # By the id of the finding; empty if the rows differ
-    "Are the rows of the output equal, or nearly so, from some step on? From the first layer on, the input is unused."
+    "Are the rows of the output equal, or nearly so, from some step on?"
     looks, apart = [], []
-    for look in run.looks:
+    for look in run.outputs_seen:
         if look.n_rows < 2 or not math.isfinite(look.size) or look.size <= 0:
             continue
         looks.append(look)
@@ -175,19 +176,19 @@ def output_alike(run: Run) -> dict[str, list[Finding]]: # By the id of the findi
     if not looks: return {}
     apart = torch.tensor(apart, dtype=torch.double)
     known = torch.ones(len(apart), dtype=torch.bool)
-    since = lasting(apart <= ALIKE, known).item()
+    since = onset(apart <= ALIKE_DIFFERENCE, known).item()
     if since < 0:
-        if len(apart) <= LASTS: return {}
-        few = min(.05, SHRUNK*apart[:LASTS].max())
+        if len(apart) <= MIN_STEPS: return {}
+        few = min(.05, SHRUNK_FRACTION*apart[:MIN_STEPS].max())
         if not apart[-1] < few: return {}
         since = len(apart) - 1
     left = apart[since:].median().item()
     span = looks[since].step, looks[-1].step
     layers, silent = first_alike(run, span[0])
     begins = f" It begins in {layers[0]}{', which returns zeros only' if silent else ''}." if layers else ""
-    sure = "certain" if left <= SAME and is_sudden(run) else "likely"
+    sure = "certain" if left <= EQUALITY_TOLERANCE and is_sudden(run) else "likely"
     at_first = layers == run.outputs.names[:1] if layers else since == 0  # otherwise it was used before
-    what = "input unused" if left <= SAME and at_first else "samples alike"
+    what = "input unused" if left <= EQUALITY_TOLERANCE and at_first else "samples alike"
     seen = Finding(what, sure,
                    f"What the model returns is the same for every sample, up to {left:.1g} of its size.{begins}",
                    layers, span)
@@ -198,20 +199,20 @@ def output_alike(run: Run) -> dict[str, list[Finding]]: # By the id of the findi
 
 
 def begins_at_zero(run: Run, parameter: str) -> bool:
-    if parameter not in run.stepped: return False
-    lengths = run.updates.values("data")[run.stepped.index(parameter)]
+    if parameter not in run.measured_parameters: return False
+    lengths = run.updates.values("data")[run.measured_parameters.index(parameter)]
     return lengths[:1].eq(0).any().item()
 
 
 def is_sudden(run: Run) -> bool:
-    "Does one layer lose the differences between samples? Otherwise they fade from layer to layer."
+    "Does a single layer lose the differences between samples, or do they fade from layer to layer?"
     apart, square = run.outputs.numbers.get("var_samples"), run.outputs.numbers.get("sample_square")
     if apart is None: return True
     left = (apart/square).nanmedian(1).values
     left = left[left.isfinite()]
     before, behind = left[:-1], left[1:]
-    lost = (behind <= SUDDEN*before) & (before > BEYOND_ROUNDING)
-    return bool(lost.any()) or not len(left) or left[0] <= ALIKE**2
+    lost = (behind <= SUDDEN_FRACTION*before) & (before > MIN_VARIANCE)
+    return bool(lost.any()) or not len(left) or left[0] <= ALIKE_DIFFERENCE**2
 
 # %% ../../nbs/lib/diagnosis/data-faults.ipynb #c14f14de
 def first_alike(run: Run, since: int) -> tuple[list[str], bool]: # At most one layer; are all of its numbers zero?
@@ -221,8 +222,8 @@ def first_alike(run: Run, since: int) -> tuple[list[str], bool]: # At most one l
     if apart is None or not o.names: return [], False
     later = torch.tensor([step >= min(since, o.steps[-1]) for step in o.steps])
     known = apart.isfinite() & later
-    def mostly(x): return (x & known).sum(1) >= MOSTLY*known.sum(1).clamp(min=1)
-    alike, silent = mostly(apart <= ALIKE**2*square), mostly(square == 0)
+    def mostly(x): return (x & known).sum(1) >= MAJORITY*known.sum(1).clamp(min=1)
+    alike, silent = mostly(apart <= ALIKE_DIFFERENCE**2*square), mostly(square == 0)
     goes_on = torch.cat([alike[1:], alike[-1:]])
     alike &= goes_on | ~silent  # a branch may begin at zero
     if not alike.any(): return [], False

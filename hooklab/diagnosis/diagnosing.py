@@ -15,23 +15,26 @@ from ..findings.found import Finding, with_its_word
 from ..findings.levels import SURE
 from ..findings.rules import KINDS, Rule, rules_that_need, usual_advice
 from ..hooks.names import printable
-from .evidence import LASTS, SOON, Run
-from .loss_curve import looks_at_loss
-from .loss_faults import ENOUGH
-from .result import Diagnosis
+from .evidence import FIRST_STEPS, Run
+from .loss_curve import outputs_with_loss
+from .loss_faults import MIN_STEPS_TO_LEARN
+from .result import Diagnosis, section_of_page
 from .special_layer_faults import any_attention, dead_heads
 from .verdict import verdict
+from ..stats.losses import loss_conflicts  # noqa: F401 (its rules)
+from ..stats.page import JUDGES
 from ..stats.records.attention_history import AttentionHistory
-from ..stats.records.doubts import ESTIMATE, estimated
+from ..stats.records.doubts import ESTIMATE, estimates_of
 from ..stats.records.other_tools import plain_rows
 from ..stats.records.recorded import Recorded
+from ..stats.records.series import MIN_STEPS
 from ..stats.records.statistics import STATISTICS
 
 # %% ../../nbs/lib/diagnosis/diagnosing.ipynb #f95e0df9
 FAULTS = dict(sorted(KINDS["diagnose"].items(), key=lambda item: item[1].rank)) # By their ids, causes first
 
 # %% ../../nbs/lib/diagnosis/diagnosing.ipynb #c84ac1cb
-def not_recorded(run: Run) -> dict[str, str]: # With a sentence on how to record it
+def missing_numbers(run: Run) -> dict[str, str]: # With a sentence on how to record it
     "Which numbers of layers were not recorded."
     found = {}
     if "activations" not in run.recorded:
@@ -44,19 +47,19 @@ def not_recorded(run: Run) -> dict[str, str]: # With a sentence on how to record
     return found
 
 
-def not_judged(run: Run) -> list[str]:
-    "Everything that was not recorded, and how to record it."
+def missing_judgments(run: Run) -> list[str]:
+    "Everything that could not be judged, and how to record it."
     stats, missing = run.stats, []
     if stats.process is not None and not stats.combined:
         cut = any(history.cut for history in stats.histories.values())
         what = "and parts of layers or parameters are not judged" if cut else "with its part of each batch"
         missing.append(f"the whole run, this is {stats.whence}; {what}. What all have is judged after "
                        "stats.combine(), which all call")
-    if run.facts.inputs is not None: missing += not_recorded(run).values()
+    if run.facts.inputs is not None: missing += missing_numbers(run).values()
     else:
-        lacks = ", ".join(["the loop, the inputs, the loss", *not_recorded(run)])
+        lacks = ", ".join(["the loop, the inputs, the loss", *missing_numbers(run)])
         missing.append(f"{lacks}; record all of it with ActivationStats.for_diagnosis()")
-    if run.moves_unseen:
+    if run.hidden_moves:
         missing.append("the size of steps: parameters move, and not in a step of the optimizer that on() was given; "
                        "give it the one whose step() is called")
     elif run.updates is None and "updates" not in run.recorded:
@@ -64,31 +67,31 @@ def not_judged(run: Run) -> list[str]:
     if run.facts.attention_hidden and any_attention(run):
         missing.append("what heads of attention do, because compiled code hides it; AttentionStats sees it where the "
                        "model runs uncompiled")
-    why = run.once(looks_at_loss)[1]
-    if why and run.facts.inputs is not None and len(run.log_steps) >= ENOUGH:
+    why = run.answer(outputs_with_loss)[1]
+    if why and run.facts.inputs is not None and len(run.log_steps) >= MIN_STEPS_TO_LEARN:
         missing.append(f"whether the loss falls: {why}")
     missing += stats.missing
     n = len(run.steps)
-    if n < LASTS:
-        missing.append(f"what takes time to show; there are {n} recorded steps, and {SOON} tell more")
+    if n < MIN_STEPS:
+        missing.append(f"what takes time to show; there are {n} recorded steps, and {FIRST_STEPS} tell more")
     return missing
 
 # %% ../../nbs/lib/diagnosis/diagnosing.ipynb #0960f40f
-OFF = (2, 2), (-2, -2), (2, -2), (-2, 2)  # standard errors, in the first and the last step
-UNSURE = (f"Some of these numbers are estimated from a part of a tensor ({ESTIMATE}), and it depends on how far they "
-          "are off.")
+TRIED_OFFSETS = (2, 2), (-2, -2), (2, -2), (-2, 2)  # standard errors, in the first and the last step
+ON_ESTIMATES = (f"Some of these numbers are estimated from a part of a tensor ({ESTIMATE}), and it depends on how far "
+                "they are off.")
 
 
-def found_in(run: Run, without_layers: bool = False) -> list[Finding]:
+def findings_in(run: Run, without_layers: bool = False) -> list[Finding]:
     "The findings in a run, or only those that show even where no layer was measured."
     found, hidden = [], set()
-    rough = {what for history in run.stats.histories.values() for what in estimated(history)}
-    others = [Run(run.stats, off) for off in OFF if any(STATISTICS[what].may_be_off for what in rough)]
+    rough = {what for history in run.stats.histories.values() for what in estimates_of(history)}
+    others = [Run(run.stats, off) for off in TRIED_OFFSETS if any(STATISTICS[what].may_be_off for what in rough)]
     for rule in rules_that_need("loop", *(() if without_layers else ("layers",))):  # causes first: some hide others
         kind, = rule.kinds
         if kind.what in hidden: continue
-        for seen in run.once(rule.look):
-            finding = as_clear_as(others, rule, seen)
+        for seen in run.answer(rule.look):
+            finding = with_doubt(others, rule, seen)
             if finding is None: continue
             hidden.update(kind.hides)
             advice = finding.advice or usual_advice(kind.what, run=run)
@@ -96,10 +99,10 @@ def found_in(run: Run, without_layers: bool = False) -> list[Finding]:
     return found
 
 
-def as_clear_as(others: list[Run], rule: Rule, finding: Finding) -> Finding | None: # None if it is not even possible
-    "A finding as clear as where it is least so, of these runs, in which estimates are off. Seen in some: possible."
+def with_doubt(others: list[Run], rule: Rule, finding: Finding) -> Finding | None: # None if it is not even possible
+    "A finding with its lowest certainty in these runs, whose estimates are off; possible if only some have it."
     def level(run):
-        seen = [other.sure for other in run.once(rule.look)
+        seen = [other.sure for other in run.answer(rule.look)
                 if not finding.layers or {*other.layers} & {*finding.layers}]
         return min(map(SURE.index, seen), default=len(SURE))
 
@@ -107,11 +110,12 @@ def as_clear_as(others: list[Run], rule: Rule, finding: Finding) -> Finding | No
     least = max([own, *map(level, others)])
     if least == len(SURE) and own >= possible: return None
     least = min(least, max(own, possible))
-    return finding if least == own else replace(finding, sure=SURE[least], evidence=f"{finding.evidence} {UNSURE}")
+    if least == own: return finding
+    return replace(finding, sure=SURE[least], evidence=f"{finding.evidence} {ON_ESTIMATES}")
 
 
-def said_of(stats: Recorded, preflight: Any) -> dict[str, list[dict[str, Any]]]:
-    "What other tools said of the run of a record, by their names."
+def rows_of_other_tools(stats: Recorded, preflight: Any) -> dict[str, list[dict[str, Any]]]:
+    "Findings of other tools about this run, by tool."
     if preflight is None: return stats.others
     if not hasattr(preflight, "not_looked_at"):
         kind = type(preflight).__name__
@@ -120,13 +124,13 @@ def said_of(stats: Recorded, preflight: Any) -> dict[str, list[dict[str, Any]]]:
 
 # %% ../../nbs/lib/diagnosis/diagnosing.ipynb #ab047734
 def nothing_to_read(why: str, moved: bool = False) -> Finding:
-    "That no layer has numbers: a note if the parameters moved all the same, since loop and loss were looked at."
+    "No layer has numbers: a note if parameters moved anyway, because loop and loss could be judged."
     lend = " Its parameters move, though: the layers lend their weights and are not called, so they cannot be judged."
     sure, more = ("note", lend) if moved else ("certain", "")
     return Finding("nothing recorded", sure, why + more, steps=(0, -1), advice=usual_advice("nothing recorded"))
 
 
-def about_heads(history: AttentionHistory) -> Diagnosis:
+def diagnose_heads(history: AttentionHistory) -> Diagnosis:
     "The findings that the numbers of heads alone show."
     advice = usual_advice("dead attention")
     found = [with_its_word(replace(seen, advice=advice), "diagnose") for seen in dead_heads(history)]
@@ -141,22 +145,26 @@ def diagnose(
 ) -> Diagnosis: # The findings; print it, or show it in a notebook
     "Find what is wrong with a training run from its recorded statistics."
     if isinstance(stats, AttentionHistory):
-        return about_heads(stats)
+        return diagnose_heads(stats)
     if not isinstance(stats, Recorded):
         kind = type(stats).__name__
         inside = hasattr(stats, "activation_stats")
         hint = f"diagnose({kind.lower()}.activation_stats)" if inside else "diagnose(s)"
         raise TypeError(printable(f"diagnose reads what an ActivationStats has recorded, and got a {kind}; record a "
                                   f"run, with ActivationStats().on(model) as s: …, and then write {hint}"))
-    why, others = stats._why_nothing_to_read(), said_of(stats, preflight)
+    why, others = stats._why_nothing_to_read(), rows_of_other_tools(stats, preflight)
     if why:
         run = None if stats.history.is_meta else Run(stats)
-        found = found_in(run, without_layers=True) if run else []
+        found = findings_in(run, without_layers=True) if run else []
         if found or "find_nan" in others:
             found = verdict(found, others)
-        moved = run is not None and run.some("moved")
+        moved = run is not None and run.any_parameter("moved")
         return Diagnosis(found or [nothing_to_read(why, moved)], 0, len(stats.names), [])
     run = Run(stats)
     names = run.outputs.names or run.grads.names
     n_steps = max(len(run.steps), len(run.log_steps))  # of the loop more steps are known
-    return Diagnosis(verdict(found_in(run), others, run), n_steps, len(names), not_judged(run))
+    return Diagnosis(verdict(findings_in(run), others, run), n_steps, len(names), missing_judgments(run))
+
+
+JUDGES.append(lambda stats: section_of_page(diagnose(stats)))  # on the page of a run
+

@@ -14,122 +14,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..stats.records.doubts import Ends, read
-from ..stats.records.history import History
+from ..stats.records.doubts import Offsets, values_with_offsets
 from ..stats.records.recorded import Recorded
-from ..stats.records.run_log import LOGGED
-from ..stats.records.statistics import JUDGED
+from ..stats.records.run_log import LOG_COLUMNS
+from ..stats.records.series import Series, n_true_from, without_nan
 
 # %% ../../nbs/lib/diagnosis/evidence.ipynb #b2bd582e
-LASTS = 5  # rows: what shows in fewer may be chance, or how a run begins
-SOON = 20  # rows: growth within so few is too fast
-MOSTLY = .9  # this share of the rows counts as all of them, apart from outliers
-CONSTANT = 1e-6  # deviation relative to the mean: 32 bits round at 6e-8
-SAME = 1e-6  # differences relative to size
-CLEARLY = 10  # times a limit: beyond doubt
-RATIO_LARGE = .1  # length of a step relative to the parameter: healthy runs were above it in up to 9 % of their steps
-RATIO_SMALL = 1e-4  # healthy runs: down to 0.0006
+FIRST_STEPS = 20  # rows: growth within so few is too fast
+CONSTANT_STD = 1e-6  # standard deviation relative to the mean: 32 bits round at 6e-8
+EQUALITY_TOLERANCE = 1e-6  # differences relative to size
+CLEAR_FACTOR = 10  # times a limit: beyond doubt
+LARGE_RATIO = .1  # length of a step relative to the parameter: healthy runs were above it in up to 9 % of their steps
+SMALL_RATIO = 1e-4  # healthy runs: down to 0.0006
 
 # %% ../../nbs/lib/diagnosis/evidence.ipynb #9c1a2003
-def true_from(x: Tensor) -> Tensor:
-    "For each place, how many values are true from there on."
-    return x.long().flip(-1).cumsum(-1).flip(-1)
-
-
-def last_known(x: Tensor) -> Tensor: # NaN if none is known
-    "The last finite number of each row: in turns, most layers are not measured in the last step."
-    if not x.shape[-1]: return x.new_zeros(x.shape[:-1])
-    known = x.isfinite()
-    none_follows = known.cumsum(-1) == known.sum(-1, keepdim=True)
-    last = none_follows.int().argmax(-1, keepdim=True)
-    numbers = x.gather(-1, last)[..., 0]
-    return torch.where(known.any(-1), numbers, torch.nan)
-
-
-def without_nan(x: Tensor) -> Tensor: return x[~x.isnan()]
-
-
-def first_true(x: Tensor) -> int: return x.int().argmax().item() # 0 if none is
-
-
-def picked(names: list[str], chosen: Tensor) -> list[str]:
-    "The names for which this is True."
-    return [name for name, is_chosen in zip(names, chosen.tolist()) if is_chosen]
-
-
 def layer_of(parameter: str) -> str: # Empty if it is of the model itself
     return parameter.rpartition(".")[0]
 
 
-def lasting(bad: Tensor, known: Tensor, least: int = LASTS) -> Tensor: # A column for each row; -1 if there is none
-    "From which column on `bad` is almost always true, as far as is known."
-    bad = bad & known
-    n_bad = true_from(bad)
-    n_known = true_from(known)
-    mostly = n_bad >= MOSTLY*n_known
-    found = bad & mostly & (n_bad >= least)
-    if not found.shape[-1]:
-        return torch.full(found.shape[:-1], -1)
-    first = found.int().argmax(-1)
-    return torch.where(found.any(-1), first, -1)
-
-
-def still_rises(numbers: Tensor) -> bool:
+def is_rising(numbers: Tensor) -> bool:
     "Are they higher at the end than in the middle, as rates of a warm-up are?"
     if not len(numbers): return False
     middle = numbers[len(numbers)//2]
     return bool(numbers[-1] > 1.5*middle)
-
-
-# %% ../../nbs/lib/diagnosis/evidence.ipynb #31ad3829
-class Series:
-    "A history as numbers to compare: a row for each layer, a column for each step, NaN where a layer did not run."
-    def __init__(
-        self,
-        history: History | None, # None where it was not recorded
-        steps: list[int], # The recorded steps of the run
-        off: Ends = (0, 0), # How far off estimates are taken to be
-    ):
-        self.names, self.steps, self.off = [], steps, off
-        self.followed, self.untrainable = {}, set()
-        self.n = self.mean = self.std = self.near_zero = torch.zeros(0, len(steps), dtype=torch.double)
-        self.under = self.hist = None
-        self.numbers: dict[str, Tensor] = {}  # by name; some may not have been recorded, such as those of samples
-        if history is not None and history.steps == steps:
-            self._read(history)
-        self.ran = self.n > 0
-        self.finite = self.mean.isfinite()
-        self.bad = self.ran & ~self.finite
-        squares = self.mean**2 + self.std.nan_to_num(0)**2
-        self.size = squares.sqrt()  # the root mean square of an output
-        self.norm = self.size*self.n.sqrt()
-
-    def _read(self, history):
-        shape = len(history.names), len(self.steps)
-        self.names, self.followed = history.names, history.followed
-        if history.trainable is not None:
-            self.untrainable = set(history.names) - set(history.trainable)
-        for one in JUDGED:
-            if one.group != "basics" and one.row not in history.rows:
-                continue
-            self.numbers[one.name] = read(history, one.name, self.off).reshape(shape)
-        self.n, self.near_zero = self.numbers["n"], self.numbers["near_zero"]
-        self.mean, self.std = self.numbers["mean"], self.numbers["std"]
-        self.under = self.numbers.get("under")
-        if history.has_hist:
-            self.hist = history.values("hist").detach().double().cpu()
-
-    def named(self, chosen: Tensor) -> list[str]:
-        "The names of the layers for which this is True."
-        return picked(self.names, chosen)
-
-    def those(self, holds: Callable[[str], Any]) -> Tensor:
-        "For which layers this holds, by their names."
-        return torch.tensor([bool(holds(name)) for name in self.names], dtype=torch.bool)
-
-    def span(self, row: int) -> tuple[int, int]:
-        "From the step of this row to the last one."
-        return self.steps[row], self.steps[-1]
 
 # %% ../../nbs/lib/diagnosis/evidence.ipynb #29adcb8d
 class Run:
@@ -137,66 +44,66 @@ class Run:
     def __init__(
         self,
         stats: Recorded, # The record of the run
-        off: Ends = (0, 0), # How far off estimates are taken to be
+        offsets: Offsets = (0, 0), # How far off estimates are taken to be
     ):
-        self.off, found = off, {}
+        self.offsets, found = offsets, {}
         for kind, history in stats.histories.items():
             found[kind] = history.whole()
         steps = next(iter(found.values())).steps
         self.facts = stats.facts
         self.losses = stats.losses
         self.log_steps = stats.log.steps if stats.log else []
-        self._log = stats.log.table() if stats.log else torch.zeros(0, len(LOGGED))
+        self._log = stats.log.table() if stats.log else torch.zeros(0, len(LOG_COLUMNS))
         self.attention, self.stats = stats.attention, stats
-        self.inputs, self.looks = self.facts.inputs or [], self.facts.outputs
+        self.inputs, self.outputs_seen = self.facts.inputs or [], self.facts.outputs
         self.params, self.optimizers = self.facts.parameters, self.facts.optimizers
         self.types = {name: layer.type for name, layer in self.facts.layers.items()}
         self.with_parameters = {*map(layer_of, self.params)}
         self.steps = steps
         self.scaled = stats.scaled
         self.recorded = set(found)
-        self.outputs = Series(found.get("activations"), steps, off)
-        self.grads = Series(found.get("gradients"), steps, off)
+        self.outputs = Series(found.get("activations"), steps, offsets)
+        self.grads = Series(found.get("gradients"), steps, offsets)
         bad = self.grads.bad.any(0)
         bad_outputs = self.outputs.bad.any(0)
         fine = ~(bad | bad_outputs)
         # if the optimizer uses a NaN gradient, nothing after it is finite: finite numbers later mean a skipped step
-        self.skipped = bad & ~bad_outputs if self.scaled else bad & (true_from(fine) > 0)
+        self.skipped = bad & ~bad_outputs if self.scaled else bad & (n_true_from(fine) > 0)
         updates = found.get("updates")
         if updates is not None and (updates.steps != steps or not updates.names):
             updates = None
         still = updates is not None and not updates.values("update").nan_to_num().any().item()
-        self.moves_unseen = still and self.moves
-        self.updates = None if self.moves_unseen else updates
-        self.stepped = [] if self.updates is None else self.updates.names  # the parameters whose steps were measured
+        self.hidden_moves = still and self.moves
+        self.updates = None if self.hidden_moves else updates
+        self.measured_parameters = [] if self.updates is None else self.updates.names
         self._answers = {}
 
-    def once(
+    def answer(
         self,
         question: Callable[["Run"], Any], # A rule, or something else that is read from a run
     ) -> Any: # What it returns; a list of what it yields
-        "Ask this once, however many rules want to know."
+        "Ask this, or look up the answer if another rule has asked it."
         if question not in self._answers:
             answer = question(self)
             self._answers[question] = [*answer] if isinstance(answer, Iterator) else answer
         return self._answers[question]
 
     def has(self, *types: str) -> bool:
-        "Is a layer of one of these types in the model, by how their names begin?"
+        "Does the model have a layer whose type begins with one of these names?"
         return any(found.startswith(types) for found in self.types.values())
 
-    def some(self, fact: str) -> bool:
-        "Has any parameter this fact, such as `got`?"
+    def any_parameter(self, fact: str) -> bool:
+        "Is this fact, such as `got`, true of any parameter?"
         return any(map(attrgetter(fact), self.params.values()))
 
-    def logged(self, name: str) -> Tensor:
+    def log_values(self, name: str) -> Tensor:
         "One of the numbers of the loop, for each of `log_steps`; NaN where it is unknown."
-        return self._log[:, [*LOGGED].index(name)].double()
+        return self._log[:, [*LOG_COLUMNS].index(name)].double()
 
     @property
     def rates(self) -> Tensor:
         "The learning rates that are known."
-        return without_nan(self.logged("rate"))
+        return without_nan(self.log_values("rate"))
 
     def log_span(self, row: int = 0) -> tuple[int, int]:
         "From the step of this row of the log to the last one."
@@ -205,14 +112,14 @@ class Run:
 
     @cached_property
     def moves(self) -> bool:
-        "Do most of the parameters that the optimizer should train have other numbers in the end, whoever changed them?"
+        "Have most of the parameters that the optimizer should train changed by the end, whoever changed them?"
         mine = [p for p in self.params.values() if p.trainable and p.has != 0]
         n_moved = sum(bool(p.moved) for p in mine)
         return n_moved > len(mine)/2
 
     @cached_property
-    def lasted(self) -> Tensor: # Without skipped steps
-        "How many steps of the run each row is for: those of the first steps are close together."
+    def steps_per_row(self) -> Tensor: # Without skipped steps
+        "How many steps of the run each row stands for: rows of the first steps are close together."
         steps = torch.tensor(self.steps, dtype=torch.double)
         gaps = steps.diff()
         last = gaps[-1:] if len(gaps) else steps.new_ones(len(steps))
@@ -224,19 +131,20 @@ class Run:
     ) -> Tensor: # By parameter and step; empty if they were not measured
         "The lengths of parameters before each step, or of the step."
         if self.updates is None: return torch.zeros(0, 0, dtype=torch.double)
-        return read(self.updates, what, self.off if what == "update" else tuple(-end for end in self.off))
+        offsets = self.offsets if what == "update" else tuple(-end for end in self.offsets)
+        return values_with_offsets(self.updates, what, offsets)
 
-    def made(self, lengths: Tensor) -> Tensor:
+    def without_skipped(self, lengths: Tensor) -> Tensor:
         "Those of steps that were not skipped."
         return lengths[:, ~self.skipped] if lengths.numel() else lengths
 
     @cached_property
-    def update(self) -> Tensor: return self.made(self.lengths("update"))
+    def update(self) -> Tensor: return self.without_skipped(self.lengths("update"))
 
     @cached_property
     def ratios(self) -> Tensor:
         "By parameter and step, without parameters that began at zero: their ratios mean nothing."
-        data = self.made(self.lengths())
+        data = self.without_skipped(self.lengths())
         return (self.update/data)[data[:, 0] > 0] if data.shape[1] else data
 
     @cached_property

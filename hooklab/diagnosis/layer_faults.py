@@ -12,23 +12,23 @@ import torch
 from torch import Tensor
 
 from .data_faults import input_unused, samples_alike
-from .evidence import (
-    CLEARLY, CONSTANT, LASTS, RATIO_LARGE, SAME, Run, Series, first_true, last_known, lasting)
+from .evidence import CLEAR_FACTOR, CONSTANT_STD, LARGE_RATIO, EQUALITY_TOLERANCE, Run
 from .loss_curve import far_from_a_guess
 from ..findings.found import Finding, in_digits
 from ..findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from ..hooks.select import first_few
-from ..stats.measure.sampled_numbers import SILENT_FOR
+from ..stats.measure.sampled_numbers import SILENT_STEPS
+from ..stats.records.series import MIN_STEPS, Series, first_true, last_finite, onset
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #22b935ef
-CLOSES = ("ReLU", "ReLU6", "Threshold")
-CLOSES_SOFTLY = ("GELU", "SiLU", "Mish", "Hardswish", "Softplus")
-CLOSED = .99  # share of the numbers that a ReLU would set to zero: hardly any unit still learns
-SPARSE = .95  # the same, for few active units; healthy layers whose numbers are not small had up to 0.69
-OPENS = .2  # a layer with smaller numbers is not closed but weak: for it, 0.05 is not near zero
-WEAK_GRADIENTS = .3  # length relative to later layers: 0.22 before a ReLU that passes 5 % of its input
-DEAD = .75  # share of the units of a layer; healthy layers of many units had up to 0.63
-MANY = 16  # units: of fewer, three in four may be dead by chance
+CLOSING_TYPES = ("ReLU", "ReLU6", "Threshold")
+SOFT_CLOSING_TYPES = ("GELU", "SiLU", "Mish", "Hardswish", "Softplus")
+CLOSED_FRACTION = .99  # fraction of the numbers that a ReLU would set to zero: hardly any unit still learns
+SPARSE_FRACTION = .95  # the same, for few active units; healthy layers whose numbers are not small had up to 0.69
+MIN_OPEN_SIZE = .2  # a layer with smaller numbers is not closed but weak: for it, 0.05 is not near zero
+WEAK_GRADIENT = .3  # length relative to later layers: 0.22 before a ReLU that passes 5 % of its input
+DEAD_FRACTION = .75  # fraction of the units of a layer; healthy layers of many units had up to 0.63
+MIN_UNITS = 16  # units: of fewer, three in four may be dead by chance
 
 
 @rule(
@@ -43,16 +43,17 @@ def dead_units(run: Run) -> Iterator[Finding]:
     o = run.outputs
     has_gradients = run.grads.names == o.names
     since = None  # from which step on the model returns the same for every sample
-    for seen in (*run.once(samples_alike), *run.once(input_unused)): since = seen.steps[0]
-    least = LASTS if since is None else min(LASTS, max(1, sum(step >= since for step in o.steps)))
-    whole, part = closed_since(run, CLOSED, CONSTANT, least), closed_since(run, SPARSE, WEAK_GRADIENTS, LASTS)
+    for seen in (*run.answer(samples_alike), *run.answer(input_unused)): since = seen.steps[0]
+    least = MIN_STEPS if since is None else min(MIN_STEPS, max(1, sum(step >= since for step in o.steps)))
+    whole = onset_of_closing(run, CLOSED_FRACTION, CONSTANT_STD, least)
+    part = onset_of_closing(run, SPARSE_FRACTION, WEAK_GRADIENT, MIN_STEPS)
     found = {}
     for i, name in enumerate(o.names[:-1]):  # no activation follows the last layer
         is_whole = whole[i] >= 0
         if not is_whole and most_units_live(o, i): continue  # each is active now and then
         row = (whole if is_whole else part)[i].item()
         behind = o.followed.get(name)
-        lets_through = behind not in (None, *CLOSES, *CLOSES_SOFTLY)  # as a LeakyReLU or a normalization does
+        lets_through = behind not in (None, *CLOSING_TYPES, *SOFT_CLOSING_TYPES)  # as a LeakyReLU or a norm does
         if row < 0 or lets_through: continue
         reason = why_dead(is_whole, behind, has_gradients)
         found.setdefault(reason, {})[i] = row
@@ -66,35 +67,35 @@ def dead_units(run: Run) -> Iterator[Finding]:
         if since is not None and before < since: begins = min(begins, since)  # measured less often than looked at
         yield Finding("dead units", sure, f"Negative or zero outputs: {', '.join(shares)}. {why}", layers,
                       (begins, o.steps[-1]))
-    yield from mostly_dead(run, {i for rows in found.values() for i in rows})
+    yield from mostly_dead_layers(run, {i for rows in found.values() for i in rows})
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #324c8cbc
-def closed_since(run: Run, share: float, limit: float, least: int) -> Tensor: # A row for each layer; -1 if it is not
-    "From which row on is a layer shut, and has as good as no gradient beside those of later layers?"
+def onset_of_closing(run: Run, share: float, limit: float, min_steps: int) -> Tensor: # By layer; -1 if there is none
+    "The row from which a layer is closed, with next to no gradient compared with later layers."
     o, g = run.outputs, run.grads
-    closed, known = shut(run, share), o.finite
-    if g.names != o.names: return lasting(closed, known, least)
+    closed, known = is_closed(run, share), o.finite
+    if g.names != o.names: return onset(closed, known, min_steps)
     for i, length in enumerate(g.norm[:-1]):
         later = g.norm[i + 1:].nanmedian(0).values
         closed[i] &= length <= limit*torch.where(later.isfinite(), later, later.nanmedian())  # measured in turns
-    return lasting(closed, known & g.ran, least)  # without a gradient, it is not trained
+    return onset(closed, known & g.ran, min_steps)  # without a gradient, it is not trained
 
 
-def shut(run: Run, least: float) -> Tensor: # layer, row
-    "Is at least this share of the numbers zero or below, and not because all are small?"
+def is_closed(run: Run, least: float) -> Tensor: # layer, row
+    "Is at least this fraction of the numbers zero or below, and not because all are small?"
     o = run.outputs
     low = o.near_zero >= least
-    open_wide = o.size >= OPENS
+    open_wide = o.size >= MIN_OPEN_SIZE
     if o.under is None: return low & open_wide
     closed = (o.under == 0) & open_wide
     return low & ((o.under >= least) | closed)
 
 
 def most_units_live(o: Series, i: int) -> bool:
-    "Was most of the units of this layer active in the last steps, as far as a sample shows?"
+    "Were most units of this layer active in the last steps, as far as a sample shows?"
     dead = o.numbers.get("dead_units")
     if dead is None: return False
-    return bool(last_known(dead)[i] < .5)
+    return bool(last_finite(dead)[i] < .5)
 
 
 def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:
@@ -102,10 +103,10 @@ def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:
     few = "few units are still active, or each is active rarely."
     if whole and grads:
         return "certain", "Their gradients are zero."
-    if not whole and behind in CLOSES:
+    if not whole and behind in CLOSING_TYPES:
         return "possible", f"Behind the {behind} that follows, {few}"
     if not whole: return "possible", f"If a ReLU follows, {few}"
-    if behind in CLOSES:
+    if behind in CLOSING_TYPES:
         return "likely", f"The {behind} behind them returns only zeros."
     tell = "gradients, with grads=True, would tell."
     if behind:
@@ -113,35 +114,35 @@ def why_dead(whole: bool, behind: str | None, grads: bool) -> tuple[str, str]:
     return "possible", f"If a ReLU follows, it returns only zeros; {tell}"
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #1c534556
-def mostly_dead(run: Run, others: set[int]) -> Iterator[Finding]: # `others`: layers that are reported already
+def mostly_dead_layers(run: Run, others: set[int]) -> Iterator[Finding]: # `others`: layers that are reported already
     "Are most units of a layer before a ReLU dead, while a few are alive?"
     o = run.outputs
     dead = o.numbers.get("dead_units")
     if dead is None: return
-    since = lasting(dead >= DEAD, dead.isfinite(), 1)
+    since = onset(dead >= DEAD_FRACTION, dead.isfinite(), 1)
     is_finite = (o.mean.isfinite() | dead.isnan()).all(1)  # NaN is not above zero either
     rows, units = {}, 0
     for i, name in enumerate(o.names[:-1]):
         own = run.params.get(f"{name}.bias") or run.params.get(f"{name}.weight")
         units = own.shape[0] if own and own.shape else units  # those of a ReLU are those of the layer before
-        before_relu = o.followed.get(name) in CLOSES
-        is_relu = run.types.get(name) in CLOSES and o.followed.get(o.names[i - 1]) not in CLOSES
-        is_meant = is_finite[i] and i not in others and units >= MANY and (before_relu or is_relu)
+        before_relu = o.followed.get(name) in CLOSING_TYPES
+        is_relu = run.types.get(name) in CLOSING_TYPES and o.followed.get(o.names[i - 1]) not in CLOSING_TYPES
+        is_meant = is_finite[i] and i not in others and units >= MIN_UNITS and (before_relu or is_relu)
         if is_meant and since[i] >= 0: rows[i] = since[i].item()
     if not rows: return
-    shares = [f"{last_known(dead[i]):.0%} of those of {o.names[i]}" for i in rows]
-    first = max(0, min(rows.values()) - SILENT_FOR + 1)
+    shares = [f"{last_finite(dead[i]):.0%} of those of {o.names[i]}" for i in rows]
+    first = max(0, min(rows.values()) - SILENT_STEPS + 1)
     yield Finding("dead units", "possible",
                   f"Most units are dead, as a sample of units and of each batch shows: {first_few(shares, 4)}. For "
-                  f"{SILENT_FOR} measured steps and more they were never above zero, so a ReLU passes nothing on, and "
-                  "they get no gradient.", [o.names[i] for i in rows], o.span(first),
+                  f"{SILENT_STEPS} measured steps and more they were never above zero, so a ReLU passes nothing on, "
+                  "and they get no gradient.", [o.names[i] for i in rows], o.span(first),
                   advice="If they were so from the start, look at how biases and weights of the layer begin, and at "
                          "the scale of its inputs; if they died on the way, a lower learning rate or warm-up. "
                          "LeakyReLU keeps a gradient.")
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #27f79a6c
-def on_saturation(run: Run) -> str:
-    "What helps, by the kind of model."
+def advice_on_saturation(run: Run) -> str:
+    "Advice that depends on the model."
     usual = "Begin with smaller weights (Xavier); scale the inputs; normalize before the activation"
     if run.has("LSTM"):
         return f"{usual}; look at the forget gates of the LSTM."
@@ -155,17 +156,17 @@ FLAT_SIGMOID = .04  # mean slope of a sigmoid, which is 0.25 at zero
 @rule(
     Kind("saturated", page="layers", rank=170, lesson="05-stats",
          symptom="Outputs of tanh or sigmoid are at their ends, and what lies before them learns slowly.",
-         look_first="the histogram of the activation", advice=on_saturation,
+         look_first="the histogram of the activation", advice=advice_on_saturation,
          follows=(WILD, "constant inputs", "activation before the loss"), brings=(NOTHING_LEFT,), at_once=True),
     needs="layers")
-def saturated(run: Run) -> Iterator[Finding]:
-    "The slope of what made an output y is 1 - y² for a tanh, where y lies between -1 and 1, and y - y² for a sigmoid."
+def saturation(run: Run) -> Iterator[Finding]:
+    "The slope at an output y is 1 - y² for a tanh, where y is between -1 and 1, and y - y² for a sigmoid."
     o = run.outputs
     if o.numbers.get("ended_units") is not None:
         yield from units_at_the_ends(run)
         return
     if o.hist is None: return
-    no_relu = o.those(lambda name: run.types.get(name) != "ReLU")
+    no_relu = o.mask_where(lambda name: run.types.get(name) != "ReLU")
     none_above = o.hist[:, 5:].sum(1) == 0
     bounded = none_above & (o.size <= 1.01) & no_relu[:, None]  # outputs of exactly 1 and -1 have a size above 1
     square = o.size**2
@@ -175,7 +176,7 @@ def saturated(run: Run) -> Iterator[Finding]:
     flat_sigmoid = (sigmoid < FLAT_SIGMOID) & both_ends
     is_tanh = o.under > 0
     bad = bounded & torch.where(is_tanh, tanh < FLAT_TANH, flat_sigmoid)
-    since = lasting(bad, o.finite)
+    since = onset(bad, o.finite)
     found = since >= 0
     found[:1] = False  # the input may be data
     found[-1:] = False  # the output may be confident probabilities
@@ -185,19 +186,19 @@ def saturated(run: Run) -> Iterator[Finding]:
     numbers = [f"{slope:.2g}" for slope in slopes[:4].nanmean(1)]
     yield Finding("saturated", "likely",
                   "Outputs lie close to the ends of tanh or sigmoid. The mean slope there, compared with that in the "
-                  f"middle: {', '.join(numbers)}.", o.named(found), o.span(first))
+                  f"middle: {', '.join(numbers)}.", o.names_where(found), o.span(first))
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #edc491dc
-BOUNDED = ("Tanh", "Hardtanh", "Sigmoid", "Hardsigmoid", "RNN", "RNNCell", "LSTM", "LSTMCell", "GRU", "GRUCell")
-ENDED = .4  # share of units that stay at the ends of a tanh or sigmoid; healthy runs: up to 0.06
+BOUNDED_TYPES = ("Tanh", "Hardtanh", "Sigmoid", "Hardsigmoid", "RNN", "RNNCell", "LSTM", "LSTMCell", "GRU", "GRUCell")
+SATURATED_FRACTION = .4  # fraction of units that stay at the ends of a tanh or sigmoid; healthy runs: up to 0.06
 
 
 def units_at_the_ends(run: Run) -> Iterator[Finding]:
     "Are many units of a tanh, a sigmoid or a recurrent layer always at the ends, where the slope is zero?"
     o = run.outputs
     ended = o.numbers.get("ended_units")
-    bounded = o.those(lambda name: run.types.get(name) in BOUNDED)
-    since = lasting(ended >= ENDED, ended.isfinite())
+    bounded = o.mask_where(lambda name: run.types.get(name) in BOUNDED_TYPES)
+    since = onset(ended >= SATURATED_FRACTION, ended.isfinite())
     found = (since >= 0) & bounded
     gives_probabilities = run.types.get(o.names[-1]) in ("Sigmoid", "Hardsigmoid")
     if gives_probabilities: found[-1:] = False  # they may be confident
@@ -206,7 +207,8 @@ def units_at_the_ends(run: Run) -> Iterator[Finding]:
     shares = ", ".join(f"{series.nanmean():.0%}" for series in ended[found][:4])
     yield Finding("saturated", "likely",
                   f"Of the units of such a layer, {shares} give nearly the same number for each sample, at the end of "
-                  "what a tanh or sigmoid can return. The slope there is close to zero.", o.named(found), o.span(first))
+                  "what a tanh or sigmoid can return. The slope there is close to zero.", o.names_where(found),
+                  o.span(first))
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #57422715
 @rule(
@@ -217,25 +219,25 @@ def units_at_the_ends(run: Run) -> Iterator[Finding]:
          follows=(NOTHING_LEFT,), brings=(NOTHING_LEFT,), at_once=True), needs="layers")
 def constant_output(run: Run) -> Iterator[Finding]:
     o = run.outputs
-    same = o.std <= CONSTANT*o.mean.abs()
-    since = lasting(same, o.finite & (o.n > 1))
-    closed = lasting(shut(run, CLOSED), o.finite) >= 0
+    same = o.std <= CONSTANT_STD*o.mean.abs()
+    since = onset(same, o.finite & (o.n > 1))
+    closed = onset(is_closed(run, CLOSED_FRACTION), o.finite) >= 0
     closed_before = torch.zeros(len(o.names), dtype=torch.bool)
     closed_before[1:] = closed[:-1]
-    nothing_passes = closed_before & (last_known(o.size) == 0)
+    nothing_passes = closed_before & (last_finite(o.size) == 0)
     found = (since >= 0) & ~nothing_passes  # a closed ReLU is reported with its layer
     if not found.any(): return
     first = since[found].min().item()
-    numbers = ", ".join(f"{number:.3g}" for number in last_known(o.mean[found])[:4])
-    layers = o.named(found)
+    numbers = ", ".join(f"{number:.3g}" for number in last_finite(o.mean[found])[:4])
+    layers = o.names_where(found)
     of_softmax = all(run.types.get(name) in ("Softmax", "LogSoftmax") for name in layers)
     yield Finding("constant output", "certain", f"All outputs of such a layer are the same number: {numbers}.", layers,
-                  o.span(first), advice=ON_A_SINGLE_NUMBER if of_softmax else "")
+                  o.span(first), advice=ADVICE_ON_SOFTMAX if of_softmax else "")
 
 
-ON_A_SINGLE_NUMBER = ("A softmax over a single number is always 1. For two classes with one output unit, use "
-                      "BCEWithLogitsLoss without an activation; for several, one unit per class. Otherwise dim= is "
-                      "the wrong one.")
+ADVICE_ON_SOFTMAX = ("A softmax over a single number is always 1. For two classes with one output unit, use "
+                     "BCEWithLogitsLoss without an activation; for several, one unit per class. Otherwise dim= is "
+                     "the wrong one.")
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #5c7d3013
 @rule(
@@ -250,24 +252,24 @@ def units_alike(run: Run) -> Iterator[Finding]:
     square = o.numbers.get("sample_square")
     samples = o.numbers.get("var_samples")
     if apart is None: return
-    alike = apart <= SAME**2*1e2*square
-    samples_differ = samples > SAME*square
+    alike = apart <= EQUALITY_TOLERANCE**2*1e2*square
+    samples_differ = samples > EQUALITY_TOLERANCE*square
     same = alike & samples_differ
     if not same.shape[1]: return
     known = apart.isfinite() & (square > 0)
-    still = lasting(same, known) >= 0
-    learns = o.those(run.with_parameters.__contains__)
+    still = onset(same, known) >= 0
+    learns = o.mask_where(run.with_parameters.__contains__)
     found = (still | same[:, 0]) & learns
     if not found.any(): return
     if (still & learns).any():
         sure, how = "certain", "so they learn the same"
     else: sure, how = "likely", "at the start, so they begin to learn the same"
     yield Finding("units alike", sure, f"All units of such a layer return the same number for a sample, {how}.",
-                  o.named(found), o.span(0))
+                  o.names_where(found), o.span(0))
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #4cbab172
-BY_DEPTH = 100  # size of outputs, first layers to last: healthy runs had up to 14, layers with parameters up to 3.2
-BY_DEPTH_GRADIENTS = 1e3  # length of gradients: up to 21
+MAX_OUTPUT_RATIO = 100  # of sizes, first layers to last: healthy runs had up to 14, layers with parameters 3.2
+MAX_GRADIENT_RATIO = 1e3  # norm of gradients: up to 21
 
 
 def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the first third of its numbers to the last
@@ -292,10 +294,10 @@ def trend(sizes: Tensor) -> Tensor: # For each column, the power of ten from the
 
 
 def through_depth(what: str, series: Series, sizes: Tensor, sign: int, backward: bool) -> Iterator[Finding]:
-    "Do sizes grow steadily from layer to layer, or with a `sign` of -1, shrink?"
+    "Do sizes grow steadily from layer to layer, or shrink if `sign` is -1?"
     if backward:
-        limit, number = BY_DEPTH_GRADIENTS, "Length of gradients"
-    else: limit, number = BY_DEPTH, "Size of outputs"
+        limit, number = MAX_GRADIENT_RATIO, "Length of gradients"
+    else: limit, number = MAX_OUTPUT_RATIO, "Size of outputs"
     times = 10**(trend(sizes)*sign)
     bad = times > limit
     if not bad.any(): return
@@ -306,36 +308,36 @@ def through_depth(what: str, series: Series, sizes: Tensor, sign: int, backward:
     medians = bad_sizes[known].nanmedian(1).values
     first = in_digits(medians[0])
     last = in_digits(medians[-1])
-    names = series.named(known)
+    names = series.names_where(known)
     third = max(len(sizes)//3, 1)
     layers = names[:third] if backward else names[-third:]
-    clear = len(rows) >= LASTS and times[bad].median() > CLEARLY*limit
+    clear = len(rows) >= MIN_STEPS and times[bad].median() > CLEAR_FACTOR*limit
     span = series.steps[rows[0]], series.steps[rows[-1]]
     yield Finding(what, "likely" if clear else "possible",
                   f"{number}: {first} in {names[0]}, {last} in {names[-1]}, and steadily so in between.", layers, span)
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #f5a71c32
-LARGE_START = 30  # size of outputs before the first step: healthy runs had up to 6
+LARGE_FIRST_SIZE = 30  # size of outputs before the first step: healthy runs had up to 6
 
 
 def large_from_the_start(run: Run) -> Iterator[Finding]:
     "Are outputs large before the first step, and does that do harm?"
     o = run.outputs
-    if not o.size.shape[1] or run.once(saturated): return
+    if not o.size.shape[1] or run.answer(saturation): return
     size = o.size[:, 0].nan_to_num(0, posinf=0)
-    large = size > LARGE_START
+    large = size > LARGE_FIRST_SIZE
     if not large.any(): return
-    wild = (run.ratio > RATIO_LARGE).any()
+    wild = (run.ratio > LARGE_RATIO).any()
     not_finite = o.bad.any() or run.grads.bad.any()
     if not (wild or not_finite or far_from_a_guess(run)): return
     first = first_true(large)
     yield Finding("activations explode", "likely",
                   f"Before the first step, outputs are up to {in_digits(size.max())} in size; it begins in "
-                  f"{o.names[first]} with {in_digits(size[first])}. About 1 is usual.", o.named(large), o.span(0))
+                  f"{o.names[first]} with {in_digits(size[first])}. About 1 is usual.", o.names_where(large), o.span(0))
 
 
-def on_exploding(run: Run) -> str:
-    "What helps, by the kind of model."
+def advice_on_explosion(run: Run) -> str:
+    "Advice that depends on the model."
     steps = " and through time: clip gradients with `gradient_clipper`" if run.has("RNN", "LSTM", "GRU") else ""
     return (f"Begin with smaller weights: Kaiming for ReLU, Xavier for tanh; add normalization{steps}. Residual "
             "branches add up: begin with the last weight of each at zero, or divide by the root of their number.")
@@ -355,14 +357,15 @@ def activations_vanish(run: Run) -> Iterator[Finding]:
 @rule(
     Kind("activations explode", page="layers", rank=180, lesson="07-init",
          symptom="Outputs become larger from layer to layer.",
-         look_first="the standard deviation of the outputs, layer by layer", advice=on_exploding, follows=(WILD,),
+         look_first="the standard deviation of the outputs, layer by layer", advice=advice_on_explosion,
+         follows=(WILD,),
          brings=(WILD, NOTHING_LEFT), at_once=True), needs="layers")
 def activations_explode(run: Run) -> Iterator[Finding]:
     found = [*large_from_the_start(run)]
     yield from found or through_depth("activations explode", run.outputs, run.outputs.size[:-1], 1, backward=False)
 
 # %% ../../nbs/lib/diagnosis/layer-faults.ipynb #25b636a8
-def on_gradients_vanishing(run: Run) -> str:
+def advice_on_vanishing(run: Run) -> str:
     "What helps, by the activations of the model."
     others = "normalization, residual connections, or fewer layers."
     if run.has("Sigmoid", "Tanh", "Softsign"):
@@ -373,7 +376,7 @@ def on_gradients_vanishing(run: Run) -> str:
 @rule(
     Kind("gradients vanish", page="layers", rank=280, lesson="08-gradients",
          symptom="The first layers get hardly any gradient, and do not learn.",
-         look_first="the length of the gradients, layer by layer", advice=on_gradients_vanishing,
+         look_first="the length of the gradients, layer by layer", advice=advice_on_vanishing,
          follows=(NOTHING_LEFT, "samples alike", "input unused", "not trained"), brings=(WEAK,), at_once=True),
     needs="layers")
 def gradients_vanish(run: Run) -> Iterator[Finding]:
@@ -384,7 +387,7 @@ def gradients_vanish(run: Run) -> Iterator[Finding]:
 @rule(
     Kind("gradients explode", page="layers", rank=250, lesson="08-gradients",
          symptom="The first layers get gradients that are far too long.",
-         look_first="the length of the gradients, layer by layer", advice=on_exploding,
+         look_first="the length of the gradients, layer by layer", advice=advice_on_explosion,
          follows=(WILD, "activation before the loss"), brings=(WILD,), at_once=True), needs="layers")
 def gradients_explode(run: Run) -> Iterator[Finding]:
     return through_depth("gradients explode", run.grads, run.grads.norm, -1, backward=True)

@@ -10,23 +10,23 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from hooklab.diagnosis.copy_faults import needs_none, one_never_steps, parameters_of
-from hooklab.diagnosis.evidence import (
-    LASTS, MOSTLY, RATIO_SMALL, SOON, Run, first_true, lasting, layer_of, picked, without_nan)
+from hooklab.diagnosis.copy_faults import needs_no_gradient, idle_optimizer, parameters_of
+from hooklab.diagnosis.evidence import SMALL_RATIO, FIRST_STEPS, Run, layer_of
 from hooklab.diagnosis.loss_curve import falls_well
 from hooklab.diagnosis.loss_faults import loss_does_not_fall, squares_overflow
 from hooklab.diagnosis.schedule_faults import (
-    counts_epochs, of_calls, rate_gone, schedules_of, steps_made)
-from hooklab.diagnosis.step_faults import lost_in_rounding
+    counts_epochs, calls_in_words, vanished_rate, schedules_of, steps_made)
+from hooklab.diagnosis.step_faults import parameters_lost_in_rounding
 from hooklab.findings.found import Finding
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.hooks.select import first_few
 from hooklab.stats.records.facts import ParameterFacts
+from hooklab.stats.records.series import MIN_STEPS, MAJORITY, first_true, onset, names_where, without_nan
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #9855c9fe
-LEAST = 3  # optimizer steps: a pattern in fewer may be chance
-TINY = 1e-19  # the square of a smaller number is zero in float32, so the length of such gradients is measured as zero
-MODE_MATTERS = ("BatchNorm", "Dropout", "InstanceNorm", "DropPath", "StochasticDepth")  # layers with another eval mode
+MIN_OPTIMIZER_STEPS = 3  # optimizer steps: a pattern in fewer may be chance
+TINY_GRADIENT = 1e-19  # the square of a smaller number is zero in float32, and so is the measured norm
+MODE_TYPES = ("BatchNorm", "Dropout", "InstanceNorm", "DropPath", "StochasticDepth")  # layers with another eval mode
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #06013090
 @rule(
@@ -35,7 +35,7 @@ MODE_MATTERS = ("BatchNorm", "Dropout", "InstanceNorm", "DropPath", "StochasticD
          advice="Record the model that is trained, and see that each step ends: with step(), or with auto=True."),
     needs="layers")
 def nothing_recorded(run: Run) -> Iterator[Finding]:
-    "Sees nothing: `diagnose` says so itself where it has no run to look at."
+    "Never finds anything: `diagnose` reports it where it has no run to look at."
     return iter(())
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #0937ef31
@@ -46,14 +46,14 @@ def nothing_recorded(run: Run) -> Iterator[Finding]:
          advice="Call model.train() at the beginning of each epoch: model.eval() of a validation stays until then. To "
                 "keep only some layers in eval mode, call eval() on those.", brings=(WEAK,)), needs="loop")
 def eval_mode(run: Run) -> Iterator[Finding]:
-    trained = run.logged("trained").nan_to_num() > 0
-    evaluated = run.logged("evaluated").nan_to_num() > 0
-    updates = run.logged("updates")
-    unknown = updates.isnan().all() & run.some("written")
+    trained = run.log_values("trained").nan_to_num() > 0
+    evaluated = run.log_values("evaluated").nan_to_num() > 0
+    updates = run.log_values("updates")
+    unknown = updates.isnan().all() & run.any_parameter("written")
     steps = (updates > 0) | unknown
     wrong = evaluated & ~trained & steps
-    if wrong.sum() < LASTS or wrong.double().mean() < .2: return
-    matters = sorted({t for t in run.types.values() if t.startswith(MODE_MATTERS)})
+    if wrong.sum() < MIN_STEPS or wrong.double().mean() < .2: return
+    matters = sorted({t for t in run.types.values() if t.startswith(MODE_TYPES)})
     first = first_true(wrong)
     slipped = trained[:first].any()
     if matters:
@@ -74,22 +74,22 @@ def eval_mode(run: Run) -> Iterator[Finding]:
                 "batches on purpose, call step() and zero_grad() together after the last of them.",
          brings=(WILD, NOTHING_LEFT), by_steps=True), needs="layers")
 def no_zero_grad(run: Run) -> Iterator[Finding]:
-    kept = run.logged("kept")
+    kept = run.log_values("kept")
     known = without_nan(kept)
-    if len(known) < LEAST or known.mean() < MOSTLY: return
+    if len(known) < MIN_OPTIMIZER_STEPS or known.mean() < MAJORITY: return
     first = first_true(kept == 1)
     if kept[:first].isnan().all(): first = 0  # of the steps before that, nothing is known
     if run.optimizers:
         sure, steps, advice = "certain", "steps of the optimizer", ""
-    else: sure, steps, advice = "likely", "steps that moved parameters", BY_HAND
+    else: sure, steps, advice = "likely", "steps that moved parameters", ADVICE_BY_HAND
     yield Finding("no zero_grad", sure,
                   f"In {int(known.sum())} of {len(known)} {steps}, the gradients still held those of the step before: "
                   "they add up from step to step.", steps=run.log_span(first), advice=advice)
 
 
-BY_HAND = ("Call model.zero_grad() once for each update, before backward(); the zero_grad() of an optimizer that has "
-           "the parameters does the same. To add up the gradients of several batches on purpose, clear them after each "
-           "update.")
+ADVICE_BY_HAND = ("Call model.zero_grad() once for each update, before backward(); the zero_grad() of an optimizer "
+                  "that has the parameters does the same. To add up the gradients of several batches on purpose, clear "
+                  "them after each update.")
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #ec6b0ae2
 @rule(
@@ -99,21 +99,21 @@ BY_HAND = ("Call model.zero_grad() once for each update, before backward(); the 
          advice="The order is: zero_grad(), forward, backward(), step(). Look for a zero_grad() between backward() and "
                 "step(), and for a step() before backward().", brings=(WEAK,)), needs="layers")
 def step_before_backward(run: Run) -> Iterator[Finding]:
-    n = run.once(steps_without_gradients)
+    n = run.answer(steps_without_gradients)
     if n and run.facts.loss_leads:
         yield Finding("step before backward", "certain",
                       f"The optimizer made {n} steps, and no parameter ever had a gradient, although the loss that the "
                       "loop gives leads back to them: backward() is never called.", steps=run.log_span(),
                       advice="Call loss.backward() between the loss and optimizer.step().")
         return
-    none = run.logged("no_gradients")
-    length = run.logged("grad_norm")
+    none = run.log_values("no_gradients")
+    length = run.log_values("grad_norm")
     empty = (none == 1) | (length == 0)
     steps = (none == 1) | (~none.isnan() & ~length.isnan())
-    if steps.sum() < LEAST: return
-    if empty[steps].double().mean() < MOSTLY: return
-    if has_others(run) or not gradients_come(run) or run.once(squares_overflow): return
-    if not (none == 1).any() and not gradients_reach(run):
+    if steps.sum() < MIN_OPTIMIZER_STEPS: return
+    if empty[steps].double().mean() < MAJORITY: return
+    if has_other_parameters(run) or not gradients_are_computed(run) or run.answer(squares_overflow): return
+    if not (none == 1).any() and not gradients_arrive(run):
         return
     if uses_gradients(run, none): return
     yield Finding("step before backward", "certain",
@@ -122,30 +122,30 @@ def step_before_backward(run: Run) -> Iterator[Finding]:
                   steps=run.log_span(first_true(steps)))
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #c3e12f93
-def has_others(run: Run) -> bool:
-    "Does an optimizer have no parameter of this model?"
+def has_other_parameters(run: Run) -> bool:
+    "Does an optimizer have none of this model's parameters?"
     return any(o.n_foreign == o.n for o in run.optimizers)
 
 
-def to_be_trained(run: Run) -> dict[str, ParameterFacts]: # By name
+def parameters_to_train(run: Run) -> dict[str, ParameterFacts]: # By name
     "The parameters that the optimizer has and that are not frozen."
     return {name: p for name, p in run.params.items() if p.has and p.trainable}
 
 
-def gradients_come(run: Run) -> bool:
-    "Are gradients computed for what the optimizer has, as far as is known?"
-    mine = to_be_trained(run)
+def gradients_are_computed(run: Run) -> bool:
+    "Are gradients computed for the optimizer's parameters, as far as is known?"
+    mine = parameters_to_train(run)
     measured = any(layer_of(name) in run.grads.names for name in mine)
     some_ran = bool(mine) and bool(run.grads.ran.any())
-    arrived = gradients_reach(run) if measured else some_ran
+    arrived = gradients_arrive(run) if measured else some_ran
     return arrived or any(p.got for p in mine.values())
 
 
-def gradients_reach(run: Run) -> bool:
-    "Do gradients arrive at a layer whose parameters the optimizer has?"
-    mine = {*map(layer_of, to_be_trained(run))}
+def gradients_arrive(run: Run) -> bool:
+    "Do gradients reach a layer whose parameters are in the optimizer?"
+    mine = {*map(layer_of, parameters_to_train(run))}
     norms = [norm for name, norm in zip(run.grads.names, run.grads.norm) if name in mine]
-    return any((norm.nan_to_num() > TINY).any() for norm in norms)
+    return any((norm.nan_to_num() > TINY_GRADIENT).any() for norm in norms)
 
 
 def uses_gradients(run: Run, none: Tensor) -> bool:
@@ -159,9 +159,9 @@ def uses_gradients(run: Run, none: Tensor) -> bool:
 
 def steps_without_gradients(run: Run) -> int:
     "How many steps the optimizer made, if no parameter ever had a gradient; 0 if one had."
-    none = run.logged("no_gradients")
-    steps, came = without_nan(none), run.some("got") or run.grads.ran.any()
-    if len(steps) < LEAST or came or has_others(run): return 0
+    none = run.log_values("no_gradients")
+    steps, came = without_nan(none), run.any_parameter("got") or run.grads.ran.any()
+    if len(steps) < MIN_OPTIMIZER_STEPS or came or has_other_parameters(run): return 0
     return len(steps) if (steps == 1).all() and not uses_gradients(run, none) else 0
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #04dbd344
@@ -173,22 +173,23 @@ def steps_without_gradients(run: Run) -> int:
          brings=(WEAK,), hides=("schedule does not fit",)), needs="layers")
 def scheduler_each_batch(run: Run) -> Iterator[Finding]:
     if counts_epochs(run): return
-    yield from comes_back(run)
-    gone = rate_gone(run)
+    yield from cosine_comes_back(run)
+    gone = vanished_rate(run)
     if gone is None: return
     peak, how = gone
     yield Finding("scheduler each batch", "likely", how, steps=run.log_span(peak))
 
 
-def comes_back(run: Run) -> Iterator[Finding]:
-    "A cosine that is called after its end goes up again."
+def cosine_comes_back(run: Run) -> Iterator[Finding]:
+    "A cosine schedule that is called past its end goes up again."
     n = steps_made(run)
     for s in schedules_of(run):
-        if s.type != "CosineAnnealingLR" or n < SOON or s.calls < 1.5*(s.planned or s.calls):
+        if s.type != "CosineAnnealingLR" or n < FIRST_STEPS or s.calls < 1.5*(s.planned or s.calls):
             continue
         yield Finding("scheduler each batch", "likely",
-                      f"The CosineAnnealingLR is made for {s.planned} calls and {of_calls(s, n)}: the rate goes down "
-                      f"and up again, between {run.rates.min():.2g} and {run.rates.max():.2g}.", steps=run.log_span())
+                      f"The CosineAnnealingLR is made for {s.planned} calls and {calls_in_words(s, n)}: the rate goes "
+                      f"down and up again, between {run.rates.min():.2g} and {run.rates.max():.2g}.",
+                      steps=run.log_span())
         return
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #79a4f57c
@@ -212,7 +213,7 @@ def not_in_optimizer(run: Run) -> Iterator[Finding]:
             last_lacking = i
     if not lacks: return
     only_the_end = 0 < n_had <= len(lacks) and last_lacking < first_had
-    if only_the_end: only_the_end = not run.once(loss_does_not_fall)  # a backbone would do its work
+    if only_the_end: only_the_end = not run.answer(loss_does_not_fall)  # a backbone would do its work
     yield Finding("not in the optimizer", "note" if only_the_end else "certain",
                   f"The optimizer has {n_had} of {n_had + len(lacks)} parameters that get gradients. It lacks "
                   f"{first_few(lacks, 4)}.", lacks, run.log_span())
@@ -226,8 +227,8 @@ def not_in_optimizer(run: Run) -> Iterator[Finding]:
                 "that is loaded again has other parameters.", brings=(WEAK,)), needs="layers")
 def not_of_the_model(run: Run) -> Iterator[Finding]:
     for o in run.optimizers:
-        n_steps = len(without_nan(run.logged("no_gradients")))
-        if not o.n_idle or n_steps < LEAST: continue
+        n_steps = len(without_nan(run.log_values("no_gradients")))
+        if not o.n_idle or n_steps < MIN_OPTIMIZER_STEPS: continue
         yield Finding("other parameters in the optimizer", "certain",
                       f"{o.n_foreign} of the {o.n} parameters of the {o.type} are not in this model, and "
                       f"{o.n_idle} of them never got a gradient.", steps=run.log_span())
@@ -248,7 +249,7 @@ def frozen_part(run: Run) -> Iterator[Finding]:
         layers[layer_of(name) or name] = None
         n_frozen += p.n
     if not frozen or len(frozen) == len(run.params): return
-    of_use = not run.once(loss_does_not_fall)  # a part that is frozen on purpose does its work
+    of_use = not run.answer(loss_does_not_fall)  # a part that is frozen on purpose does its work
     yield Finding("frozen part", "note" if of_use else "possible",
                   f"{len(frozen)} of {len(run.params)} parameters, {n_frozen/n:.0%} of the numbers, have "
                   "requires_grad=False. Is that meant?", [*layers], run.log_span())
@@ -262,7 +263,7 @@ def frozen_part(run: Run) -> Iterator[Finding]:
 def never_ran(run: Run) -> Iterator[Finding]:
     ran = run.outputs.ran.any(1)
     if not ran.any(): return
-    silent = [name for name in run.outputs.named(~ran) if not may_have_run(run, name)]
+    silent = [name for name in run.outputs.names_where(~ran) if not may_have_run(run, name)]
     if silent:
         yield Finding("never ran", "note", f"No output in any of {len(run.steps)} recorded steps.", silent,
                       run.outputs.span(0))
@@ -271,7 +272,7 @@ def never_ran(run: Run) -> Iterator[Finding]:
 def may_have_run(run: Run, layer: str) -> bool:
     "Can a layer whose hooks saw nothing have run: by a `__call__` or `forward` past them, or with its weights lent?"
     if layer in run.facts.layers and run.facts.layers[layer].passes_hooks: return True
-    moved = picked(run.stepped, (run.update > 0).any(1))
+    moved = names_where(run.measured_parameters, (run.update > 0).any(1))
     got = [name for name, p in run.params.items() if p.got]
     return bool(parameters_of(layer, [*got, *moved]))
 
@@ -283,13 +284,13 @@ def may_have_run(run: Run, layer: str) -> bool:
          advice="Call optimizer.step() after backward(). Look whether its line is inside a condition, below a "
                 "`continue` or `break`, or without its parentheses; and whether it is called on the optimizer that was "
                 "given here.", brings=(WEAK,)), needs="layers")
-def never_stepped(run: Run) -> Iterator[Finding]:
+def no_step(run: Run) -> Iterator[Finding]:
     "The optimizer is known, and was never called, and nothing else moves the parameters."
-    yield from one_never_steps(run)
+    yield from idle_optimizer(run)
     if not run.optimizers or run.scaled or run.moves: return
-    n_trained = int((run.logged("trained") > 0).sum())
-    if n_trained < LASTS: return
-    if run.logged("updates").nan_to_num().any(): return
+    n_trained = int((run.log_values("trained") > 0).sum())
+    if n_trained < MIN_STEPS: return
+    if run.log_values("updates").nan_to_num().any(): return
     yield Finding("no step", "certain",
                   f"The model ran in train mode in {n_trained} steps, and the optimizer made no step.",
                   steps=run.log_span())
@@ -303,20 +304,20 @@ def never_stepped(run: Run) -> Iterator[Finding]:
                 "requires_grad=False; and for an optimizer that is not called.",
          follows=(WEAK, NOTHING_LEFT, "learning rate too small", "no step")), needs="layers")
 def not_trained(run: Run) -> Iterator[Finding]:
-    yield from no_gradient_at_all(run)
+    yield from no_gradient(run)
     reported = set()
-    for seen in run.once(never_ran):
+    for seen in run.answer(never_ran):
         reported.update(seen.layers)
-    for seen in without_gradient(run):
+    for seen in layers_without_gradient(run):
         reported.update(seen.layers)
         yield seen
-    yield from not_moved(run, reported)
+    yield from parameters_at_rest(run, reported)
 
 
-def no_gradient_at_all(run: Run) -> Iterator[Finding]:
-    "The optimizer makes its steps, and backward is not called, or the loss does not lead back to the model."
-    n = run.once(steps_without_gradients)
-    if not n or run.once(step_before_backward): return
+def no_gradient(run: Run) -> Iterator[Finding]:
+    "The optimizer steps, but backward is not called, or the loss does not lead back to the model."
+    n = run.answer(steps_without_gradients)
+    if not n or run.answer(step_before_backward): return
     yield Finding("not trained", "certain",
                   f"The optimizer made {n} steps, and no parameter ever had a gradient.",
                   steps=run.log_span(),
@@ -325,37 +326,37 @@ def no_gradient_at_all(run: Run) -> Iterator[Finding]:
                          "model and the loss; and whether the loss is computed from the output of this model.")
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #de006ac8
-def without_gradient(run: Run) -> Iterator[Finding]:
+def layers_without_gradient(run: Run) -> Iterator[Finding]:
     outputs, grads = run.outputs, run.grads
-    if grads.ran.any(0).sum() < LASTS: return
+    if grads.ran.any(0).sum() < MIN_STEPS: return
     series = outputs if outputs.names == grads.names else grads
     got, ran = grads.ran.any(1), series.ran.any(1)
     inner = got.int().cumsum(0) > 0  # earlier layers may be frozen, or prepare data
-    trained = grads.those(lambda name: parameters_of(name, run.stepped))
-    on_purpose = grads.those(grads.untrainable.__contains__)  # frozen, or without parameters
-    in_a_library = grads.those(lambda name: of_a_library(run, name))
+    trained = grads.mask_where(lambda name: parameters_of(name, run.measured_parameters))
+    on_purpose = grads.mask_where(grads.untrainable.__contains__)  # frozen, or without parameters
+    in_a_library = grads.mask_where(lambda name: is_in_library(run, name))
     none = ran & ~got & (trained | (inner & ~on_purpose))
-    theirs = none & (inner & in_a_library | needs_none(run, got))
-    may_be_unused = run.once(falls_well) and 2*int((none & trained).sum()) < int(trained.sum())
+    theirs = none & (inner & in_a_library | needs_no_gradient(run, got))
+    may_be_unused = run.answer(falls_well) and 2*int((none & trained).sum()) < int(trained.sum())
     sure = "certain" if (none & trained).any() and not may_be_unused else "likely"
     for which, how_sure in (none & ~theirs, sure), (theirs, "note"):
         if which.any():
             yield Finding("not trained", how_sure, f"They run, and got no gradient in {len(run.steps)} recorded steps.",
-                          grads.named(which), grads.span(0))
-    since = lasting(grads.norm == 0, grads.ran)
+                          grads.names_where(which), grads.span(0))
+    since = onset(grads.norm == 0, grads.ran)
     zero = since >= 0
-    last_losses = run.logged("loss")[-LASTS:]
+    last_losses = run.log_values("loss")[-MIN_STEPS:]
     if zero[got].all() and (last_losses == 0).any(): return  # nothing is left to learn
     if not zero.any(): return
     spared = zero.sum() < got.sum()/2 and bool(in_a_library[zero].all())
     first = since[zero].min().item()
     yield Finding("not trained", "note" if spared else "certain",
                   "All gradients of their outputs are exactly zero: what comes after them lets nothing through.",
-                  grads.named(zero), grads.span(first))
+                  grads.names_where(zero), grads.span(first))
 
 
-def of_a_library(run: Run, layer: str) -> bool:
-    "Is the layer part of a model from a library? Those often have parts for other tasks, whose output is not used."
+def is_in_library(run: Run, layer: str) -> bool:
+    "Is the layer part of a library's model? Those often have unused parts for other tasks."
     known = run.facts.layers
     inside = layer_of(layer)
     while inside:
@@ -364,19 +365,19 @@ def of_a_library(run: Run, layer: str) -> bool:
     return False
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #7138cb5a
-def not_moved(run: Run, reported: set[str]) -> Iterator[Finding]:
+def parameters_at_rest(run: Run, reported: set[str]) -> Iterator[Finding]:
     "Parameters that do not move, except those of layers that are reported already."
-    moved, n = run.stepped, run.update.shape[1]
-    if n < LASTS: return
+    moved, n = run.measured_parameters, run.update.shape[1]
+    if n < MIN_STEPS: return
     still = run.update == 0
     unmoved = still | run.update.isnan()
     rests = unmoved.all(1) & still.any(1)
-    if not rests.all() and run.ratio.nanmedian() < RATIO_SMALL: return  # small steps are lost in rounding
+    if not rests.all() and run.ratio.nanmedian() < SMALL_RATIO: return  # small steps are lost in rounding
     known = {name for name, p in run.params.items() if p.moved}  # somebody else moves them
     for layer in reported:
         known.update(parameters_of(layer, moved))
-    known.update(run.once(lost_in_rounding))
-    resting = [name for name in picked(moved, rests) if name not in known]
+    known.update(run.answer(parameters_lost_in_rounding))
+    resting = [name for name in names_where(moved, rests) if name not in known]
     idle_biases = [name for name in resting if is_bias(name) and weight_moves(name, moved, resting)]
     resting = [name for name in resting if name not in idle_biases]
     if idle_biases:

@@ -14,45 +14,47 @@ from operator import attrgetter
 
 import torch
 
-from hooklab.diagnosis.evidence import LASTS, MOSTLY, Run
-from hooklab.stats.measure.loop_watch import PASSES
+from hooklab.diagnosis.evidence import Run
+from hooklab.stats.measure.loop_watch import MAX_PASSES
 from hooklab.stats.records.facts import OutputFacts
+from hooklab.stats.records.series import MIN_STEPS, MAJORITY
 
 # %% ../../nbs/lib/diagnosis/loss-curve.ipynb #8549e1f3
-AS_A_GUESS = .97  # of the loss of a guess: a model above it has learned next to nothing
-OF_NO_KIND = ("its gradient shows none of the kinds that are known: cross-entropy, negative log-likelihood, binary "
-              "cross-entropy, or a squared error that step(loss) gets, too")
+GUESS_FRACTION = .97  # of the loss of a guess: a model above it has learned next to nothing
+UNKNOWN_KIND = ("its gradient shows none of the kinds that are known: cross-entropy, negative log-likelihood, binary "
+                "cross-entropy, or a squared error that step(loss) gets, too")
 
 
-def looks_at_loss(run: Run) -> tuple[list[list[OutputFacts]], str]: # For each step, those at its passes; or why not
-    "The looks at outputs if all passes have the same loss: one a step, or several that share it, each with its batch."
+def outputs_with_loss(run: Run) -> tuple[list[list[OutputFacts]], str]: # For each step, those at its passes; or why not
+    "Samples of outputs if all passes have the same loss: one per step, or several that share it."
     steps, kinds = {}, Counter()
-    for look in run.looks:
+    for look in run.outputs_seen:
         steps.setdefault(look.step, [])
         if look.made_by is not None: kinds[look.made_by.kind] += 1
-    if not kinds or not run.log_steps: return [], OF_NO_KIND
-    for look in of_kind(run, kinds.most_common(1)[0][0]): steps[look.step].append(look)
-    trained = dict(zip(run.log_steps, run.logged("trained").nan_to_num().tolist()))
-    several = sum(n > 1 for n in trained.values()) >= (1 - MOSTLY)*len(trained)
+    if not kinds or not run.log_steps: return [], UNKNOWN_KIND
+    for look in outputs_of_kind(run, kinds.most_common(1)[0][0]): steps[look.step].append(look)
+    trained = dict(zip(run.log_steps, run.log_values("trained").nan_to_num().tolist()))
+    several = sum(n > 1 for n in trained.values()) >= (1 - MAJORITY)*len(trained)
     whole = []
     for step, looks in steps.items():
         n = len({look.pass_ for look in looks})
-        if looks and n >= min(trained.get(step, 1), PASSES): whole.append(looks)
+        if looks and n >= min(trained.get(step, 1), MAX_PASSES): whole.append(looks)
     guess = guess_of(sum(whole, [])) if whole else math.nan
-    if several and (len(whole) < MOSTLY*len(steps) or not are_alike(whole, guess)):
+    if several and (len(whole) < MAJORITY*len(steps) or not are_alike(whole, guess)):
         return [], "the model runs several times in a step, and its passes do not all show the same loss"
-    if len(whole) < MOSTLY*len(steps): return [], OF_NO_KIND
+    if len(whole) < MAJORITY*len(steps): return [], UNKNOWN_KIND
     return (whole, "") if not math.isnan(guess) else ([], "what a guess would lose is not known for this kind")
 
 
 def are_alike(steps: list[list[OutputFacts]], guess: float) -> bool:
-    "Do the passes of a step differ by chance only, in how labels or targets are spread, and in how the loss went?"
+    "Do the passes of a step differ by chance only, in their labels or targets and in their loss?"
     for place in {look.pass_ for looks in steps for look in looks}:
         own = [[look for look in looks if look.pass_ == place] for looks in steps]
         if not .5*guess <= guess_of(sum(own, [])) <= 2*guess: return False
         pairs = [*zip(own, steps)][len(steps)//2:]  # late in the run
         apart = [loss_of(mine) - loss_of(looks) for mine, looks in pairs if mine]
-        if len(apart) >= 3 and abs(middle_of(apart)) > 3*error_of_middle(apart) + (1 - AS_A_GUESS)*guess: return False
+        margin = 3*error_of_median(apart) + (1 - GUESS_FRACTION)*guess
+        if len(apart) >= 3 and abs(median_of(apart)) > margin: return False
     return True
 
 
@@ -60,8 +62,8 @@ def loss_of(looks: list[OutputFacts]) -> float:
     return mean_of(column(looks, "made_by.loss"))
 
 # %% ../../nbs/lib/diagnosis/loss-curve.ipynb #1860f703
-def of_kind(run: Run, *kinds: str) -> list[OutputFacts]: # The looks at outputs whose loss is one of these
-    return [look for look in run.looks if look.made_by is not None and look.made_by.kind in kinds]
+def outputs_of_kind(run: Run, *kinds: str) -> list[OutputFacts]: # The looks at outputs whose loss is one of these
+    return [look for look in run.outputs_seen if look.made_by is not None and look.made_by.kind in kinds]
 
 
 def column(facts: Iterable, what: str) -> list:
@@ -73,17 +75,17 @@ def mean_of(numbers: list[float]) -> float:
     return sum(numbers)/len(numbers) if numbers else math.nan
 
 
-def middle_of(numbers: list[float]) -> float:
+def median_of(numbers: list[float]) -> float:
     "The median."
     from statistics import median  # slow to import
     return median(numbers) if numbers else math.nan
 
 
-def error_of_middle(numbers: list[float]) -> float:
+def error_of_median(numbers: list[float]) -> float:
     "The standard error of their median, from distances that outliers do not change."
-    middle = middle_of(numbers)
+    middle = median_of(numbers)
     distances = [abs(x - middle) for x in numbers]
-    return 1.25*1.48*middle_of(distances)/len(numbers)**.5
+    return 1.25*1.48*median_of(distances)/len(numbers)**.5
 
 
 def guess_of(looks: list[OutputFacts]) -> float:
@@ -107,7 +109,7 @@ class LossCourse:
     thirds: list[list[float]] # All that are known, of each third of the run
 
     @property
-    def is_short(self) -> bool: return len(self.losses) < LASTS
+    def is_short(self) -> bool: return len(self.losses) < MIN_STEPS
 
     @property
     def early(self) -> float:
@@ -117,29 +119,29 @@ class LossCourse:
     @property
     def late(self) -> float:
         "The median of the last third, which a single batch does not change."
-        return middle_of(self.thirds[2])
+        return median_of(self.thirds[2])
 
     @property
     def falls(self) -> list[float]:
         "How much lower it is in each third than in the one before; 0 if batches differ as much."
         found = []
         for before, part in zip(self.thirds, self.thirds[1:]):
-            fall = middle_of(before) - middle_of(part)
-            error = math.hypot(error_of_middle(before), error_of_middle(part))
-            is_known = min(len(before), len(part)) >= LASTS
+            fall = median_of(before) - median_of(part)
+            error = math.hypot(error_of_median(before), error_of_median(part))
+            is_known = min(len(before), len(part)) >= MIN_STEPS
             found.append(fall if is_known and fall > 3*error else 0.)
         return found
 
 # %% ../../nbs/lib/diagnosis/loss-curve.ipynb #cabf81f0
-SAME_LOSS = .05  # how far a loss that the loop gave may be from one that was looked at, but for a factor
+LOSS_TOLERANCE = .05  # how far a loss that the loop gave may be from one that was looked at, but for a factor
 
 
 def loss_course(run: Run) -> LossCourse | None: # None if too few of its losses are of one known kind
     "How the loss went, read from the outputs and their gradients, and from the losses that the loop gave."
-    steps, _ = run.once(looks_at_loss)
+    steps, _ = run.answer(outputs_with_loss)
     if not steps: return None
     losses = [loss_of(looks) for looks in steps]
-    known = given_losses(run, steps) or zip([looks[0].step for looks in steps], losses)
+    known = losses_from_loop(run, steps) or zip([looks[0].step for looks in steps], losses)
     first, last = run.log_steps[0], run.log_steps[-1]
     thirds = [[], [], []]
     for step, loss in known:
@@ -149,41 +151,41 @@ def loss_course(run: Run) -> LossCourse | None: # None if too few of its losses 
     return LossCourse(steps[0][0].made_by.kind, guess_of(sum(steps, [])), losses, thirds)
 
 
-def given_losses(run: Run, steps: list[list[OutputFacts]]) -> list[tuple[int, float]]: # Step and loss; none if others
-    "All losses that the loop gave, if they are those of all passes or of the last one, but for a factor."
+def losses_from_loop(run: Run, steps: list[list[OutputFacts]]) -> list[tuple[int, float]]: # Step, loss; maybe none
+    "All losses that the loop gave, if they are those of all passes or of the last, up to a factor."
     for first in 0, -1:
         pairs = [(looks[0].given, loss_of(looks[first:])) for looks in steps]
         times = [given/loss for given, loss in pairs if given is not None and loss]
-        factor = middle_of(times)
+        factor = median_of(times)
         if not factor > 0: continue
         apart = torch.tensor(times, dtype=torch.double) - factor
-        if (apart.abs() <= SAME_LOSS*factor).sum() < MOSTLY*len(steps): continue
-        return [(step, loss/factor) for step, loss in zip(run.log_steps, run.logged("loss").tolist())
+        if (apart.abs() <= LOSS_TOLERANCE*factor).sum() < MAJORITY*len(steps): continue
+        return [(step, loss/factor) for step, loss in zip(run.log_steps, run.log_values("loss").tolist())
                 if math.isfinite(loss)]
     return []
 
 # %% ../../nbs/lib/diagnosis/loss-curve.ipynb #b498a899
-BLOWN_UP = 10  # times the first losses
-FALLS = .3  # of the loss of a guess: a rate that leads there is not much too large
-FALLS_BY_HALF = .5  # the same, where steps are long at the start only, as those of Adagrad and RMSprop are
+BLOWUP_FACTOR = 10  # times the first losses
+GOOD_LOSS = .3  # of the loss of a guess: a rate that leads there is not much too large
+FAIR_LOSS = .5  # the same, where steps are long at the start only, as those of Adagrad and RMSprop are
 
 
-def falls_well(run: Run, below: float = FALLS) -> bool:
+def falls_well(run: Run, below: float = GOOD_LOSS) -> bool:
     "Is the loss in the end far below that of a guess, and below the first one?"
-    course = run.once(loss_course)
+    course = run.answer(loss_course)
     if course is None or course.is_short or not course.guess > 0:
         return False
     first, last = course.losses[0], course.losses[-1]
-    if max(course.losses) > BLOWN_UP*max(first, course.guess): return False  # it came back from far away
+    if max(course.losses) > BLOWUP_FACTOR*max(first, course.guess): return False  # it came back from far away
     far_below = course.late < below*course.guess
     return far_below and course.late < first and last < 2*course.late
 
 
-def goes_down(run: Run) -> bool:
+def falls_steadily(run: Run) -> bool:
     "Is the loss of each quarter of the run below that of the one before, and in the end far below the first?"
-    losses = run.logged("loss")
+    losses = run.log_values("loss")
     losses = losses[losses.isfinite()]
-    if len(losses) < 4*LASTS: return False
+    if len(losses) < 4*MIN_STEPS: return False
     middles = [quarter.median().item() for quarter in losses.tensor_split(4)]
     falls = all(after < .98*before for before, after in zip(middles, middles[1:]))
     return falls and 0 < middles[-1] < .7*middles[0]
@@ -191,7 +193,7 @@ def goes_down(run: Run) -> bool:
 
 def far_from_a_guess(run: Run) -> bool:
     "Is the first loss far above that of a guess?"
-    course = run.once(loss_course)
+    course = run.answer(loss_course)
     if course is None: return False
     far = max(3*course.guess, course.guess + 3)
     return course.guess > 0 and course.losses[0] > far

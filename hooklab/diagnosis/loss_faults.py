@@ -11,19 +11,20 @@ from operator import attrgetter
 
 from torch import Tensor
 
-from hooklab.diagnosis.evidence import LASTS, MOSTLY, SOON, Run, first_true, picked, still_rises, without_nan
-from hooklab.diagnosis.loss_curve import AS_A_GUESS, BLOWN_UP, LossCourse, column, loss_course, of_kind
+from hooklab.diagnosis.evidence import FIRST_STEPS, Run, is_rising
+from hooklab.diagnosis.loss_curve import GUESS_FRACTION, BLOWUP_FACTOR, LossCourse, column, loss_course, outputs_of_kind
 from hooklab.findings.found import Finding, in_digits
 from hooklab.findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
 from hooklab.stats.records.facts import OutputFacts
+from hooklab.stats.records.series import MIN_STEPS, MAJORITY, first_true, names_where, without_nan
 
 # %% ../../nbs/lib/diagnosis/loss-faults.ipynb #5c576808
-WORSE = 1.5  # times the loss of a guess
-ENOUGH = 40  # steps: earlier, a healthy run may still be there
-SLOW_START = 200  # steps: the same for a product of which one factor begins at zero, so that the other hardly moves
-ENDS = ("Softmax", "Sigmoid", "Hardsigmoid", "Tanh", "Hardtanh", "ReLU", "ReLU6", "Softplus", "Softsign")
-HALF_LARGE = 65504/4  # a quarter of the largest float16
-GROWS = 2  # times the first outputs: from a quarter, it will soon be too much
+WORSE_FACTOR = 1.5  # times the loss of a guess
+MIN_STEPS_TO_LEARN = 40  # steps: earlier, a healthy run may still be there
+SLOW_START_STEPS = 200  # the same for a product of which one factor begins at zero: the other one hardly moves
+END_ACTIVATIONS = ("Softmax", "Sigmoid", "Hardsigmoid", "Tanh", "Hardtanh", "ReLU", "ReLU6", "Softplus", "Softsign")
+LARGE_FLOAT16 = 65504/4  # a quarter of the largest float16
+GROWTH_FACTOR = 2  # times the first outputs: from a quarter, it will soon be too much
 
 # %% ../../nbs/lib/diagnosis/loss-faults.ipynb #83bd1753
 @rule(
@@ -34,11 +35,11 @@ GROWS = 2  # times the first outputs: from a quarter, it will soon be too much
          brings=(WILD, NOTHING_LEFT), by_steps=True), needs="layers")
 def wrong_sign(run: Run) -> Iterator[Finding]:
     maximized = any(o.maximize for o in run.optimizers)
-    looks = [look.made_by for look in run.looks if look.made_by is not None]
+    looks = [look.made_by for look in run.outputs_seen if look.made_by is not None]
     n_wrong = sum(look.sign == (1 if maximized else -1) for look in looks)
-    if len(looks) < 3 or n_wrong < MOSTLY*len(looks): return
-    given = without_nan(run.logged("loss"))
-    if len(given) > 2*LASTS and (given > 0).all() and given[-LASTS:].median() < given[:LASTS].median():
+    if len(looks) < 3 or n_wrong < MAJORITY*len(looks): return
+    given = without_nan(run.log_values("loss"))
+    if len(given) > 2*MIN_STEPS and (given > 0).all() and given[-MIN_STEPS:].median() < given[:MIN_STEPS].median():
         return  # this loss is another one: of the one that is maximized it would rise, or be below zero
     how = "the optimizer has maximize=True" if maximized else "the gradient of the output has the opposite sign"
     yield Finding("wrong sign", "certain",
@@ -79,8 +80,8 @@ ACTIVATIONS = (  # the kinds of loss; what shows in their outputs; what that mea
      "Remove the activation behind the last layer."))
 
 # %% ../../nbs/lib/diagnosis/loss-faults.ipynb #47909543
-def mostly(looks: list[OutputFacts], holds: Callable[[OutputFacts], bool]) -> bool:
-    return len(looks) >= LASTS and sum(map(holds, looks)) >= MOSTLY*len(looks)
+def holds_for_most(looks: list[OutputFacts], holds: Callable[[OutputFacts], bool]) -> bool:
+    return len(looks) >= MIN_STEPS and sum(map(holds, looks)) >= MAJORITY*len(looks)
 
 
 @rule(
@@ -91,15 +92,15 @@ def mostly(looks: list[OutputFacts], holds: Callable[[OutputFacts], bool]) -> bo
          brings=(NOTHING_LEFT,)), needs="layers")
 def activation_before_loss(run: Run) -> Iterator[Finding]:
     for kinds, fact, what, advice in ACTIVATIONS:
-        looks = of_kind(run, *kinds)
+        looks = outputs_of_kind(run, *kinds)
         if fact == "within_one": looks = looks[len(looks)//2:]  # a healthy run begins there too
-        if not mostly(looks, FACTS.get(fact, attrgetter(fact))):
+        if not holds_for_most(looks, FACT_READERS.get(fact, attrgetter(fact))):
             continue
         if fact in ("cut", "between", "within_one") and not is_cut(run, looks):
             continue
         span = looks[0].step, looks[-1].step
-        if fact == "cut": what = f"{what} {ends_of(looks)}"
-        yield Finding("activation before the loss", sure_of(looks, fact), what, steps=span, advice=advice)
+        if fact == "cut": what = f"{what} {ranges_in_words(looks)}"
+        yield Finding("activation before the loss", certainty_of(looks, fact), what, steps=span, advice=advice)
         return
 
 # %% ../../nbs/lib/diagnosis/loss-faults.ipynb #16b29512
@@ -108,13 +109,13 @@ def is_cut(run: Run, looks: list[OutputFacts]) -> bool:
     leaves = [name for name, layer in run.facts.layers.items() if layer.leaf]
     idle = {name for name, ran in zip(run.outputs.names, run.outputs.ran) if not ran.any()}
     ran = [name for name in leaves if name not in idle]
-    if ran and run.types[ran[-1]].startswith(ENDS): return True
+    if ran and run.types[ran[-1]].startswith(END_ACTIVATIONS): return True
     low, high = min(column(looks, "least")), max(column(looks, "most"))
     if high <= .98 or low >= .02: return False
     return low < -.98 or any(look.never_negative or look.between for look in looks)
 
 
-def ends_of(looks: list[OutputFacts]) -> str:
+def ranges_in_words(looks: list[OutputFacts]) -> str:
     "The range of targets and outputs, in words."
     low, high = min(column(looks, "made_by.target_low")), max(column(looks, "made_by.target_high"))
     least, most = min(column(looks, "least")), max(column(looks, "most"))
@@ -122,7 +123,7 @@ def ends_of(looks: list[OutputFacts]) -> str:
             f"{in_digits(most)}.")
 
 
-def cut_off(look: OutputFacts) -> bool:
+def target_out_of_reach(look: OutputFacts) -> bool:
     "Do the targets go beyond a ReLU, a sigmoid or a tanh that the output seems to come from?"
     low, high = look.made_by.target_low, look.made_by.target_high
     margin = .1*look.made_by.target_std
@@ -133,13 +134,13 @@ def cut_off(look: OutputFacts) -> bool:
     return .95 < look.largest <= 1 and (low < -1.1 or high > 1.1)
 
 
-FACTS = {"cut": cut_off,  # those that a look does not have as they are
-         "raw": lambda look: not look.log_sums_to_one and not look.sums_to_one,
-         "within_one": lambda look: .95 < look.largest <= 1}
+FACT_READERS = {"cut": target_out_of_reach,  # those that a look does not have as they are
+                "raw": lambda look: not look.log_sums_to_one and not look.sums_to_one,
+                "within_one": lambda look: .95 < look.largest <= 1}
 
 
-def sure_of(looks: list[OutputFacts], fact: str) -> str:
-    "Many numbers between 0 and 1 are no chance; a few may be."
+def certainty_of(looks: list[OutputFacts], fact: str) -> str:
+    "Many numbers between 0 and 1 are no coincidence; a few may be."
     if fact in ("sums_to_one", "raw"): return "certain"
     n = sum(look.n_rows*look.width for look in looks)
     return "certain" if fact == "between" and n > 500 else "likely"
@@ -155,18 +156,18 @@ def sure_of(looks: list[OutputFacts], fact: str) -> str:
          follows=(WEAK, WILD, NOTHING_LEFT, "frozen part", "dead attention", "not trained", "learning rate too small"),
          only_that=True), needs="layers")
 def loss_does_not_fall(run: Run) -> Iterator[Finding]:
-    loss = run.logged("loss")
+    loss = run.log_values("loss")
     loss = loss[loss.isfinite()]
-    if len(loss) >= SOON and loss[0] != 0 and (loss == loss[0]).all():
+    if len(loss) >= FIRST_STEPS and loss[0] != 0 and (loss == loss[0]).all():
         yield Finding("loss does not fall", "certain", f"The loss is {loss[0]:.6g} in each of {len(loss)} steps.",
                       steps=run.log_span())
-    course = run.once(loss_course)
-    if course is None or course.is_short or len(run.log_steps) < ENOUGH or not course.guess > 0:
+    course = run.answer(loss_course)
+    if course is None or course.is_short or len(run.log_steps) < MIN_STEPS_TO_LEARN or not course.guess > 0:
         return
-    if not AS_A_GUESS*course.guess <= course.late <= WORSE*course.guess:
+    if not GUESS_FRACTION*course.guess <= course.late <= WORSE_FACTOR*course.guess:
         return
-    if still_rises(run.rates) or is_on_its_way(course): return
-    if len(run.log_steps) < SLOW_START and begins_slowly(run):
+    if is_rising(run.rates) or is_on_its_way(course): return
+    if len(run.log_steps) < SLOW_START_STEPS and begins_slowly(run):
         return
     yield Finding("loss does not fall", "likely",
                   f"In the last third of the run the {course.kind} is {course.late:.3g}. The best answer that ignores "
@@ -178,7 +179,7 @@ def is_on_its_way(course: LossCourse) -> bool:
     less and less, to a guess, and stays there; so each third counts for as much less as the last one fell less."""
     before, now = course.falls
     less = min(1., now/before) if before else 1.
-    return course.late - now*(less + less**2 + less**3) < AS_A_GUESS*course.guess
+    return course.late - now*(less + less**2 + less**3) < GUESS_FRACTION*course.guess
 
 
 def begins_slowly(run: Run) -> bool:
@@ -186,7 +187,7 @@ def begins_slowly(run: Run) -> bool:
     n = sum(column(run.params.values(), "n"))
     n_frozen = sum(p.n for p in run.params.values() if not p.trainable)
     if 2*n_frozen < n: return False
-    begin = [run.params.get(name) for name in picked(run.stepped, (run.lengths()[:, :1] == 0).any(1))]
+    begin = [run.params.get(name) for name in names_where(run.measured_parameters, (run.lengths()[:, :1] == 0).any(1))]
     return any(p and p.trainable and len(p.shape) > 1 for p in begin)
 
 # %% ../../nbs/lib/diagnosis/loss-faults.ipynb #60761f33
@@ -198,12 +199,12 @@ def begins_slowly(run: Run) -> bool:
          follows=(WILD, "constant inputs", "activation before the loss", "weight decay too strong", "NaN or Inf"),
          only_that=True), needs="layers")
 def loss_rises(run: Run) -> Iterator[Finding]:
-    course = run.once(loss_course)
-    if course is None or course.is_short or len(run.log_steps) < SOON:
+    course = run.answer(loss_course)
+    if course is None or course.is_short or len(run.log_steps) < FIRST_STEPS:
         return
     early, late, guess = course.early, course.late, course.guess
-    worse = guess > 0 and late > WORSE*guess and late > early
-    blown_up = late > BLOWN_UP*max(early, guess)
+    worse = guess > 0 and late > WORSE_FACTOR*guess and late > early
+    blown_up = late > BLOWUP_FACTOR*max(early, guess)
     if not worse and not blown_up: return
     yield Finding("loss rises", "likely",
                   f"The {course.kind} is {in_digits(early)} in the first steps and {in_digits(late)} in the last "
@@ -216,10 +217,10 @@ def loss_rises(run: Run) -> Iterator[Finding]:
          advice="Put `find_nan(model)` around the loop: it names the layer that makes the first one, and from what. "
                 "Often a division, logarithm or root, or a step that was too long.",
          follows=(WILD, "float16 limit", "epsilon is lost"), brings=(NOTHING_LEFT,)), needs="layers")
-def not_finite(run: Run) -> Iterator[Finding]:
+def non_finite_numbers(run: Run) -> Iterator[Finding]:
     yield from bad_inputs(run)
-    yield from loss_not_finite(run)
-    yield from layers_not_finite(run)
+    yield from non_finite_loss(run)
+    yield from non_finite_layers(run)
 
 
 def bad_inputs(run: Run) -> Iterator[Finding]:
@@ -232,9 +233,9 @@ def bad_inputs(run: Run) -> Iterator[Finding]:
                   advice="Look at the data: a missing value, a division by a standard deviation of zero, a logarithm.")
 
 
-def loss_not_finite(run: Run) -> Iterator[Finding]:
+def non_finite_loss(run: Run) -> Iterator[Finding]:
     "The loss is NaN or Inf, and no output is."
-    loss, given = run.logged("loss"), run.logged("given") == 1
+    loss, given = run.log_values("loss"), run.log_values("given") == 1
     bad = given & ~loss.isfinite()
     if not bad.any(): return
     if run.outputs.bad.any() or run.grads.bad.any(): return
@@ -246,22 +247,22 @@ def loss_not_finite(run: Run) -> Iterator[Finding]:
                          "range: write the loss with torch's own functions of logits.")
 
 # %% ../../nbs/lib/diagnosis/loss-faults.ipynb #d6d204ae
-def layers_not_finite(run: Run) -> Iterator[Finding]:
+def non_finite_layers(run: Run) -> Iterator[Finding]:
     outputs, grads = run.outputs, run.grads
     rows = grads.bad.any(0) & ~run.skipped
     if rows.any() and not outputs.bad[:, :first_true(rows) + 1].any():  # otherwise such outputs are the cause
-        yield gradients_not_finite(run, rows)
+        yield non_finite_gradients(run, rows)
         return  # a step with them makes the parameters NaN, and with them all outputs
     rows = outputs.bad.any(0)
     if not rows.any(): return
-    lost = gradients_lost(run, run.steps[first_true(rows)])
+    lost = first_lost_gradients(run, run.steps[first_true(rows)])
     if lost is not None:
         yield lost
         return
     all_inf = outputs.mean[outputs.bad].isinf().all()
     only_inf = all_inf and not outputs.bad[-1].any()  # such as a mask
     row = first_true(rows)
-    layers = outputs.named(outputs.bad[:, row])
+    layers = outputs.names_where(outputs.bad[:, row])
     yield Finding("NaN or Inf", "possible" if only_inf else "certain",
                   f"The outputs of {len(layers)} of {len(outputs.names)} layers are not finite in step "
                   f"{run.steps[row]}, and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that "
@@ -279,10 +280,10 @@ BEHIND_THE_MODEL = ("Look at what is computed behind the last layer: a root of 0
                     "a root and before a division.")
 
 
-def gradients_not_finite(run: Run, rows: Tensor) -> Finding:
-    "The last layer to which such a gradient came; none if that is the last of all, where the loss gives them."
+def non_finite_gradients(run: Run, rows: Tensor) -> Finding:
+    "The last layer with such a gradient; none if it is the last of all, where they come from the loss."
     grads, row = run.grads, first_true(rows)
-    step, layers = run.steps[row], grads.named(grads.bad[:, row])
+    step, layers = run.steps[row], grads.names_where(grads.bad[:, row])
     again = f"and in {rows[row + 1:].sum()} of the {len(rows) - row - 1} recorded steps that follow"
     if len(layers) < grads.ran[:, row].sum():
         return Finding("NaN or Inf", "certain",
@@ -292,27 +293,28 @@ def gradients_not_finite(run: Run, rows: Tensor) -> Finding:
     return Finding("NaN or Inf", "certain",
                    f"The gradients of all layers are not finite in step {step}, {again}; outputs of that step are "
                    "finite. No layer made it: it comes from the loss, or from what is computed between the last layer "
-                   f"and the loss.{loss_in(run, step)}", steps=span_of(run, rows), advice=BEHIND_THE_MODEL)
+                   f"and the loss.{loss_in_words(run, step)}", steps=span_of(run, rows), advice=BEHIND_THE_MODEL)
 
 
-def gradients_lost(run: Run, before: int) -> Finding | None:
+def first_lost_gradients(run: Run, before: int) -> Finding | None:
     "The first optimizer step whose gradients were not finite, if that step was not measured layer by layer."
-    norm, none = run.logged("grad_norm"), run.logged("no_gradients")
+    norm, none = run.log_values("grad_norm"), run.log_values("no_gradients")
     lost = ~norm.isfinite() & (none == 0) & (norm.isfinite().cumsum(0) > 0)
     if run.scaled or not lost.any(): return None
     step = run.log_steps[first_true(lost)]
     if step >= before or step in run.steps: return None
     return Finding("NaN or Inf", "certain",
                    f"In step {step} the gradients are not finite, and in step {before} the outputs are not either. "
-                   f"Layers were not measured in step {step}, so where it began is not known.{loss_in(run, step)}",
+                   f"Layers were not measured in step {step}, so where it began is not known."
+                   f"{loss_in_words(run, step)}",
                    steps=(step, run.log_steps[-1]))
 
 
-def loss_in(run: Run, step: int) -> str:
+def loss_in_words(run: Run, step: int) -> str:
     "The loss of a step, in words; empty if it is not known."
     row = run.log_steps.index(step) if step in run.log_steps else None
-    if row is None or run.logged("given")[row] != 1: return ""
-    loss = run.logged("loss")[row]
+    if row is None or run.log_values("given")[row] != 1: return ""
+    loss = run.log_values("loss")[row]
     if not loss.isfinite():
         return f" The loss of that step is {loss}."
     return f" The loss of that step is {in_digits(loss)}, so it arises on the way back."
@@ -325,9 +327,9 @@ def loss_in(run: Run, step: int) -> str:
          advice="Look for the layer whose gradients overflow, with `find_nan`; or train in bfloat16, which needs no "
                 "scaler.", follows=(WILD, "float16 limit", "epsilon is lost", "NaN or Inf"), brings=(WEAK,)),
     needs="layers")
-def steps_skipped(run: Run) -> Iterator[Finding]:
+def skipped_steps(run: Run) -> Iterator[Finding]:
     later = run.skipped[len(run.steps)//2:]  # a scaler starts with a scale that is too large
-    if len(later) < LASTS or later.double().mean() <= .5: return
+    if len(later) < MIN_STEPS or later.double().mean() <= .5: return
     rows = run.skipped.nonzero().flatten().tolist()
     span = run.steps[rows[0]], run.steps[rows[-1]]
     yield Finding("skipped steps", "certain",
@@ -341,19 +343,19 @@ def steps_skipped(run: Run) -> Iterator[Finding]:
          look_first="the size of the outputs of that layer",
          advice="Use bfloat16, normalize before this layer, or run it in float32.", follows=(WILD,)), needs="layers")
 def float16_limit(run: Run) -> Iterator[Finding]:
-    yield from run.once(squares_overflow)
+    yield from run.answer(squares_overflow)
     if not run.scaled: return
     outputs = run.outputs
-    bad = (outputs.size > HALF_LARGE) & outputs.finite
+    bad = (outputs.size > LARGE_FLOAT16) & outputs.finite
     if not bad.any(): return
     most = in_digits(outputs.size[bad].max())
     first = first_true(bad.any(0))
     overflows = outputs.bad.any() or run.skipped[len(run.steps)//2:].any()
-    at_first = outputs.size[bad.any(1), :LASTS].nan_to_num().amax()
-    grows = outputs.size[bad].max() > GROWS*at_first
+    at_first = outputs.size[bad.any(1), :MIN_STEPS].nan_to_num().amax()
+    grows = outputs.size[bad].max() > GROWTH_FACTOR*at_first
     yield Finding("float16 limit", "likely" if overflows or grows else "note",
                   f"Outputs are {most} in size, as the root of the mean square; float16 ends at 65,504.",
-                  outputs.named(bad.any(1)), outputs.span(first))
+                  outputs.names_where(bad.any(1)), outputs.span(first))
 
 # %% ../../nbs/lib/diagnosis/loss-faults.ipynb #127f4a0c
 ROOT_OF_LARGEST = 65_504**.5  # of float16: the square of a larger number is Inf there
@@ -361,10 +363,10 @@ ROOT_OF_LARGEST = 65_504**.5  # of float16: the square of a larger number is Inf
 
 def squares_overflow(run: Run) -> list[Finding]:
     "Are gradients in float16 multiplied by zero, where the square of their norm is beyond that type?"
-    length, before = run.logged("grad_norm"), run.logged("grad_norm_unclipped")
+    length, before = run.log_values("grad_norm"), run.log_values("grad_norm_unclipped")
     gone = (length == 0) & (before > ROOT_OF_LARGEST) & before.isfinite()
     in_half = [name for name, p in run.params.items() if p.dtype == "float16"]
-    if not in_half or gone.sum() < LASTS: return []
+    if not in_half or gone.sum() < MIN_STEPS: return []
     return [Finding("float16 limit", "certain",
                     f"In {int(gone.sum())} of {len(gone)} steps, all gradients became zeros before the step. "
                     f"Their length was up to {in_digits(before[gone].max())}: in float16, its square is Inf, and a "

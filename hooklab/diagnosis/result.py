@@ -7,11 +7,12 @@ __all__ = ['Diagnosis']
 
 # %% ../../nbs/lib/diagnosis/result.ipynb #5be77772
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hooklab.drawing import escape, for_xml
 from hooklab.findings.answer import Answer
-from hooklab.findings.found import Finding, counted, more_as_html
+from hooklab.findings.found import Finding, as_html, counted, more_as_html
 from hooklab.hooks.names import printable
 
 # %% ../../nbs/lib/diagnosis/result.ipynb #ab69077d
@@ -53,3 +54,29 @@ class Diagnosis(Answer):
     def _repr_html_(self):
         if "nothing recorded" not in self: return super()._repr_html_()
         return for_xml(f"<p><b>{escape(self.title)}</b><br>{more_as_html(self.findings[0])}</p>")
+
+# %% ../../nbs/lib/diagnosis/result.ipynb #1a950a63
+def below(cause: Finding, waiting: list[Finding]) -> Iterator[str]:
+    "The findings that follow from one, as items of a list. Each leaves those that wait, so that it appears once."
+    for finding in [finding for finding in waiting if finding.follows == cause.what]:
+        if finding not in waiting: continue  # it is below another one already
+        waiting.remove(finding)
+        yield with_followers(finding, waiting)
+
+
+def with_followers(finding: Finding, waiting: list[Finding]) -> str:
+    "An item of a list, with a list of the findings that follow from it."
+    items = "".join(below(finding, waiting))
+    if not items: return as_html(finding)
+    return f"{as_html(finding).removesuffix('</li>')}<ul>{items}</ul></li>"
+
+
+def section_of_page(diagnosis: Diagnosis) -> str:
+    "The diagnosis on the page of a run: causes, each with the findings that follow from it."
+    if not len(diagnosis) or "nothing recorded" in diagnosis:
+        return diagnosis._repr_html_()
+    waiting = [finding for finding in diagnosis if finding.follows]
+    items = [with_followers(finding, waiting) for finding in diagnosis if not finding.follows]
+    items += map(as_html, waiting)  # their causes were not found
+    notes = [f"<p><small>Not judged: {escape(text)}</small></p>" for text in diagnosis.unknown]
+    return f"<p><b>{escape(diagnosis.title)}</b></p><ul>{''.join(items)}</ul>{''.join(notes)}"

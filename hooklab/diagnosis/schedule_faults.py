@@ -11,15 +11,16 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from hooklab.diagnosis.evidence import LASTS, MOSTLY, SOON, Run, first_true, still_rises
-from hooklab.diagnosis.loss_curve import error_of_middle, middle_of
+from hooklab.diagnosis.evidence import FIRST_STEPS, Run, is_rising
+from hooklab.diagnosis.loss_curve import error_of_median, median_of
 from hooklab.findings.found import Finding, in_digits
 from hooklab.findings.rules import Kind, WEAK, rule
 from hooklab.stats.records.facts import BegunFacts, NewOptimizers, ScheduleFacts
+from hooklab.stats.records.series import MIN_STEPS, MAJORITY, first_true
 
 # %% ../../nbs/lib/diagnosis/schedule-faults.ipynb #9696ecca
-EACH = .5  # calls for an optimizer step, from which on a schedule counts steps; of one for epochs there are far fewer
-SELDOM = 1/3  # below this it does not count steps
+STEPWISE_FRACTION = .5  # calls for each optimizer step: a schedule with more counts steps, one for epochs has far fewer
+RARE_CALLS = 1/3  # below this it does not count steps
 
 
 def schedules_of(run: Run) -> list[ScheduleFacts]:
@@ -28,38 +29,38 @@ def schedules_of(run: Run) -> list[ScheduleFacts]:
 
 
 def steps_made(run: Run) -> int:
-    "In how many steps of the loop an optimizer made its step, while the schedules were watched."
+    "In how many steps of the loop an optimizer stepped while the schedules were watched."
     return run.facts.watched.stepped
 
 
 def counts_epochs(run: Run) -> bool:
     "Is it known that no schedule is called in each step?"
     known, n = schedules_of(run), steps_made(run)
-    return bool(known) and n > 0 and all(s.calls < EACH*n for s in known)
+    return bool(known) and n > 0 and all(s.calls < STEPWISE_FRACTION*n for s in known)
 
 
-def of_calls(s: ScheduleFacts, n: int) -> str:
+def calls_in_words(s: ScheduleFacts, n: int) -> str:
     return f"was called {s.calls} times in {n} optimizer steps"
 
 # %% ../../nbs/lib/diagnosis/schedule-faults.ipynb #360c4458
-NEARLY_ZERO = .01  # share of the largest rate: schedules of whole runs are below it in their last steps only
-PER_STEP = .98  # a rate that shrinks by this factor or faster in each step: half in 34 steps
-FASTER = 1.25  # the second half of a fall relative to the first, in logarithms: 1 if exponential, 1.7 if quadratic
+NEARLY_ZERO = .01  # fraction of the largest rate: schedules of whole runs are below it in their last steps only
+FACTOR_PER_STEP = .98  # a rate that shrinks by this factor or faster in each step: half in 34 steps
+ACCELERATION = 1.25  # the second half of a fall relative to the first, in logarithms: exponential 1, quadratic 1.7
 
 
-def rate_gone(run: Run) -> tuple[int, str] | None: # The row with the largest rate, and how it falls
+def vanished_rate(run: Run) -> tuple[int, str] | None: # The row with the largest rate, and how it falls
     "Is the learning rate next to nothing long before the run ends?"
     rate = run.rates
-    if len(rate) < SOON or rate.max() <= 0: return None
+    if len(rate) < FIRST_STEPS or rate.max() <= 0: return None
     peak = rate.argmax().item()
     if 0 < peak < len(rate) - 1:
         beside = max(rate[peak - 1], rate[peak + 1])
         if beside < NEARLY_ZERO*rate[peak]: return None  # a spike
     after = rate[peak:]/rate[peak]
-    if len(after) < SOON: return None
+    if len(after) < FIRST_STEPS: return None
     nearly_zero = after < NEARLY_ZERO
     factors = after[1:]/after[:-1].clamp(min=1e-30)
-    shrinks = (factors < PER_STEP).double().mean() > MOSTLY
+    shrinks = (factors < FACTOR_PER_STEP).double().mean() > MAJORITY
     falls = shrinks and after[-1] < .1 and not leads_to_its_end(after)
     if nearly_zero.double().mean() < .5 and not falls: return None
     first = first_true(nearly_zero) if nearly_zero.any() else len(after) - 1
@@ -75,13 +76,13 @@ def leads_to_its_end(rates: Tensor) -> bool:
     first = logs[0]
     middle = logs[len(logs)//2]
     last = logs[-1]
-    return bool(middle - last > FASTER*(first - middle))
+    return bool(middle - last > ACCELERATION*(first - middle))
 
 # %% ../../nbs/lib/diagnosis/schedule-faults.ipynb #f81b4a62
-COUNT_BATCHES = "OneCycleLR", "CyclicLR"  # their pages say that they are called after each batch
-WARM_UPS = "LinearLR", "ConstantLR"  # schedules that say that they are no more than that
-WHOLE = 4  # times the warm-up: in a run that is shorter, a plateau behind it may be a part of the schedule
-LONG_WARM_UP = 50  # calls: more epochs than that are no warm-up
+BATCH_SCHEDULES = "OneCycleLR", "CyclicLR"  # their pages say that they are called after each batch
+WARM_UP_SCHEDULES = "LinearLR", "ConstantLR"  # schedules that say that they are no more than that
+WARM_UPS_PER_RUN = 4  # times the warm-up: in a run that is shorter, a plateau after it may be a part of the schedule
+LONG_WARM_UP_CALLS = 50  # calls: more epochs than that are no warm-up
 
 
 @rule(
@@ -90,24 +91,24 @@ LONG_WARM_UP = 50  # calls: more epochs than that are no warm-up
          look_first="how often `scheduler.step()` is called, beside the number that the schedule was made for",
          advice="Call scheduler.step() after each optimizer.step() if the schedule was made for a number of batches; "
                 "or make it for epochs.", brings=(WEAK,)), needs="layers")
-def never_moves(run: Run) -> Iterator[Finding]:
+def schedule_without_effect(run: Run) -> Iterator[Finding]:
     n, rates = steps_made(run), run.rates
-    if n < SOON: return
+    if n < FIRST_STEPS: return
     yield from stays_after_warm_up(run)
     for s in schedules_of(run):
-        if s.calls > SELDOM*n: continue
-        if s.type not in COUNT_BATCHES: yield from not_called(run, s, n)
+        if s.calls > RARE_CALLS*n: continue
+        if s.type not in BATCH_SCHEDULES: yield from schedule_without_calls(run, s, n)
         made_for, calls = s.planned, s.calls
-        whole_run = made_for and .9*n <= made_for <= 1.1*n + LASTS
+        whole_run = made_for and .9*n <= made_for <= 1.1*n + MIN_STEPS
         course = f"The rate went from {in_digits(rates[0])} to {in_digits(rates[-1])}." if len(rates) else ""
         warm_up = s.type == "LinearLR" and made_for and calls < made_for and rates[-1:] > rates[:1]
-        if s.type in COUNT_BATCHES: sure = "likely"
+        if s.type in BATCH_SCHEDULES: sure = "likely"
         elif whole_run and calls: sure = "possible"  # as many epochs as there were steps may be chance
-        elif warm_up and made_for >= LONG_WARM_UP and calls > 1:
+        elif warm_up and made_for >= LONG_WARM_UP_CALLS and calls > 1:
             sure = "likely"
         else: continue
         yield Finding("schedule never moves", sure,
-                      f"The {s.type} is made for {made_for} calls and {of_calls(s, n)}, as "
+                      f"The {s.type} is made for {made_for} calls and {calls_in_words(s, n)}, as "
                       f"for epochs. {course}", steps=run.log_span())
 
 
@@ -115,9 +116,9 @@ def stays_after_warm_up(run: Run) -> Iterator[Finding]:
     "A rate that rises at first and then stays is often meant, so this is a note."
     rates = run.rates
     n = int((rates[1:] > rates[:-1]).long().cumprod(0).sum())  # rises at first
-    if n < LASTS or len(rates) < WHOLE*n or (rates[n:] != rates[n]).any():
+    if n < MIN_STEPS or len(rates) < WARM_UPS_PER_RUN*n or (rates[n:] != rates[n]).any():
         return
-    if any(s.type in WARM_UPS for s in schedules_of(run)):
+    if any(s.type in WARM_UP_SCHEDULES for s in schedules_of(run)):
         return
     yield Finding("schedule never moves", "note",
                   f"The learning rate rises to {in_digits(rates[n])} in the first {n} steps, and stays there in all "
@@ -126,24 +127,24 @@ def stays_after_warm_up(run: Run) -> Iterator[Finding]:
                          "that its warm-up is over: print its rate for all steps before the training.")
 
 # %% ../../nbs/lib/diagnosis/schedule-faults.ipynb #d4a5bbc3
-PARTS = 3  # of a record: with one for each epoch, a schedule for epochs is called between them
+MIN_PARTS = 3  # of a record: with one for each epoch, a schedule for epochs is called between them
 
 
-def not_called(run: Run, s: ScheduleFacts, n: int) -> Iterator[Finding]:
-    "A schedule that nobody calls. A record of one epoch cannot know that, and those of several can."
+def schedule_without_calls(run: Run, s: ScheduleFacts, n: int) -> Iterator[Finding]:
+    "A schedule that nobody calls. A record of one epoch cannot tell; one of several can."
     if s.calls or s.before: return
     parts = run.facts.begun.n
-    yield Finding("schedule never moves", "likely" if parts >= PARTS else "note",
+    yield Finding("schedule never moves", "likely" if parts >= MIN_PARTS else "note",
                   f"The {s.type} was not called in {n} optimizer steps{', nor before' if parts > 1 else ''}.",
                   steps=run.log_span(),
                   advice="Call its step(): after each optimizer.step(), or behind each epoch if it is made for epochs. "
                          "If that comes after the end of the record, nothing is wrong.")
 
 # %% ../../nbs/lib/diagnosis/schedule-faults.ipynb #25d07550
-TIMES = 2  # down and up again: one may be a second cycle that is meant
-NO_FACTOR = .1  # of the rate of the optimizer: schedules reach 1
-A_RATE = .1  # an optimizer with a larger one counts on its schedule to make it small
-WITHIN = .02  # of a number: the same but for a decay that has begun
+MIN_SWINGS = 2  # down and up again: one may be a second cycle that is meant
+SMALL_FACTOR = .1  # of the rate of the optimizer: schedules reach 1
+LARGE_RATE = .1  # an optimizer with a larger one counts on its schedule to make it small
+RATE_TOLERANCE = .02  # of a number: the same but for a decay that has begun
 
 
 @rule(
@@ -153,8 +154,9 @@ WITHIN = .02  # of a number: the same but for a decay that has begun
          advice="Let the rate end where the run ends: look at the numbers that the schedule is made with, such as "
                 "gamma, step_size or milestones, and at how often it is called.", brings=(WEAK,)), needs="layers")
 def does_not_fit(run: Run) -> Iterator[Finding]:
-    if not (run.logged("updates") > 0).any(): return
-    found = [*warms_up_slowly(run), *waits_in_vain(run), *not_a_factor(run), *begins_too_low(run), *rate_swings(run)]
+    if not (run.log_values("updates") > 0).any(): return
+    misfits = warms_up_slowly, plateau_without_cause, rate_as_factor, begins_too_low, rate_swings
+    found = [finding for misfit in misfits for finding in misfit(run)]
     yield from found
     if not found: yield from (*ends_too_soon(run), *rises_to_harm(run))
 
@@ -162,8 +164,8 @@ def does_not_fit(run: Run) -> Iterator[Finding]:
 def ends_too_soon(run: Run) -> Iterator[Finding]:
     rates, known = run.rates, schedules_of(run)
     n_zero = int((rates.flip(0) == 0).long().cumprod(0).sum())
-    who = f" The {known[0].type} {of_calls(known[0], steps_made(run))}." if known else ""
-    if n_zero >= LASTS and n_zero >= (1 - MOSTLY)*len(rates):
+    who = f" The {known[0].type} {calls_in_words(known[0], steps_made(run))}." if known else ""
+    if n_zero >= MIN_STEPS and n_zero >= (1 - MAJORITY)*len(rates):
         first = len(rates) - n_zero
         since = f"from step {run.log_steps[first]} on" if first else "from the beginning"
         yield Finding("schedule does not fit", "certain",
@@ -172,28 +174,28 @@ def ends_too_soon(run: Run) -> Iterator[Finding]:
                       advice="Look at the factor of the schedule: 1 keeps the rate, and 0 ends the training. A "
                              "whole-number division of steps, or a number of steps that is too small, also gives 0.")
         return
-    gone = rate_gone(run)
+    gone = vanished_rate(run)
     if gone is None or not counts_epochs(run): return
     peak, how = gone
     yield Finding("schedule does not fit", "likely", f"{how}{who}", steps=run.log_span(peak))
 
 # %% ../../nbs/lib/diagnosis/schedule-faults.ipynb #26d05808
-TIMES_MORE = 5  # from the first half of a run on: a warm-up of the whole run, if linear, doubles the rate there
-GETS_WORSE = 1.2  # times the lowest median of a third
+RISE_FACTOR = 5  # from the first half of a run on: a warm-up of the whole run, if linear, doubles the rate there
+WORSE_LOSS_FACTOR = 1.2  # times the lowest median of a third
 
 
 def rises_to_harm(run: Run) -> Iterator[Finding]:
-    "Is the rate far larger at the end than in the first half, and the loss higher than it was?"
-    rates, losses = run.logged("rate"), run.logged("loss")
+    "Is the rate far larger at the end than in the first half, and is the loss higher?"
+    rates, losses = run.log_values("rate"), run.log_values("loss")
     n = len(rates)
-    if n < 2*SOON or not rates.isfinite().all() or not rates[:n//2].max() > 0: return
+    if n < 2*FIRST_STEPS or not rates.isfinite().all() or not rates[:n//2].max() > 0: return
     before, last = rates[:n//2].max(), rates[-1]
-    if last < TIMES_MORE*before or last < rates.max()/2: return
+    if last < RISE_FACTOR*before or last < rates.max()/2: return
     if (rates.diff() > 0).double().mean() > .5: return  # it looks for a rate: one that rises in each step
     rise = n//2 + first_true(rates[n//2:] > before)
-    middles = [middle_of([x for x in part.tolist() if math.isfinite(x)]) for part in losses.tensor_split(3)]
+    middles = [median_of([x for x in part.tolist() if math.isfinite(x)]) for part in losses.tensor_split(3)]
     bad = losses[rise:].isinf().any() or (losses[rise:].isnan() & ~losses[:rise].isnan().any()).any()
-    if not bad and not middles[2] > GETS_WORSE*min(middles): return
+    if not bad and not middles[2] > WORSE_LOSS_FACTOR*min(middles): return
     yield Finding("schedule does not fit", "likely",
                   f"The learning rate rises to {in_digits(last)} at the end, and was {in_digits(before)} at most in "
                   f"the first half of the run. The loss gets worse: {in_digits(min(middles[:2]))} before, and "
@@ -202,27 +204,28 @@ def rises_to_harm(run: Run) -> Iterator[Finding]:
                          "divided by what.")
 
 # %% ../../nbs/lib/diagnosis/schedule-faults.ipynb #8eae16a0
-WINDOW = 2*LASTS  # losses of which medians are compared
-EARLY = 2  # calls: so much later than it could, a plateau schedule that gets no better values cuts for the second time
+WINDOW_STEPS = 2*MIN_STEPS  # losses of which medians are compared
+EXTRA_CALLS = 2  # calls: at most so late does a plateau schedule that gets no better values cut a second time
 
 
-def waits_in_vain(run: Run) -> Iterator[Finding]:
+def plateau_without_cause(run: Run) -> Iterator[Finding]:
     "Does a plateau schedule cut the rate from its first calls on, as often as it can, though the loss falls?"
-    loss, rates, n = run.logged("loss").tolist(), run.logged("rate"), steps_made(run)
+    loss, rates, n = run.log_values("loss").tolist(), run.log_values("rate"), steps_made(run)
     cuts = (1 + (rates[1:] < .999*rates[:-1]).nonzero().flatten()).tolist()
-    if len(cuts) < 2 or len(loss) < SOON: return
+    if len(cuts) < 2 or len(loss) < FIRST_STEPS: return
     for s in schedules_of(run):
         if s.type != "ReduceLROnPlateau" or s.before or not s.calls or not n:
             continue
         call = cuts[1]*s.calls/n  # in which the second cut was made
-        if call > 1 + 2*(s.patience + 1) + s.cooldown + EARLY:
+        if call > 1 + 2*(s.patience + 1) + s.cooldown + EXTRA_CALLS:
             continue
-        early, late = (list(filter(math.isfinite, part)) for part in (loss[:WINDOW], loss[:cuts[1]][-WINDOW:]))
-        before, after = middle_of(early), middle_of(late)
-        if not before - after > 3*math.hypot(error_of_middle(early), error_of_middle(late)):
+        parts = loss[:WINDOW_STEPS], loss[:cuts[1]][-WINDOW_STEPS:]
+        early, late = (list(filter(math.isfinite, part)) for part in parts)
+        before, after = median_of(early), median_of(late)
+        if not before - after > 3*math.hypot(error_of_median(early), error_of_median(late)):
             continue
         yield Finding("schedule does not fit", "likely",
-                      f"The ReduceLROnPlateau with mode='{s.mode}' {of_calls(s, n)}, and has cut the rate "
+                      f"The ReduceLROnPlateau with mode='{s.mode}' {calls_in_words(s, n)}, and has cut the rate "
                       f"{len(cuts)} times, the first two as soon as it could: almost no value that it got counted as "
                       f"better. Up to then, the loss of the training fell from {in_digits(before)} to "
                       f"{in_digits(after)}.", steps=run.log_span(cuts[0]),
@@ -231,17 +234,17 @@ def waits_in_vain(run: Run) -> Iterator[Finding]:
                              "is no better than at the start.")
 
 
-def not_a_factor(run: Run) -> Iterator[Finding]:
+def rate_as_factor(run: Run) -> Iterator[Finding]:
     "Is the rate far below that of the optimizer all the time, because a function returned a rate for a factor?"
     rates = run.rates
-    if len(rates) < SOON or still_rises(rates): return
+    if len(rates) < FIRST_STEPS or is_rising(rates): return
     for s in schedules_of(run):
         base = s.base
-        if s.type != "LambdaLR" or not base or not 0 < base < A_RATE or s.before:
+        if s.type != "LambdaLR" or not base or not 0 < base < LARGE_RATE or s.before:
             continue
         factor = (rates.max()/base).item()
-        if not 0 < factor < NO_FACTOR: continue
-        itself = abs(factor - base) <= WITHIN*base
+        if not 0 < factor < SMALL_FACTOR: continue
+        itself = abs(factor - base) <= RATE_TOLERANCE*base
         twice = ", which is that rate times itself" if itself else ""
         yield Finding("schedule does not fit", "likely",
                       f"The optimizer was given a rate of {in_digits(base)}, and its largest rate was "
@@ -256,15 +259,15 @@ def begins_too_low(run: Run) -> Iterator[Finding]:
     "Was a schedule made while a warm-up held the rate down, so that it takes that rate for the full one?"
     rates, given = run.rates, [o.lr for o in run.optimizers]
     given = max((rate for rate in given if rate), default=0)
-    if len(rates) < SOON or not rates.max() < NO_FACTOR*given:
+    if len(rates) < FIRST_STEPS or not rates.max() < SMALL_FACTOR*given:
         return
     low = int(rates.argmin())
     rises = int((rates[low + 1:] > rates[low:-1]).long().cumprod(0).sum())
-    falls_first = 0 < low < SOON and rates[low] <= rates[0]/2  # its first rate, then those of the warm-up
-    if rises < LASTS or not falls_first: return
+    falls_first = 0 < low < FIRST_STEPS and rates[low] <= rates[0]/2  # its first rate, then those of the warm-up
+    if rises < MIN_STEPS or not falls_first: return
     for s in schedules_of(run):
         base = s.base
-        if not base or not 0 < base < NO_FACTOR*given or s.before:
+        if not base or not 0 < base < SMALL_FACTOR*given or s.before:
             continue
         yield Finding("schedule does not fit", "likely",
                       f"The optimizer was made with a rate of {in_digits(given)}, and its largest rate was "
@@ -275,16 +278,16 @@ def begins_too_low(run: Run) -> Iterator[Finding]:
 
 
 def rate_swings(run: Run) -> Iterator[Finding]:
-    "Does the rate go down to nothing and as slowly up again, several times, as a cosine does behind its end?"
+    "Does the rate fall to nothing and rise again as slowly, several times, as a cosine does past its end?"
     known = schedules_of(run)
-    if any(s.type in (*COUNT_BATCHES, "CosineAnnealingLR") for s in known):
+    if any(s.type in (*BATCH_SCHEDULES, "CosineAnnealingLR") for s in known):
         return
     ends = turning_points(run.rates)
     if not ends: return
     gone = run.rates < NEARLY_ZERO*run.rates.max()
     lows = [(before, low, after) for before, low, after in zip(ends, ends[1:], ends[2:])
-            if gone[low] and after - low >= max((low - before)/2, LASTS)]
-    if len(lows) < TIMES: return
+            if gone[low] and after - low >= max((low - before)/2, MIN_STEPS)]
+    if len(lows) < MIN_SWINGS: return
     who = f"the {known[0].type}" if known else "the schedule"
     yield Finding("schedule does not fit", "likely",
                   f"The learning rate goes down to {in_digits(run.rates[lows[0][1]])} and as slowly up again "
@@ -296,7 +299,7 @@ def rate_swings(run: Run) -> Iterator[Finding]:
 
 def turning_points(rates: Tensor) -> list[int]:
     "Where rates begin to go up or down, those at both ends included."
-    if len(rates) < SOON or not rates.isfinite().all(): return []
+    if len(rates) < FIRST_STEPS or not rates.isfinite().all(): return []
     moves = rates.diff()
     places = moves.nonzero().flatten()
     signs = moves[places].sign()
@@ -307,24 +310,25 @@ def turning_points(rates: Tensor) -> list[int]:
 def warms_up_slowly(run: Run) -> Iterator[Finding]:
     "Does the rate still rise at the end, far below its full size, and at each call of a schedule for epochs only?"
     rates, n = run.rates, steps_made(run)
-    if len(rates) < SOON: return
+    if len(rates) < FIRST_STEPS: return
     rises = rates.diff()
     times = int((rises > 0).sum())
-    if times < LASTS - 1 or (rises < 0).any(): return
+    if times < MIN_STEPS - 1 or (rises < 0).any(): return
     for s in schedules_of(run):
         base, calls = s.base, s.calls
-        if s.type == "LinearLR" or s.before or not base or not LASTS <= calls <= SELDOM*n:
+        if s.type == "LinearLR" or s.before or not base or not MIN_STEPS <= calls <= RARE_CALLS*n:
             continue
         if not rates[-1] < base/2: continue
         needs = base/((rates[-1] - rates[0]).item()/times)
-        yield Finding("schedule does not fit", "likely" if needs >= LONG_WARM_UP else "note",
-                      f"The {s.type} {of_calls(s, n)}. The rate still rises, and has come to {in_digits(rates[-1])} "
-                      f"of {in_digits(base)}: at this pace, the warm-up takes {in_digits(needs)} calls.",
+        yield Finding("schedule does not fit", "likely" if needs >= LONG_WARM_UP_CALLS else "note",
+                      f"The {s.type} {calls_in_words(s, n)}. The rate still rises, and has come to "
+                      f"{in_digits(rates[-1])} of {in_digits(base)}: at this pace, the warm-up takes "
+                      f"{in_digits(needs)} calls.",
                       steps=run.log_span(),
                       advice="If the warm-up is meant in steps, call scheduler.step() after each optimizer.step().")
 
 # %% ../../nbs/lib/diagnosis/schedule-faults.ipynb #41415f64
-SEVERAL = 4  # optimizers: parts that are thawed one after the other may have two or three
+MIN_OPTIMIZERS = 4  # optimizers: parts that are thawed one after the other may have two or three
 
 
 @rule(
@@ -333,25 +337,25 @@ SEVERAL = 4  # optimizers: parts that are thawed one after the other may have tw
          look_first="where the optimizer is made: inside of the loop?",
          advice="Make the optimizer once, before the loop, and hand it to the function that trains an epoch. To change "
                 "the rate, change `lr` in its param_groups."), needs="layers")
-def made_anew(run: Run) -> Iterator[Finding]:
+def optimizers_made_anew(run: Run) -> Iterator[Finding]:
     other, begun = run.facts.other_steps, run.facts.begun
-    if other.n >= SEVERAL and not other.again:
-        yield from forgets(run, other, other.steps)
-    elif begun.anew >= SEVERAL and begun.anew == begun.n:
-        yield from forgets(run, begun, begun.steps + steps_made(run))
+    if other.n >= MIN_OPTIMIZERS and not other.again:
+        yield from lost_memory(run, other, other.steps)
+    elif begun.anew >= MIN_OPTIMIZERS and begun.anew == begun.n:
+        yield from lost_memory(run, begun, begun.steps + steps_made(run))
 
 
-def forgets(run: Run, of: NewOptimizers | BegunFacts, steps: int) -> Iterator[Finding]:
-    "So many optimizers made so many steps."
+def lost_memory(run: Run, of: NewOptimizers | BegunFacts, steps: int) -> Iterator[Finding]:
+    "Each of several optimizers made a few steps: do their averages reach back further?"
     each = steps/of.n
-    if steps < SOON or of.memory <= 1: return
+    if steps < FIRST_STEPS or of.memory <= 1: return
     yield Finding("optimizer made anew", "likely" if each < of.memory else "note",
                   f"{of.n} different {of.type} optimizers moved the parameters one after the other, each for about "
                   f"{in_digits(each)} steps: the optimizer is made anew, and forgets its averages, which reach back "
                   f"{in_digits(of.memory)} steps.", steps=run.log_span())
 
 # %% ../../nbs/lib/diagnosis/schedule-faults.ipynb #ac0223fa
-HALF_OF_LEAST = 2**-25  # of float16: what is smaller becomes zero
+FLOAT16_ZERO = 2**-25  # of float16: what is smaller becomes zero
 
 
 @rule(
@@ -365,13 +369,13 @@ def epsilon_lost(run: Run) -> Iterator[Finding]:
     "Is the eps of an optimizer zero in the dtype of its parameters?"
     for o in run.optimizers:
         eps = o.eps
-        if not eps or not 0 < eps < HALF_OF_LEAST: continue
+        if not eps or not 0 < eps < FLOAT16_ZERO: continue
         lost = [name for name in o.decay if name in run.params and run.params[name].dtype == "float16"]
         if lost:
-            yield Finding("epsilon is lost", "likely", lost_in_optimizer(o.type, eps, len(lost)), lost,
+            yield Finding("epsilon is lost", "likely", lost_epsilon_in_words(o.type, eps, len(lost)), lost,
                           run.log_span())
 
 
-def lost_in_optimizer(kind: str, eps: float, n: int) -> str:
+def lost_epsilon_in_words(kind: str, eps: float, n: int) -> str:
     return (f"The {kind} has eps={eps:g}, which is 0 in float16, and {n} of its parameters are float16: where a "
             "gradient is small, it divides by zero.")

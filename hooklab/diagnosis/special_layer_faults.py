@@ -12,17 +12,18 @@ from os.path import commonprefix
 import torch
 from torch import Tensor
 
-from .evidence import LASTS, MOSTLY, SOON, Run, lasting, layer_of, picked
+from .evidence import FIRST_STEPS, Run, layer_of
 from ..findings.found import Finding, in_digits
 from ..findings.rules import Kind, NOTHING_LEFT, WILD, rule
 from ..hooks.select import first_few
 from ..stats.records.attention_history import AttentionHistory
+from ..stats.records.series import MIN_STEPS, MAJORITY, onset, names_where
 
 # %% ../../nbs/lib/diagnosis/special-layer-faults.ipynb #8f53454e
-DROPS = .9  # share of the numbers that a dropout sets to zero
-FEW = 4  # values that a batch norm computes a standard deviation of
-LONG = 100  # batches, after which
-TAKEN_UP = .05  # of the running statistics, at least, should be theirs
+LARGE_DROPOUT = .9  # fraction of the numbers that a dropout sets to zero
+FEW_VALUES = 4  # values that a batch norm computes a standard deviation of
+MANY_BATCHES = 100  # batches, after which
+MIN_ABSORBED = .05  # of the running statistics, at least, should be theirs
 
 
 @rule(
@@ -34,7 +35,7 @@ TAKEN_UP = .05  # of the running statistics, at least, should be theirs
 def dropout_too_strong(run: Run) -> Iterator[Finding]:
     strong, names = {}, run.outputs.names
     for name, layer in run.facts.layers.items():
-        if "Dropout" not in layer.type or (layer.p or 0) < DROPS:
+        if "Dropout" not in layer.type or (layer.p or 0) < LARGE_DROPOUT:
             continue
         if name not in names or run.outputs.ran[names.index(name)].any():
             strong[name] = layer.p
@@ -54,8 +55,8 @@ def dropout_too_strong(run: Run) -> Iterator[Finding]:
                 "default.", follows=("constant inputs", "eval mode"), brings=(WILD, NOTHING_LEFT)), needs="layers")
 def batch_norm(run: Run) -> Iterator[Finding]:
     few, odd, slow = {}, {}, {}
-    yield from woken(run)
-    passes = int(run.logged("trained").nansum())
+    yield from norms_that_wake(run)
+    passes = int(run.log_values("trained").nansum())
     for i, name in enumerate(run.outputs.names):
         layer = run.facts.layers.get(name)
         if layer is None or not layer.type.startswith(("BatchNorm", "SyncBatchNorm")):
@@ -64,14 +65,14 @@ def batch_norm(run: Run) -> Iterator[Finding]:
         n, features = n[n > 0], layer.num_features
         if len(n) and features:
             of_each = n.median().item()/features
-            if of_each <= FEW: few[name] = of_each
+            if of_each <= FEW_VALUES: few[name] = of_each
         momentum = layer.momentum
         if momentum is None or not layer.track_running_stats:
             continue
         if momentum == 0 and layer.running_mean_moves: continue  # it is 0 at the moment, as after a pass of SAM
         if momentum <= 0 or momentum >= .95:
             odd[name] = momentum
-        elif passes >= LONG and momentum*passes < TAKEN_UP: slow[name] = momentum
+        elif passes >= MANY_BATCHES and momentum*passes < MIN_ABSORBED: slow[name] = momentum
     if few:
         least = min(few.values())
         yield Finding("batch norm", "certain" if least <= 2 else "likely",
@@ -84,26 +85,26 @@ def batch_norm(run: Run) -> Iterator[Finding]:
         what = "never change" if momentum <= 0 else "are those of the last batch"
         yield Finding("batch norm", "likely",
                       f"With momentum={momentum:g}, the running mean and variance {what}, and eval mode uses them.",
-                      [*odd], run.outputs.span(0), advice=ON_MOMENTUM)
+                      [*odd], run.outputs.span(0), advice=ADVICE_ON_MOMENTUM)
     if slow:
         momentum = max(slow.values())
         yield Finding("batch norm", "possible",
                       f"With momentum={momentum:g}, after {passes} batches {(1 - momentum)**passes:.1%} of the running "
                       "mean and variance are those of the start, and eval mode uses them.", [*slow],
-                      run.outputs.span(0), advice=ON_MOMENTUM)
+                      run.outputs.span(0), advice=ADVICE_ON_MOMENTUM)
 
 
-ON_MOMENTUM = ("momentum is the share of the new batch in torch, 0.1 by default; other libraries count the other way "
-               "round, and their 0.99 is 0.01 here.")
+ADVICE_ON_MOMENTUM = ("momentum is the share of the new batch in torch, 0.1 by default; other libraries count the "
+                      "other way round, and their 0.99 is 0.01 here.")
 
 # %% ../../nbs/lib/diagnosis/special-layer-faults.ipynb #b32a0853
-def woken(run: Run) -> Iterator[Finding]:
-    "Are frozen layers first in eval mode and later in train mode, so that their statistics move and nothing else does?"
+def norms_that_wake(run: Run) -> Iterator[Finding]:
+    "Are frozen norms first in eval mode and later in train mode, so that only their statistics move?"
     rested = {}
     for name, n in run.facts.modes.woke.items():
         own = [p for place, p in run.params.items() if layer_of(place) == name]
         is_norm = run.types.get(name, "").startswith(("BatchNorm", "SyncBatchNorm"))
-        if is_norm and n >= LASTS and own and not any(p.trainable for p in own): rested[name] = n
+        if is_norm and n >= MIN_STEPS and own and not any(p.trainable for p in own): rested[name] = n
     if not rested: return
     n = min(rested.values())
     yield Finding("batch norm", "likely",
@@ -121,7 +122,7 @@ def woken(run: Run) -> Iterator[Finding]:
          advice="Call eval() on the frozen part behind each model.train(), and leave its parameters out of the "
                 "optimizer."), needs="layers")
 def frozen_part_moves(run: Run) -> Iterator[Finding]:
-    "Do statistics or weights of a part without gradients change, though the program itself writes nothing there?"
+    "Do statistics or weights of a frozen part change, though the loop itself writes nothing there?"
     yield from statistics_move(run)
     driven = {name: p for name, p in run.params.items() if p.driven and p.has}
     if not driven: return
@@ -136,10 +137,10 @@ def frozen_part_moves(run: Run) -> Iterator[Finding]:
 
 def statistics_move(run: Run) -> Iterator[Finding]:
     "Are norms in a frozen part in train mode?"
-    reported = [name for seen in woken(run) for name in seen.layers]
+    reported = [name for seen in norms_that_wake(run) for name in seen.layers]
     found = [name for name, layer in run.facts.layers.items()
-             if layer.running_mean_moves and name not in reported and rests(run, name)]
-    if not found or not run.some("trainable"): return
+             if layer.running_mean_moves and name not in reported and is_frozen(run, name)]
+    if not found or not run.any_parameter("trainable"): return
     part = ".".join(commonprefix([name.split(".")[:-1] for name in found]))
     yield Finding("frozen part moves", "possible",
                   f"{first_few(found, 4)} {'is' if len(found) == 1 else 'are'} frozen, as what lies before, and in "
@@ -149,8 +150,8 @@ def statistics_move(run: Run) -> Iterator[Finding]:
                          "stops gradients only.")
 
 
-def rests(run: Run, layer: str) -> bool:
-    "Is a layer frozen, as is the nearest one with parameters before it, and does nobody move either?"
+def is_frozen(run: Run, layer: str) -> bool:
+    "Are a layer and the nearest one with parameters frozen, and does nothing move them?"
     owners = {}
     for name, p in run.params.items(): owners.setdefault(layer_of(name), []).append(p)
     order = [name for name in run.types if name == layer or name in owners]
@@ -160,10 +161,10 @@ def rests(run: Run, layer: str) -> bool:
     return bool(own) and not any(p.trainable or p.moved for p in own)
 
 # %% ../../nbs/lib/diagnosis/special-layer-faults.ipynb #3e92cb44
-ONE_KEY = .05  # entropy relative to the largest possible; heads of healthy runs began with 0.5 or more
-SAME_WEIGHT = 5e-5  # nats below the largest possible entropy: logits that differ by 0.01
-LOGITS = 100.  # e to this power is 1e43
-GREW = 10.  # times the first one
+ONE_KEY_ENTROPY = .05  # entropy relative to the largest possible; heads of healthy runs began with 0.5 or more
+EVEN_MARGIN = 5e-5  # nats below the largest possible entropy: logits that differ by 0.01
+LARGE_LOGIT = 100.  # e to this power is 1e43
+LOGIT_GROWTH = 10.  # times the first one
 
 
 @rule(
@@ -189,34 +190,34 @@ def dead_softmax(run: Run) -> Iterator[Finding]:
     rows = o.numbers.get("sums_to_one")
     if rows is None: return
     peaked, even = o.numbers.get("peaked"), o.numbers.get("even")
-    inner = o.those(lambda name: run.types.get(name) == "Softmax")
+    inner = o.mask_where(lambda name: run.types.get(name) == "Softmax")
     # a softmax at the end gives answers, which may be confident or undecided
     only_the_last = inner.sum() == 1 and inner[-1]
     if only_the_last and "." not in o.names[-1]:
         inner[-1] = any_attention(run)
     for rate, what in (peaked, "one place has all the weight"), (even, "all places have the same weight"):
-        bad = (rate > MOSTLY) & (rows > MOSTLY)
-        found = (lasting(bad, rate.isfinite()) == 0) & inner  # attention that has learned where to look may do so later
+        bad = (rate > MAJORITY) & (rows > MAJORITY)
+        found = (onset(bad, rate.isfinite()) == 0) & inner  # attention that has learned where to look may do so later
         if not found.any(): continue
         share = rate[found].nanmean()
         yield Finding("dead attention", "likely",
                       f"In {share:.0%} of the rows of such a softmax {what}: nothing can be learned about where to "
                       "look.",
-                      o.named(found), o.span(0))
+                      o.names_where(found), o.span(0))
 
 # %% ../../nbs/lib/diagnosis/special-layer-faults.ipynb #42d8bfa8
 def dead_heads(history: AttentionHistory) -> Iterator[Finding]:
-    "Heads that look at one key or at all alike from the start, and logits that explode."
+    "Heads that attend to one key, or to all keys equally, from the start; and logits that explode."
     if not history.names: return
     entropy, possible, logits = (_by_head(history, what) for what in ("entropy", "possible", "largest_logit"))
     heads = []
     for name, n in history.heads.items():
         heads += [(name, head) for head in range(n)]
     known = entropy.isfinite() & (possible > .5)  # with one or two keys there is little to choose from
-    one_key = entropy < ONE_KEY*possible
-    alike = possible - entropy < SAME_WEIGHT
+    one_key = entropy < ONE_KEY_ENTROPY*possible
+    alike = possible - entropy < EVEN_MARGIN
     span = history.steps[0], history.steps[-1]
-    found = lasting(one_key, known, least=LASTS) == 0
+    found = onset(one_key, known, min_steps=MIN_STEPS) == 0
     if found.any():
         share = (entropy[found]/possible[found]).nanmean()
         logit = logits[found].nanmean()
@@ -224,14 +225,14 @@ def dead_heads(history: AttentionHistory) -> Iterator[Finding]:
                       f"{_heads(heads, found)}: in every step nearly all the weight is on one key. The entropy is "
                       f"{share:.1%} of the possible, and the largest logit is {in_digits(logit)}.",
                       _layers(heads, found), span)
-    found = lasting(alike, known, least=SOON) == 0
+    found = onset(alike, known, min_steps=FIRST_STEPS) == 0
     if found.any():
         yield Finding("dead attention", "likely",
                       f"{_heads(heads, found)}: in every step all keys have the same weight, so nothing is learned "
                       "about where to look.", _layers(heads, found), span)
     first = logits[:, :1].clamp(min=1.)
-    explodes = (logits > LOGITS) & (logits > GREW*first)
-    since = lasting(explodes, logits.isfinite(), least=LASTS)
+    explodes = (logits > LARGE_LOGIT) & (logits > LOGIT_GROWTH*first)
+    since = onset(explodes, logits.isfinite(), min_steps=MIN_STEPS)
     found = since > 0
     if found.any():
         begins = history.steps[since[found].min()]
@@ -246,11 +247,11 @@ def _by_head(history: AttentionHistory, what: str) -> Tensor: # A row for each h
 
 
 def _layers(heads: list, found: Tensor) -> list[str]:
-    return [*dict.fromkeys(name.rpartition("/")[0] for name, _ in picked(heads, found))]
+    return [*dict.fromkeys(name.rpartition("/")[0] for name, _ in names_where(heads, found))]
 
 
 def _heads(heads: list, found: Tensor) -> str:
-    named = [f"head {head} of {name.rpartition('/')[0] or 'the model'}" for name, head in picked(heads, found)]
+    named = [f"head {head} of {name.rpartition('/')[0] or 'the model'}" for name, head in names_where(heads, found)]
     if len(named) == len(heads):
         return f"All {len(heads)} heads"
     if len(named) <= 3: return first_few(named)

@@ -13,30 +13,29 @@ import torch
 from torch import Tensor
 
 from .copy_faults import (
-    APART, average_in_16_bits, counter_in_16_bits, scale_at_the_step)
+    SPACING, average_in_16_bits, counter_in_16_bits, scale_at_the_step)
 from .data_faults import learns_large_targets
-from hooklab.diagnosis.evidence import (
-    CLEARLY, LASTS, MOSTLY, RATIO_LARGE, RATIO_SMALL, SOON, Run, first_true, last_known, layer_of, picked, still_rises,
-    without_nan)
+from .evidence import CLEAR_FACTOR, LARGE_RATIO, SMALL_RATIO, FIRST_STEPS, Run, layer_of, is_rising
 from .layer_faults import dead_units
-from .loss_curve import FALLS_BY_HALF, falls_well, goes_down
-from .loss_faults import ENDS, loss_does_not_fall
+from .loss_curve import FAIR_LOSS, falls_well, falls_steadily
+from .loss_faults import END_ACTIVATIONS, loss_does_not_fall
 from ..findings.found import Finding, in_digits
 from ..findings.rules import Kind, NOTHING_LEFT, WEAK, WILD, rule
+from ..stats.records.series import MIN_STEPS, MAJORITY, first_true, last_finite, names_where, without_nan
 from ..stats.records.spikes import Spike
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #3c93d758
-GROWTH = 100  # of outputs over time; branches that begin at zero grew by 123, but stayed below 5
+LARGE_GROWTH = 100  # of outputs over time; branches that begin at zero grew by 123, but stayed below 5
 LARGE_OUTPUTS = 100  # so outputs must also be this large
-RATIO_HUGE = .5  # in healthy runs the longest step was 0.35, but for the first ones of Adagrad and RMSprop: 1.2
+HUGE_RATIO = .5  # in healthy runs the longest step was 0.35, but for the first ones of Adagrad and RMSprop: 1.2
 
 
-def grown(run: Run) -> tuple[Tensor, Tensor]: # How many times larger outputs are than at the start; is that too much?
+def output_growth(run: Run) -> tuple[Tensor, Tensor]: # Times larger than at the start; is that too much?
     size = times = run.outputs.size
     if size.numel():
         at_start = size[:, :3].nanquantile(.5, 1, keepdim=True)
         times = size/at_start
-    too_much = (times > GROWTH) & (size > LARGE_OUTPUTS)
+    too_much = (times > LARGE_GROWTH) & (size > LARGE_OUTPUTS)
     return times, times.isfinite() & too_much
 
 
@@ -55,56 +54,56 @@ def rate_too_large(run: Run) -> Iterable[Finding]:
 
 
 def growth_at_once(run: Run) -> Iterator[Finding]:
-    "Where no steps are known: do the outputs of most layers grow soon?"
-    _, bad = grown(run)
-    early = bad[:, :SOON].any(1)
+    "Without recorded updates: do the outputs of most layers grow early?"
+    _, bad = output_growth(run)
+    early = bad[:, :FIRST_STEPS].any(1)
     if early.double().mean() <= .5 or not len(early): return
     row = first_true(bad.any(0))
     yield Finding("learning rate too large", "possible",
-                  f"{early.sum()} of {len(early)} layers return numbers {GROWTH} times larger than at the start, "
+                  f"{early.sum()} of {len(early)} layers return numbers {LARGE_GROWTH} times larger than at the start, "
                   f"within {row} recorded steps.", steps=run.outputs.span(row))
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #f68cb5ae
 def long_steps(run: Run) -> Iterator[Finding]:
     "Do steps move the parameters far?"
     ratio = run.ratio
-    large = ratio > RATIO_LARGE
+    large = ratio > LARGE_RATIO
     if not len(ratio): return
     n = int(large.sum())
-    fraction = (large*run.lasted).sum()/run.lasted.sum()
+    fraction = (large*run.steps_per_row).sum()/run.steps_per_row.sum()
     starts_long = any(o.type in ("Adagrad", "RMSprop") for o in run.optimizers)
     last_third = large[-(len(large)//3):]
-    at_the_start = starts_long and last_third.double().mean() <= 1 - MOSTLY
+    at_the_start = starts_long and last_third.double().mean() <= 1 - MAJORITY
     if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
-    if at_the_start and falls_well(run, FALLS_BY_HALF): return
-    often = n >= 2*LASTS and fraction > .2
-    mostly = len(ratio) >= LASTS and fraction > .5
-    without_first = ratio[LASTS*starts_long:]
-    huge = n >= LASTS and (without_first > RATIO_HUGE).any()
-    beyond_doubt = (ratio > CLEARLY*RATIO_LARGE).any()
-    blown_up = n >= 2*LASTS and any(seen.sure == "likely" for seen in run.once(blows_up))
+    if at_the_start and falls_well(run, FAIR_LOSS): return
+    often = n >= 2*MIN_STEPS and fraction > .2
+    mostly = len(ratio) >= MIN_STEPS and fraction > .5
+    without_first = ratio[MIN_STEPS*starts_long:]
+    huge = n >= MIN_STEPS and (without_first > HUGE_RATIO).any()
+    beyond_doubt = (ratio > CLEAR_FACTOR*LARGE_RATIO).any()
+    blown_up = n >= 2*MIN_STEPS and any(seen.sure == "likely" for seen in run.answer(blows_up))
     if not (often or mostly or beyond_doubt or huge or blown_up or kills_units(run, large)): return
     longest = ratio.nan_to_num(0, posinf=0).max()
-    yield Finding("learning rate too large", "note" if run.once(goes_down) else "likely",
-                  f"{n} of {len(ratio)} recorded steps move parameters by more than {RATIO_LARGE} of their length, the "
+    yield Finding("learning rate too large", "note" if run.answer(falls_steadily) else "likely",
+                  f"{n} of {len(ratio)} recorded steps move parameters by more than {LARGE_RATIO} of their length, the "
                   f"longest by {in_digits(longest)}. About 0.001 to 0.03 is usual.", steps=run.outputs.span(0))
 
 
 def kills_units(run: Run, large: Tensor) -> bool:
-    "Did units die early in the run, behind several long steps?"
+    "Did units die early in the run, after several long steps?"
     steps = torch.tensor(run.steps)[~run.skipped]
-    starts = [seen.steps[0] for seen in run.once(dead_units)]
-    return any(start < steps[:SOON].max() and (large & (steps < start)).sum() >= LASTS for start in starts)
+    starts = [seen.steps[0] for seen in run.answer(dead_units)]
+    return any(start < steps[:FIRST_STEPS].max() and (large & (steps < start)).sum() >= MIN_STEPS for start in starts)
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #3c93d759
 def jump_of_rate(run: Run) -> Iterator[Finding]:
-    "Is the rate much larger in a step than in those beside it? It is known of steps that are not measured, too."
-    rates = run.logged("rate")
-    if len(rates) < SOON or falls_well(run): return
+    "Is the rate much larger in one step than in its neighbors? Rates of steps that are not measured are known, too."
+    rates = run.log_values("rate")
+    if len(rates) < FIRST_STEPS or falls_well(run): return
     beside = torch.maximum(rates[:-2], rates[2:])
-    is_wild = (rates[1:-1] > CLEARLY*beside) & (beside > 0)
+    is_wild = (rates[1:-1] > CLEAR_FACTOR*beside) & (beside > 0)
     places = is_wild.nonzero().flatten().tolist()
-    if not places or len(places) > (1 - MOSTLY)/2*len(rates): return  # two optimizers that take turns
+    if not places or len(places) > (1 - MAJORITY)/2*len(rates): return  # two optimizers that take turns
     place = places[0]
     step = run.log_steps[place + 1]
     yield Finding("learning rate too large", "likely",
@@ -112,9 +111,9 @@ def jump_of_rate(run: Run) -> Iterator[Finding]:
                   "in the steps beside it.", steps=(step, step))
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #ae9af84e
-RATIO_SMALL_AND_STILL = 6e-4  # as RATIO_SMALL, where the loss does not move either
-LOWERED = 3  # times: by a schedule, between the parts of a run that are recorded one after the other
-STILL = .005  # relative change of outputs, from the first third of a run to the last
+SMALL_RATIO_WITHOUT_PROGRESS = 6e-4  # as SMALL_RATIO, where the loss does not move either
+LOWERING_FACTOR = 3  # times: by a schedule, between the parts of a run that are recorded one after the other
+SMALL_CHANGE = .005  # relative change of outputs, from the first third of a run to the last
 
 
 @rule(
@@ -129,17 +128,17 @@ def rate_too_small(run: Run) -> Iterator[Finding]:
 
 
 def little_movement(run: Run) -> Iterator[Finding]:
-    "Do steps hardly move the parameters?"
+    "Do updates hardly move the parameters?"
     ratio = run.ratio[run.ratio > 0]
-    if len(ratio) < LASTS: return
+    if len(ratio) < MIN_STEPS: return
     rates = run.rates if len(run.rates) else ratio
-    if still_rises(rates) or run.facts.begun.rate > LOWERED*rates.max(): return  # a schedule has made it small
-    if (ratio > RATIO_LARGE).sum() >= LASTS: return  # steps were long until nothing was left to move
-    still = ratio.median() < RATIO_SMALL_AND_STILL and run.once(loss_does_not_fall)
+    if is_rising(rates) or run.facts.begun.rate > LOWERING_FACTOR*rates.max(): return  # a schedule has made it small
+    if (ratio > LARGE_RATIO).sum() >= MIN_STEPS: return  # steps were long until nothing was left to move
+    still = ratio.median() < SMALL_RATIO_WITHOUT_PROGRESS and run.answer(loss_does_not_fall)
     fast = run.ratios.nanquantile(.8, 0)  # a fifth of the parameters move more, as in a new head on a slow body
-    is_usual = ratio.quantile(MOSTLY) >= RATIO_SMALL or fast[fast > 0].median() >= 10*RATIO_SMALL
+    is_usual = ratio.quantile(MAJORITY) >= SMALL_RATIO or fast[fast > 0].median() >= 10*SMALL_RATIO
     if is_usual and not still: return
-    yield Finding("learning rate too small", "likely" if len(ratio) >= SOON else "possible",
+    yield Finding("learning rate too small", "likely" if len(ratio) >= FIRST_STEPS else "possible",
                   f"A step moves parameters by {in_digits(ratio.median())} of their length. About 0.001 is usual.",
                   steps=run.outputs.span(0))
 
@@ -148,14 +147,14 @@ def little_change(run: Run) -> Iterator[Finding]:
     "Are outputs the same at the end as at the beginning, up to the differences between batches?"
     o = run.outputs
     third = len(run.steps)//3
-    if not o.names or third*3 < SOON or not o.finite.all():
+    if not o.names or third*3 < FIRST_STEPS or not o.finite.all():
         return
     both = torch.stack([o.mean, o.std])
     first, last = both[..., :third], both[..., -third:]
     variance = first.var(-1) + last.var(-1)
     noise = (variance/third).sqrt()
     change = (last.mean(-1) - first.mean(-1)).abs()
-    little = torch.maximum(STILL*o.size.mean(1), 3*noise)
+    little = torch.maximum(SMALL_CHANGE*o.size.mean(1), 3*noise)
     if not (change <= little).all(): return
     yield Finding("learning rate too small", "possible",
                   f"Between the first and the last third of {len(run.steps)} recorded steps, outputs have changed by "
@@ -171,34 +170,34 @@ def little_change(run: Run) -> Iterator[Finding]:
          follows=(WILD,), brings=(WILD, NOTHING_LEFT), by_steps=True), needs="layers")
 def blows_up(run: Run) -> Iterator[Finding]:
     outputs = run.outputs
-    times, bad = grown(run)
+    times, bad = output_growth(run)
     last_type = run.types.get(outputs.names[-1], "") if outputs.names else ""
-    ends = 2 if last_type.startswith(ENDS) else 1
+    ends = 2 if last_type.startswith(END_ACTIVATIONS) else 1
     if not bad[:-ends].any(): return  # the last layer may have to learn large numbers; so may logits before a sigmoid
     row = first_true(bad.any(0))
-    still_large = (last_known(times) > GROWTH).any()
-    still_so = still_large or outputs.bad[:, -SOON:].any()
+    still_large = (last_finite(times) > LARGE_GROWTH).any()
+    still_so = still_large or outputs.bad[:, -FIRST_STEPS:].any()
     most = times[bad].max()
     largest = outputs.size[bad].max()
     yield Finding("outputs blow up", "likely" if still_so else "possible",
                   f"Outputs are up to {in_digits(most)} times as large as in the first steps: {in_digits(largest)}.",
-                  outputs.named(bad.any(1)), outputs.span(row))
+                  outputs.names_where(bad.any(1)), outputs.span(row))
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #6f0a2001
-LEAP_OF_RATE = 3  # times the usual rate, in the step of a spike or the one before
+RATE_LEAP = 3  # times the usual rate, in the step of a spike or the one before
 
 
-def on_spike(run: Run) -> str:
+def advice_on_spike(run: Run) -> str:
     "Advice on the worst spike."
-    spikes = getattr(run, "stats", None) and run.once(spikes_of)
+    spikes = getattr(run, "stats", None) and run.answer(spikes_of)
     if not spikes:
         return look_at_batch("the spike", "the step before")
     step = worst_spike(run).step
-    rates = dict(zip(run.log_steps, run.logged("rate").tolist()))
+    rates = dict(zip(run.log_steps, run.log_values("rate").tolist()))
     usual = run.rates.median().item() if len(run.rates) else math.nan
     for at in step - 1, step:
         rate = rates.get(at, math.nan)
-        if rate > LEAP_OF_RATE*usual:
+        if rate > RATE_LEAP*usual:
             return (f"The learning rate was {in_digits(rate)} in step {at}, and is usually {in_digits(usual)}: look at "
                     "the schedule.")
     return look_at_batch(f"step {step}", f"step {step - 1}")
@@ -212,24 +211,24 @@ def look_at_batch(step: str, before: str) -> str:
 
 def worst_spike(run: Run) -> Spike:
     "The first one that did harm, or else the first clear one, if there is one."
-    spikes = run.once(spikes_of)
+    spikes = run.answer(spikes_of)
     clear = [spike for spike in spikes if spike.is_clear]
     return next((spike for spike in clear if does_harm(run, spike)), (clear or spikes)[0])
 
 
-FAR_BEYOND = 100  # times the usual loss or norm: no batch like the others does that, and a hard one may do 40
-PASSES_SOON = 10  # steps
+HARMFUL_JUMP = 100  # times the usual loss or norm: no batch like the others does that, and a hard one may do 40
+SHORT_SPIKE_STEPS = 10  # steps
 
 
 def does_harm(run: Run, spike: Spike) -> bool:
-    "Did a spike last, or is it too large for a hard batch among others? None did that ends where a run should."
+    "Did a spike last, or is it too large for a hard batch? A run that ends well was not harmed."
     jumps = [jump for jump in (spike.loss, spike.norm) if jump]
     if not all(math.isfinite(jump.value) for jump in jumps): return True
-    if run.once(falls_well): return False
-    if any(FAR_BEYOND < jump.times < math.inf for jump in jumps):  # no times are known of a loss that may be negative
+    if run.answer(falls_well): return False
+    if any(HARMFUL_JUMP < jump.times < math.inf for jump in jumps):  # no times are known of a loss that may be negative
         return True
     ends = run.log_steps[-1] if spike.back is None else spike.back
-    return ends - spike.step > PASSES_SOON
+    return ends - spike.step > SHORT_SPIKE_STEPS
 
 
 def spikes_of(run: Run) -> list[Spike]:
@@ -239,12 +238,12 @@ def spikes_of(run: Run) -> list[Spike]:
 @rule(
     Kind("spike", page="steps", rank=355, lesson="09-update-ratio",
          symptom="The loss jumps in one step. It may come back.",
-         look_first="the batch of this step, and the learning rate in the step before", advice=on_spike,
+         look_first="the batch of this step, and the learning rate in the step before", advice=advice_on_spike,
          follows=("learning rate too large", "scheduler each batch", "NaN or Inf"), only_that=True), needs="loop")
 def spike(run: Run) -> Iterator[Finding]:
     """The loss and the norm jumped. If it was only one of them, or not far, it may be chance; and what a single batch
     did and the next ones undid may be a hard batch."""
-    spikes = run.once(spikes_of)
+    spikes = run.answer(spikes_of)
     if not spikes: return
     worst = worst_spike(run)
     others = [one.step for one in spikes if one is not worst]
@@ -255,8 +254,8 @@ def spike(run: Run) -> Iterator[Finding]:
     yield Finding("spike", sure, f"{worst}{more if others else ''}", [*worst.layers][:3], steps)
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #60d06272
-TIGHT = .1  # share of a gradient that clipping leaves
-LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were at 1e-3 and above
+TIGHT_FRACTION = .1  # fraction of a gradient that clipping leaves
+SMALL_STEP = 1e-4  # length of a step relative to the parameter: healthy runs were at 1e-3 and above
 
 
 @rule(
@@ -266,35 +265,35 @@ LITTLE = 1e-4  # length of a step relative to the parameter: healthy runs were a
          advice="Clip at what is usual for the length of the gradients of this model, so that only the largest are "
                 "shortened: 1 is a common limit for the whole model.", brings=(WEAK,)), needs="layers")
 def clipping_too_tight(run: Run) -> Iterator[Finding]:
-    if run.once(scaled_length_of_clipped) is not None: return
-    length = without_nan(run.logged("grad_norm"))
-    clipped = without_nan(run.logged("grad_norm")/run.logged("grad_norm_unclipped"))
-    if len(clipped) < LASTS: return
+    if run.answer(scaled_length_of_clipped) is not None: return
+    length = without_nan(run.log_values("grad_norm"))
+    clipped = without_nan(run.log_values("grad_norm")/run.log_values("grad_norm_unclipped"))
+    if len(clipped) < MIN_STEPS: return
     clipped = clipped[clipped > 0]
     left = clipped.median() if len(clipped) else torch.tensor(1.)
     ratio = run.ratio[run.ratio > 0]
-    little = RATIO_SMALL_AND_STILL if run.once(loss_does_not_fall) else LITTLE
-    if left > TIGHT or not len(ratio) or ratio.median() > little:
+    little = SMALL_RATIO_WITHOUT_PROGRESS if run.answer(loss_does_not_fall) else SMALL_STEP
+    if left > TIGHT_FRACTION or not len(ratio) or ratio.median() > little:
         return
-    same = len(length) >= LASTS and (length.std() <= 1e-3*length.mean())
+    same = len(length) >= MIN_STEPS and (length.std() <= 1e-3*length.mean())
     to = f"to a length of {in_digits(length.mean())}, " if same else ""
     yield Finding("clipping too tight", "certain" if same and left < .01 else "likely",
                   f"Gradients are clipped {to}to {left:.2g} of what they were, and a step moves parameters by "
                   f"{in_digits(ratio.median())} of their length.", steps=run.log_span())
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #c11bbef1
-SHORT = .01  # length of all gradients: clipping at 1 and a scale of 128 or more leave less
+SHORT_NORM = .01  # norm of all gradients: clipping at 1 and a scale of 128 or more leave less
 
 
 def scaled_length_of_clipped(run: Run) -> float | None:
-    "The length of the gradients if it is always the same short one, but for powers of two, by which the scale changes."
-    length = run.logged("grad_norm")
+    "The gradient norm if it is always the same small one, up to powers of two, by which the scale changes."
+    length = run.log_values("grad_norm")
     length = length[length > 0]
-    if not run.scaled or len(length) < LASTS or length.median() > SHORT:
+    if not run.scaled or len(length) < MIN_STEPS or length.median() > SHORT_NORM:
         return None
     doubled = (length/length.median()).log2()
     is_whole = (doubled - doubled.round()).abs() < 1e-3
-    return length.median().item() if is_whole.double().mean() >= MOSTLY else None
+    return length.median().item() if is_whole.double().mean() >= MAJORITY else None
 
 
 @rule(
@@ -304,7 +303,7 @@ def scaled_length_of_clipped(run: Run) -> float | None:
          advice="Call scaler.unscale_(optimizer) after backward() and before clipping.", brings=(WEAK,)),
     needs="layers")
 def clipping_before_unscaling(run: Run) -> Iterator[Finding]:
-    length = run.once(scaled_length_of_clipped)
+    length = run.answer(scaled_length_of_clipped)
     if length is None:
         yield from scale_at_the_step(run)
         return
@@ -314,15 +313,15 @@ def clipping_before_unscaling(run: Run) -> Iterator[Finding]:
                   steps=run.log_span())
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #a0ded002
-def lost_in_rounding(run: Run) -> list[str]:
-    "Parameters in 16 bits that the optimizer writes to, in layers with gradients, without any effect."
-    if run.update.shape[1] < LASTS or not (run.rates > 0).any(): return []
+def parameters_lost_in_rounding(run: Run) -> list[str]:
+    "Parameters in 16 bits that get gradients, and that the optimizer writes to without any effect."
+    if run.update.shape[1] < MIN_STEPS or not (run.rates > 0).any(): return []
     layers = {name: (norm.nan_to_num() > 0).any().item() for name, norm in zip(run.grads.names, run.grads.norm)}
     def should_move(name):
         p = run.params.get(name)
         writes = p and p.has and p.written and not p.moved
-        return writes and p.dtype in APART and layers.get(layer_of(name))
-    return [name for name in picked(run.stepped, (run.update == 0).all(1)) if should_move(name)]
+        return writes and p.dtype in SPACING and layers.get(layer_of(name))
+    return [name for name in names_where(run.measured_parameters, (run.update == 0).all(1)) if should_move(name)]
 
 
 @rule(
@@ -334,18 +333,18 @@ def lost_in_rounding(run: Run) -> list[str]:
 def rounding_takes_steps(run: Run) -> Iterator[Finding]:
     yield from average_in_16_bits(run)
     yield from counter_in_16_bits(run)
-    lost = run.once(lost_in_rounding)
+    lost = run.answer(parameters_lost_in_rounding)
     if not lost: return
     kinds = sorted({run.params[name].dtype for name in lost})
-    apart = ", ".join(f"numbers in {kind} are {APART[kind]} apart" for kind in kinds)
+    apart = ", ".join(f"numbers in {kind} are {SPACING[kind]} apart" for kind in kinds)
     yield Finding("lost in rounding", "likely",
                   f"These parameters get gradients, the optimizer writes to them, and all {run.update.shape[1]} "
                   f"updates are exactly zero: {apart}, and smaller steps are rounded away.", lost, run.outputs.span(0))
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #9a3d43aa
-DECAYED = 1.  # sum of rate times decay over a run: weights without a gradient would shrink to a third
-OF_A_STEP = .3  # share of a step that decay makes up
-FAST_DECAY = 500  # steps in which they would: usual settings need 10,000 and more
+LARGE_DECAY = 1.  # sum of rate times decay over a run: weights without a gradient would shrink to a third
+DECAY_FRACTION = .3  # fraction of a step that decay makes up
+FAST_DECAY_STEPS = 500  # steps in which they would: usual settings need 10,000 and more
 
 
 @rule(
@@ -357,9 +356,9 @@ FAST_DECAY = 500  # steps in which they would: usual settings need 10,000 and mo
 def decay_too_strong(run: Run) -> Iterator[Finding]:
     "Does weight decay shrink the parameters within the run?"
     rates = run.rates
-    length = without_nan(run.logged("grad_norm"))
+    length = without_nan(run.log_values("grad_norm"))
     data = run.lengths()
-    if len(rates) < LASTS or data.shape[1] < LASTS: return
+    if len(rates) < MIN_STEPS or data.shape[1] < MIN_STEPS: return
     for o in run.optimizers:
         strong = {name: decay for name, decay in o.decay.items() if decay}
         if not strong: continue
@@ -367,9 +366,9 @@ def decay_too_strong(run: Run) -> Iterator[Finding]:
         coupled = o.type not in ("AdamW", "SGD", "NAdamW")
         momentum = o.momentum or 0
         taken = decay/max(1 - momentum, .01)  # momentum adds up what decay takes in each step
-        rows = [i for i, name in enumerate(run.stepped) if strong.get(name) == decay]
+        rows = [i for i, name in enumerate(run.measured_parameters) if strong.get(name) == decay]
         usual = rates.median().item()*taken
-        if not coupled and of_each_step(run, rows, usual) < OF_A_STEP:
+        if not coupled and decay_per_step(run, rows, usual) < DECAY_FRACTION:
             continue
         size = data[rows].square().nansum(0).sqrt()
         size = size[size > 0]
@@ -377,7 +376,7 @@ def decay_too_strong(run: Run) -> Iterator[Finding]:
         shrunk = (size[-1]/size[0]).item()
         if shrunk > 1: continue  # something else moves them
         whole = (rates*taken).sum().item()
-        fast = whole >= DECAYED and len(rates)/whole <= FAST_DECAY
+        fast = whole >= LARGE_DECAY and len(rates)/whole <= FAST_DECAY_STEPS
         times = torch.tensor(0.)
         if len(length):
             times = decay*size[0]/length[0].clamp(min=1e-30)
@@ -393,7 +392,7 @@ def decay_too_strong(run: Run) -> Iterator[Finding]:
                       steps=run.log_span())
 
 
-def of_each_step(run: Run, rows: list[int], taken: float) -> float:
+def decay_per_step(run: Run, rows: list[int], taken: float) -> float:
     "How far weight decay alone would move these parameters, relative to how far a step moves them."
     update, data = run.lengths("update")[rows], run.lengths()[rows]
     fractions = (taken*data/update)[update > 0]

@@ -18,7 +18,7 @@ from hooklab.findings.order import in_order
 
 # %% ../../nbs/lib/diagnosis/verdict.ipynb #0d5e1008
 def findings_from(tool: str, rows: Iterable[dict[str, Any]]) -> list[Finding]:
-    "The findings of another tool, as a record keeps them."
+    "The findings of another tool, from the rows that a record keeps."
     found = [Finding(row["what"], row.get("claimed") or row["sure"], row["evidence"], list(row["layers"]),
                      tuple(row["steps"]), advice=row["advice"], seen_by=(tool,)) for row in rows]
     return [with_its_word(finding, tool) for finding in found]
@@ -33,33 +33,33 @@ def is_same(a: Finding, b: Finding) -> bool:
     return any(inside(x, y) or inside(y, x) for x in a.layers for y in b.layers)
 
 
-def both(own: Finding, other: Finding) -> Finding:
-    "One finding for two: that of the surer tool, and where both are as sure, of the record."
+def joined_finding(own: Finding, other: Finding) -> Finding:
+    "One finding for two: that of the more certain tool, or of the record if both are equally certain."
     surer, less = (own, other) if SURE.index(own.sure) <= SURE.index(other.sure) else (other, own)
     tools = dict.fromkeys((*other.seen_by, *(own.seen_by or ("diagnose",))))
     steps = min(own.steps[0], other.steps[0]), max(own.steps[1], other.steps[1])
     return replace(surer, layers=surer.layers or less.layers, steps=steps, seen_by=tuple(tools))
 
 
-def said_once(found: list[Finding], others: list[Finding]) -> list[Finding]:
-    "The findings of a record and those of another tool, what is the same once."
+def without_duplicates(found: list[Finding], others: list[Finding]) -> list[Finding]:
+    "The findings of a record and of another tool, without duplicates."
     found = [*found]
     for other in others:
         places = [i for i, own in enumerate(found) if is_same(own, other)]
         if not places: found.append(other)
-        else: found[places[0]] = both(found[places[0]], other)
+        else: found[places[0]] = joined_finding(found[places[0]], other)
     return found
 
 
 def with_first_nan(found: list[Finding], first: list[Finding]) -> list[Finding]:
-    "What `find_nan` raised, in the place of all that others said of where NaN begins."
+    "The finding of `find_nan` in place of all others about where NaN begins."
     if not first: return found
     tools = {tool: None for f in found if f.what == "NaN or Inf" for tool in f.seen_by or ("diagnose",)}
     own = replace(first[0], seen_by=("find_nan", *tools))
     return [f for f in found if f.what != "NaN or Inf"] + [own]
 
 # %% ../../nbs/lib/diagnosis/verdict.ipynb #0d5e1010
-REFUTED = "cannot learn by heart", "learning rate too large", "learning rate too small"  # by a run that learns
+REFUTED_BY_LEARNING = "cannot learn by heart", "learning rate too large", "learning rate too small"
 CHECK_FIRST = ("Call `hl.preflight(model, loss_fn, batch, optimizer)` with this model: it says whether labels reach "
                "the loss and inputs the output, and whether 16 samples can be learned. If it finds nothing, print ten "
                "inputs beside their labels, as the loop gets them.")
@@ -73,7 +73,7 @@ STEPS_NEXT = ("Give the optimizer to `stats.on(model, optimizer=optimizer)`, and
               "gradients are never cleared.")
 
 
-def next_look(finding: Finding, found: list[Finding], checked: bool) -> str:
+def next_advice(finding: Finding, found: list[Finding], checked: bool) -> str:
     "What to call next, where nobody named a cause."
     if finding.what == "spike": return finding.advice  # the batch to look at
     named = [f.what for f in found if not f.only_that and f.sure != "note"]
@@ -94,9 +94,10 @@ def verdict(
     "All findings about a run, in one order."
     before = findings_from("preflight", others.get("preflight", ()))
     if run is not None and before and falls_well(run):
-        before = [f for f in before if f.what not in REFUTED]
-    found = said_once(found, before)
+        before = [f for f in before if f.what not in REFUTED_BY_LEARNING]
+    found = without_duplicates(found, before)
     found = with_first_nan(found, findings_from("find_nan", others.get("find_nan", ())))
     found = in_order(found)
     asks = [f.only_that and not f.follows and f.sure != "note" for f in found]
-    return [replace(f, advice=next_look(f, found, "preflight" in others)) if ask else f for f, ask in zip(found, asks)]
+    checked = "preflight" in others
+    return [replace(f, advice=next_advice(f, found, checked)) if ask else f for f, ask in zip(found, asks)]

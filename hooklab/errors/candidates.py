@@ -22,7 +22,7 @@ from torch.nn.modules.utils import _ntuple
 
 from hooklab.errors.repairs import Repair, runs_with
 from hooklab.errors.scene import EndedCall, named_parts, part
-from hooklab.errors.sizes import Size, as_code, made, put_others, resize, sizes_of, value_of
+from hooklab.errors.sizes import Size, as_code, new_layer, replace_tensors, resize, sizes_of, value_of
 from hooklab.errors.walk import Walk, inputs_by_name
 from hooklab.hooks.operations import Op
 from hooklab.hooks.select import unwrap
@@ -49,7 +49,7 @@ class Failure:
 
     @property
     def given(self) -> list[Tensor]:
-        "The tensors that met where the error came from."
+        "The arguments of the call that raised the error, as tensors."
         if self.called is not None: return tensors([self.called.args, self.called.kwargs])
         return tensors([self.call.args, self.call.kwargs])
 
@@ -62,48 +62,48 @@ class Failure:
         return runs_with(change, self.model, self.args, self.kwargs, self.root)
 
 
-def after_model(error: Exception, model: nn.Module, last: tuple) -> Failure:
-    "The same where something failed that follows the model, which was called with `last`."
+def failure_after_model(error: Exception, model: nn.Module, last: tuple) -> Failure:
+    "The same for an error after the model, which was called with `last`."
     model = unwrap(model)
     return Failure(error, model, "", *last, EndedCall("", model, *last), None, Walk(*last))
 
 # %% ../../nbs/lib/errors/candidates.ipynb #89378f2e
-OF_CHANNELS = "in_channels", "out_channels", "num_channels", "num_features", "num_parameters"
+CHANNEL_SIZES = "in_channels", "out_channels", "num_channels", "num_features", "num_parameters"
 
 
-def resized(failure: Failure, name: str, kind: str = "", **changed: Any) -> Repair:
-    "A layer that is made with other arguments."
+def resized_layer(failure: Failure, name: str, kind: str = "", **changed: Any) -> Repair:
+    "The layer, made with other arguments."
     def change(model):
         old = part(model, name)
         before = dict(old.named_parameters(remove_duplicate=False))
         resize(old, **changed)
         tied = {before[own]: p for own, p in old.named_parameters(remove_duplicate=False)
                 if before.get(own, p) is not p}
-        for m in model.modules() if tied else (): put_others(m, lambda _, t: tied.get(t, t))
+        for m in model.modules() if tied else (): replace_tensors(m, lambda _, t: tied.get(t, t))
     return Repair(f"{name} {changed}", kind or unit_of(next(iter(changed))), on_model=change,
-                  written=lambda: in_place_of(failure, name, **changed))
+                  written=lambda: layer_as_code(failure, name, **changed))
 
 
-def unit_of(size: str) -> str: return "channels" if size in OF_CHANNELS else "features"
+def unit_of(size: str) -> str: return "channels" if size in CHANNEL_SIZES else "features"
 
 
-def in_place_of(failure: Failure, name: str, **changed: Any) -> str:
-    "A layer as code, with its name where it is another one than that which failed, or what changes in it."
+def layer_as_code(failure: Failure, name: str, **changed: Any) -> str:
+    "A layer as code, with its name unless it is the one that failed; or what changes in it."
     layer = failure.layer(name)
     code = as_code(layer, **changed)
     if code is not None: return f"`{code}`" if name == failure.call.name else f"`{code}` as `{name}`"
     return ", ".join(f"`{what}={value}`" for what, value in changed.items()) + (f" in `{name}`" if name else "")
 
 # %% ../../nbs/lib/errors/candidates.ipynb #27c15b70
-def given_to(call: EndedCall) -> dict[str, Any]: # Empty where it does not take them
+def forward_arguments(call: EndedCall) -> dict[str, Any]: # Empty where it does not take them
     "What the forward of a layer was given, by the names of its parameters."
     with suppress(TypeError): return signature(call.layer.forward).bind(*call.args, **call.kwargs).arguments
     return {}
 
 
 def wrong_sizes(failure: Failure) -> Iterator[tuple[Size, Tensor, int, int]]: # The size, what was given, taken, got
-    "Where the innermost layer got another size than it takes."
-    layer, given = failure.call.layer, [*given_to(failure.call).values()]
+    "Where the innermost layer got a size that it does not take."
+    layer, given = failure.call.layer, [*forward_arguments(failure.call).values()]
     for size in sizes_of(layer):
         t = next(iter(tensors(given[size.at:size.at + 1])), None)
         if t is None or not size.is_input or isinstance(layer, nn.PReLU) and layer.num_parameters == 1: continue
@@ -116,7 +116,7 @@ def wrong_sizes(failure: Failure) -> Iterator[tuple[Size, Tensor, int, int]]: # 
 
 
 def lacks_batch(failure: Failure) -> bool:
-    "Has the innermost layer got what it takes in the place of the batch?"
+    "Is the size that the innermost layer takes in the place of the batch?"
     return any(size.dim == 1 and t.shape[0] == takes for size, t, takes, _ in wrong_sizes(failure))
 
 
@@ -126,34 +126,34 @@ def is_of_other_rank(layer: _NormBase, t: Tensor) -> bool:
     return False
 
 
-def alike(failure: Failure, change: Repair, **changed: Any) -> Repair | None:
-    "The same change of all layers whose names differ in numbers only, as those of a stack do."
+def resized_stack(failure: Failure, change: Repair, **changed: Any) -> Repair | None:
+    "The same change of all layers whose names differ only in numbers, as in a stack."
     def pattern(name): return re.sub(r"\b\d+\b", "*", name)
     name = failure.call.name
     names = [other for other in failure.named if pattern(other) == pattern(name)]
     if len(names) < 2 or len({type(failure.layer(other)) for other in names}) > 1: return None
-    changes = [resized(failure, other, **changed).on_model for other in names]
+    changes = [resized_layer(failure, other, **changed).on_model for other in names]
     def all_of_them(model):
         for one in changes: one(model)
     return Repair(f"{pattern(name)} {changed}", change.kind, on_model=all_of_them,
                   written=lambda: f"{change.written()} as `{pattern(name)}`")
 
 
-def of_layer(failure: Failure) -> Iterator[Repair]:
+def layer_repairs(failure: Failure) -> Iterator[Repair]:
     "The innermost layer with the size that it got, or the layers before it with the size that it takes."
     wrong = [*wrong_sizes(failure)]
     if not wrong: return
     first = wrong[0][0].at == 0  # keys and values are as wide as the query, if nothing else is said
     changed = {size.name: got for size, _, _, got in wrong[:1 if first else None]}
-    change = resized(failure, failure.call.name, **changed)
-    change.instead = alike(failure, change, **changed)
+    change = resized_layer(failure, failure.call.name, **changed)
+    change.instead = resized_stack(failure, change, **changed)
     yield change
     for _, t, takes, got in wrong:
-        if isinstance(takes, int): yield from producers(failure, t, takes, got)
+        if isinstance(takes, int): yield from producer_repairs(failure, t, takes, got)
 
 # %% ../../nbs/lib/errors/candidates.ipynb #44fe5bec
-def producers(failure: Failure, t: Tensor, takes: int, got: int, most: int = 6) -> Iterator[Repair]:
-    "Layers before a tensor, made so that one of its dimensions is `takes` and not `got`."
+def producer_repairs(failure: Failure, t: Tensor, takes: int, got: int, most: int = 6) -> Iterator[Repair]:
+    "Layers before a tensor, resized so that one of its dimensions becomes `takes` instead of `got`."
     seen = set()
     for one in failure.walk.ancestors(t):
         if one.how != "layer" or one.name in seen or one.name == failure.call.name: continue
@@ -163,15 +163,16 @@ def producers(failure: Failure, t: Tensor, takes: int, got: int, most: int = 6) 
             if size.is_input or isinstance(layer, nn.MultiheadAttention): continue
             old = getattr(layer, size.name)
             for n in dict.fromkeys((old*takes/got, old + takes - got)):
-                if n == int(n) > 0 and n != old: yield resized(failure, one.name, **{size.name: int(n)})
+                if n == int(n) > 0 and n != old: yield resized_layer(failure, one.name, **{size.name: int(n)})
         if len(seen) >= most: return
 
 # %% ../../nbs/lib/errors/candidates.ipynb #e46f93f7
-def tied(failure: Failure) -> tuple[str, Tensor, torch.Size, list[str]] | None: # Its name, it, the shape, other names
-    "A parameter of the innermost layer that has not the shape that the layer makes, since it is one of another layer."
+def tied_parameter(failure: Failure) -> tuple[str, Tensor, torch.Size, list[str]] | None:
+    """A parameter of the innermost layer with another shape than the layer makes, since another layer shares it: its
+    name, the parameter, the shape that the layer makes, and the other names."""
     layer = failure.call.layer
     with suppress(Exception):
-        new, all_named = dict(made(layer).named_parameters(recurse=False)), failure.model.named_parameters
+        new, all_named = dict(new_layer(layer).named_parameters(recurse=False)), failure.model.named_parameters
         for own, t in layer.named_parameters(recurse=False):
             if own not in new or new[own].shape == t.shape: continue
             here = f"{failure.call.name}.{own}".removeprefix(".")
@@ -180,9 +181,9 @@ def tied(failure: Failure) -> tuple[str, Tensor, torch.Size, list[str]] | None: 
     return None
 
 
-def ties(failure: Failure) -> Iterator[Repair]:
-    "The layer with a parameter of its own, or those that share it made for the same shape."
-    found = tied(failure)
+def tied_repairs(failure: Failure) -> Iterator[Repair]:
+    "The layer with a parameter of its own, or the layers that share it resized to the same shape."
+    found = tied_parameter(failure)
     if found is None: return
     own, t, wanted, others = found
     name = failure.call.name
@@ -192,14 +193,14 @@ def ties(failure: Failure) -> Iterator[Repair]:
     for other in others:
         at = other.rpartition(".")[0]
         for size in sizes_of(failure.layer(at)):
-            for n in wanted: yield resized(failure, at, "tied", **{size.name: n})
+            for n in wanted: yield resized_layer(failure, at, "tied", **{size.name: n})
 
 # %% ../../nbs/lib/errors/candidates.ipynb #826bc627
-def of_convolution(failure: Failure) -> Iterator[Repair]:
-    "Another number of groups, or a kernel that fits into its input."
+def convolution_repairs(failure: Failure) -> Iterator[Repair]:
+    "Another number of groups, or a kernel that fits into the input."
     layer, name = failure.call.layer, failure.call.name
     if isinstance(layer, nn.GroupNorm | _ConvNd) and ("group" in failure.text or "divisible" in failure.text):
-        yield from groups_of(failure, name, layer)
+        yield from group_repairs(failure, name, layer)
     kernel = getattr(layer, "kernel_size", None)
     if kernel is None or not any(word in failure.text for word in ("kernel", "output size", "too small")): return
     kernel = kernel if isinstance(kernel, tuple) else (kernel,)*2
@@ -214,33 +215,33 @@ def of_convolution(failure: Failure) -> Iterator[Repair]:
         known = [fits for fits in (same, tuple(stride)) if max(fits) > 1]
         for fits in dict.fromkeys((*known, largest)):
             if fits != kernel and all(0 < k <= most for k, most in zip(fits, largest)):
-                yield attribute(failure, name, "kernel_size", fits, "kernel")
+                yield attribute_repair(failure, name, "kernel_size", fits, "kernel")
         enough = tuple(max(p, -(-(k - n)//2)) for k, n, p in zip(kernel, room, more))
-        if enough != more: yield attribute(failure, name, "padding", enough, "kernel")
+        if enough != more: yield attribute_repair(failure, name, "padding", enough, "kernel")
 
 
-def groups_of(failure: Failure, name: str, layer: nn.Module) -> Iterator[Repair]:
+def group_repairs(failure: Failure, name: str, layer: nn.Module) -> Iterator[Repair]:
     "Other numbers of groups that divide the channels, the nearest first."
     if isinstance(layer, nn.GroupNorm): what, channels = "num_groups", [layer.num_channels]
     else: what, channels = "groups", [layer.in_channels, layer.out_channels]
     old = getattr(layer, what)
     fits = [n for n in range(1, min(channels) + 1) if n != old and all(c % n == 0 for c in channels)]
     for n in sorted(fits, key=lambda n: (abs(n - old), n))[:4]:
-        yield resized(failure, name, "groups", **{what: n})
+        yield resized_layer(failure, name, "groups", **{what: n})
 
 
-def attribute(failure: Failure, name: str, what: str, value: Any, kind: str) -> Repair:
-    "The change of an attribute of a layer. A new kernel comes with new weights."
+def attribute_repair(failure: Failure, name: str, what: str, value: Any, kind: str) -> Repair:
+    "A layer with another attribute. A new kernel comes with new weights."
     layer = failure.layer(name)
     if isinstance(getattr(layer, what), tuple): value = _ntuple(len(getattr(layer, what)))(value)
     elif isinstance(value, tuple) and len({*value}) == 1: value = value[0]
     changed = {what: value}
     if what == "kernel_size" and not isinstance(layer, _ConvNd): changed["stride"] = layer.stride  # else the kernel
-    return resized(failure, name, kind, **changed)
+    return resized_layer(failure, name, kind, **changed)
 
 # %% ../../nbs/lib/errors/candidates.ipynb #e9b88371
-def geometry(failure: Failure, t: Tensor, dim: int, takes: int, kind: str, most: int = 4) -> Iterator[Repair]:
-    "Other strides and paddings of the layers before a tensor, so that it has another height or width."
+def geometry_repairs(failure: Failure, t: Tensor, dim: int, takes: int, kind: str, most: int = 4) -> Iterator[Repair]:
+    "Other strides and paddings of the layers before a tensor, which give it another height or width."
     seen = set()
     for one in failure.walk.ancestors(t):
         layer = failure.layer(one.name) if one.how == "layer" else None
@@ -250,12 +251,14 @@ def geometry(failure: Failure, t: Tensor, dim: int, takes: int, kind: str, most:
         if not before: continue
         n, wanted = before[0][dim], takes*one.shape[dim]/t.shape[dim]
         if wanted != int(wanted): wanted = one.shape[dim] + takes - t.shape[dim]
-        yield from geometries(failure, one.name, dim, (n, one.shape[dim], int(wanted)), kind)
+        yield from layer_geometry_repairs(failure, one.name, dim, (n, one.shape[dim], int(wanted)), kind)
         if len(seen) >= most: return
 
 
-def geometries(failure: Failure, name: str, dim: int, sizes: tuple[int, int, int], kind: str) -> Iterator[Repair]:
-    "The strides, paddings and kernels with which a layer makes `wanted` places of `n`, and not as many as now."
+def layer_geometry_repairs(
+    failure: Failure, name: str, dim: int, sizes: tuple[int, int, int], kind: str,
+) -> Iterator[Repair]:
+    "Strides, paddings and kernels with which a layer turns `n` places into `wanted` places."
     layer, (n, now, wanted) = failure.layer(name), sizes
     def at(what):
         value = getattr(layer, what, 1)
@@ -269,12 +272,12 @@ def geometries(failure: Failure, name: str, dim: int, sizes: tuple[int, int, int
     if now != out(kernel, stride, padding): return  # another formula
     for s in (1, 2, 4, 3):
         if s == stride or out(kernel, s, padding) != wanted: continue
-        yield attribute(failure, name, "stride", s, kind)
+        yield attribute_repair(failure, name, "stride", s, kind)
     for p in range(min(kernel, 8)):
         if p != padding and out(kernel, stride, p) == wanted:
-            yield attribute(failure, name, "padding", p, kind)
+            yield attribute_repair(failure, name, "padding", p, kind)
             break
     for k in (1, 3, 5, 7, 2, 4):
         if k != kernel and out(k, stride, padding) == wanted:
-            yield attribute(failure, name, "kernel_size", k, kind)
+            yield attribute_repair(failure, name, "kernel_size", k, kind)
             break

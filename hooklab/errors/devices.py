@@ -15,57 +15,56 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.repairs import Repair, runs_with
 from hooklab.errors.scene import EndedCall, named_parts
-from hooklab.errors.sizes import attributes, map_attributes, put_others
+from hooklab.errors.sizes import attributes, map_attributes, replace_tensors
 from hooklab.hooks.tree import map_tensors, named_tensors, tensors
 
 # %% ../../nbs/lib/errors/devices.ipynb #fc34d742
-def of_call(call: EndedCall) -> str:
+def layer_in_words(call: EndedCall) -> str:
     "A layer in words, as in `head` (Linear)."
     kind = type(call.layer).__name__
     return f"`{call.name}` ({kind})" if call.name else f"the forward of {kind} itself"
 
 
-OF_DEVICE = ("same device", "expected device", "meta device", "meta tensor", "two devices", "is on cpu", "on device")
-
-
+DEVICE_WORDS = ("same device", "expected device", "meta device", "meta tensor", "two devices", "is on cpu", "on device")
 TYPES = re.compile(r"Input type \(torch\.(\w+\.)?\w+\) and weight type")
 
 
-def device(error: Exception, calls: list[EndedCall]) -> Explanation | None:
+def device_mismatch(error: Exception, calls: list[EndedCall]) -> Explanation | None:
     "Tensors on two devices."
     text = str(error)
-    if not calls or not any(words in text for words in OF_DEVICE) and not TYPES.search(text): return None
+    if not calls or not any(words in text for words in DEVICE_WORDS) and not TYPES.search(text): return None
     call = calls[-1]
     own = {t.device for t in [*call.layer.parameters(recurse=False), *call.layer.buffers(recurse=False)]}
     given = {t.device for t in tensors([call.args, call.kwargs])}
     if len(own | given) < 2 and "device" not in text: return None
-    has = f"has weights on {listed(own)} and " if own else ""
-    astray = {name: t.device for one in reversed(calls) for name, t in constants(one).items() if t.device not in given}
+    has = f"has weights on {devices_in_words(own)} and " if own else ""
+    kept = {name: t.device for one in reversed(calls) for name, t in kept_tensors(one).items()}
+    astray = {name: device for name, device in kept.items() if device not in given}
     keeps = "".join(f" `{name}`, which the model keeps, is on {where}." for name, where in [*astray.items()][:3])
-    text = (f"{of_call(call)} {has}got tensors on {listed(given)}.{keeps} Move the model and its inputs to one device; "
-            "other tensors that the model keeps move with it once they are registered with `register_buffer`.")
+    text = (f"{layer_in_words(call)} {has}got tensors on {devices_in_words(given)}.{keeps} Move the model and its "
+            "inputs to one device; other tensors that the model keeps move with it once they are registered with "
+            "`register_buffer`.")
     return Explanation(call.name, "device", text)
 
 
-def listed(found: set) -> str: return " and ".join(sorted(map(str, found)))
+def devices_in_words(found: set) -> str: return " and ".join(sorted(map(str, found)))
 
 
-def constants(call: EndedCall) -> dict[str, Tensor]:
-    "Buffers of a layer, and tensors that it keeps as attributes."
+def kept_tensors(call: EndedCall) -> dict[str, Tensor]:
+    "Buffers of a layer, and tensors in its attributes."
     layer, start = call.layer, f"{call.name}." if call.name else ""
     weights = {id(p) for p in layer.parameters()}  # recurrent layers list them once more
     found = [*layer.named_buffers(recurse=False), *named_tensors(attributes(layer))]
     return {start + name: t for name, t in found if id(t) not in weights}
 
 # %% ../../nbs/lib/errors/devices.ipynb #dfc13507
-def moves(model: nn.Module, call: EndedCall) -> Iterator[Repair]: # The outermost call
-    "The inputs, or what the model keeps, on the device of most of the model's tensors."
+def device_repairs(model: nn.Module, call: EndedCall) -> Iterator[Repair]: # The outermost call
+    "The inputs, or what the model holds, moved to the device of most of the model's tensors."
     parts = [EndedCall(name, m, (), {}) for name, m in named_parts(model).items()]
-    kept = {name: t for one in parts for name, t in constants(one).items()} | dict(model.named_parameters())
+    kept = {name: t for one in parts for name, t in kept_tensors(one).items()} | dict(model.named_parameters())
     inputs = tensors([call.args, call.kwargs])
     if not kept: return
     main = Counter(t.device for t in kept.values()).most_common(1)[0][0]
@@ -73,23 +72,23 @@ def moves(model: nn.Module, call: EndedCall) -> Iterator[Repair]: # The outermos
     def move(t): return t if t.device == main else torch.zeros_like(t, device=main) if t.is_meta else t.to(main)
     def in_model(model):
         for m in model.modules():
-            put_others(m, lambda _, t: move(t))
+            replace_tensors(m, lambda _, t: move(t))
             map_attributes(move, m)
     def in_input(args, kwargs): return map_tensors(move, (args, kwargs))
     of_model = f"{', '.join(f'`{name}`' for name in [*astray][:3])}{' and more' if len(astray) > 3 else ''} on {main}"
     of_inputs = f"the inputs on {main}"
     if any(t.device != main for t in inputs):
-        yield Repair(of_inputs + without_numbers(inputs), "device", on_input=in_input)
-        if astray: yield Repair(f"{of_model} and {of_inputs}" + without_numbers([*inputs, *astray.values()]), "device",
+        yield Repair(of_inputs + meta_note(inputs), "device", on_input=in_input)
+        if astray: yield Repair(f"{of_model} and {of_inputs}" + meta_note([*inputs, *astray.values()]), "device",
                                 on_input=in_input, on_model=in_model)
-    if astray: yield Repair(of_model + without_numbers(astray.values()), "device", on_model=in_model)
+    if astray: yield Repair(of_model + meta_note(astray.values()), "device", on_model=in_model)
 
 
-def moved(model: nn.Module, call: EndedCall) -> list[Repair]:
-    "The first of these moves with which the model runs."
+def working_device_repair(model: nn.Module, call: EndedCall) -> list[Repair]:
+    "The first of these with which the model runs."
     def runs(one): return runs_with(one, model, call.args, call.kwargs, call.name)
-    return [*islice(filter(runs, moves(model, call)), 1)]
+    return [*islice(filter(runs, device_repairs(model, call)), 1)]
 
 
-def without_numbers(of: Any) -> str:
+def meta_note(of: Any) -> str:
     return ", with values (tensors on meta have none)," if any(t.is_meta for t in of) else ""

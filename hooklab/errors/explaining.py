@@ -14,7 +14,7 @@ from typing import Any, Self
 from torch import nn
 
 from hooklab.errors.explanation import Explanation
-from hooklab.errors.scene import noted
+from hooklab.errors.scene import weak_outputs
 from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import LayerHook, listen
 from hooklab.hooks.putting_back import safe_exit
@@ -37,15 +37,15 @@ def note_on(
     model: nn.Module, # The model
     last: tuple | None = None, # What the model was called with last: positional arguments, and keyword arguments
     more: str = "", # To add to the note
-    outputs: deque | None = None, # What the model returned last, as `noted` notes it
+    outputs: deque | None = None, # What the model returned last, as `weak_outputs` notes it
 ) -> Explanation | None: # None if nothing is known
-    "Explain an error in a note on it, once. Nothing that goes wrong in here takes the place of the error."
+    "Explain an error in a note, once. Whatever goes wrong here, the original error is raised."
     known = getattr(error, "explanation", None)
     if known is not None and any(str(known) in note for note in error.__notes__): return known
     with suppress(Exception):
-        from hooklab.errors.investigating import explained  # slow to import: only once something has failed
+        from hooklab.errors.investigating import explain_error  # slow to import: only once something has failed
         found = next((text for explain, _ in EXPLAINERS if (text := explain(error, model)) is not None), None)
-        if found is None: found = explained(error, model, last, outputs)
+        if found is None: found = explain_error(error, model, last, outputs)
         if found is None: return None
         error.explanation = found
         error.add_note(f"\n{found}{more}")
@@ -55,7 +55,7 @@ def note_on(
 
 @contextmanager
 def explaining(model: nn.Module) -> Iterator[None]:
-    "An error in the `with` gets a note that explains it, if it is one of the model."
+    "A model's error in the `with` gets a note that explains it."
     try: yield
     except Exception as error:
         note_on(error, model)
@@ -63,13 +63,13 @@ def explaining(model: nn.Module) -> Iterator[None]:
 
 
 class LastCall(LayerHook):
-    "Keeps what the model was called with last, and notes what it returned."
+    "Keeps the model's last arguments, and notes what it returned."
     eager_only = True
     def enters(self, given, rerun):
         if not rerun: self.group.last = given
 
     def left(self, output, rerun):
-        if not rerun: self.group.outputs.append(noted(output))
+        if not rerun: self.group.outputs.append(weak_outputs(output))
 
 # %% ../../nbs/lib/errors/explaining.ipynb #4443d942
 class ExplainErrors:

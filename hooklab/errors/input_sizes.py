@@ -16,14 +16,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hooklab.errors.candidates import Failure, wrong_sizes
-from hooklab.errors.inputs import on_input
+from hooklab.errors.inputs import input_repair
 from hooklab.errors.repairs import Budget, Repair, run_again
-from hooklab.errors.walk import whole
+from hooklab.errors.walk import is_opaque
 from hooklab.hooks.trace import Trace, traced
 from hooklab.hooks.tree import map_tensors
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #c1878382
-class Sized(NamedTuple):
+class SizeTrial(NamedTuple):
     "An input that was tried in another size."
     name: str
     dims: tuple[int, ...] # The dimensions that were changed
@@ -33,7 +33,7 @@ class Sized(NamedTuple):
     met: str | None # With which shapes it came where the error was; None if the forward pass fails
 
 
-def met_in(trace: Trace, failure: Failure) -> str:
+def shapes_at_error(trace: Trace, failure: Failure) -> str:
     "The shapes that met where an error came from."
     called = failure.called
     if called is None: found = [call for call in trace.calls if call.name == failure.call.name]
@@ -41,8 +41,8 @@ def met_in(trace: Trace, failure: Failure) -> str:
     return str([[tuple(value.shape) for value in one.given] for one in found])
 
 
-def tried_in(failure: Failure, name: str, t: Tensor, dims: tuple[int, ...], size: tuple[int, ...]) -> Sized:
-    "Run the model with an input, and those of the same size, in another one."
+def try_size(failure: Failure, name: str, t: Tensor, dims: tuple[int, ...], size: tuple[int, ...]) -> SizeTrial:
+    "Run the model with another size of an input, and of all inputs that have the same size."
     was, traces = tuple(t.shape[dim] for dim in dims), []
     def other(x):
         if x.dim() != t.dim() or tuple(x.shape[dim] for dim in dims) != was: return x
@@ -53,22 +53,22 @@ def tried_in(failure: Failure, name: str, t: Tensor, dims: tuple[int, ...], size
     change = Repair(text, "input size", on_input=changed, is_of_size=False)
     @contextmanager
     def watch(model):
-        with traced(model, whole=whole) as trace: yield
+        with traced(model, whole=is_opaque) as trace: yield
         traces.append(trace)  # of a run that did not fail
     with suppress(Exception):
         run_again(failure.model, failure.args, failure.kwargs, change, watch=watch, root=failure.root)
-    return Sized(name, dims, was, size, change, met_in(traces[0], failure) if traces else None)
+    return SizeTrial(name, dims, was, size, change, shapes_at_error(traces[0], failure) if traces else None)
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #4f510c05
 def dims_of(failure: Failure, t: Tensor) -> list[tuple[int, ...]]:
-    "The dimensions whose sizes may be others, those together that change together."
+    "The dimensions whose sizes may change, in groups that change together."
     if t.dim() < 4: return [(dim,) for dim in range(1, t.dim())]
     volume = t.dim() > 4 and not any(True for _ in wrong_sizes(failure))  # else one may be the channels of a film
     return [(t.dim() - 2, t.dim() - 1), *([tuple(range(2, t.dim()))] if volume else [])]
 
 
-def sizes_tried(failure: Failure, budget: Budget) -> list[Sized]:
-    "The inputs in other sizes; only a few where the model runs with none of those."
+def try_sizes(failure: Failure, budget: Budget) -> list[SizeTrial]:
+    "Try the inputs in other sizes; only a few, if the model runs with none of them."
     found = []
     for name, t in failure.inputs:
         if t.dim() < 2 or t.dim() == 2 and t.is_floating_point(): continue  # (batch, features)
@@ -76,9 +76,9 @@ def sizes_tried(failure: Failure, budget: Budget) -> list[Sized]:
             was, of = tuple(t.shape[dim] for dim in dims), []
             far, near = [[size for size in sizes if size != was and min(size) > 0] for sizes in other_sizes(was)]
             for size in dict.fromkeys(far + near):
-                if size not in far and not is_of_size(failure) and all(one.met is None for one in of): break
+                if size not in far and not mentions_size(failure) and all(one.met is None for one in of): break
                 if budget.is_used_up: return found + of
-                of.append(tried_in(failure, name, t, dims, size))
+                of.append(try_size(failure, name, t, dims, size))
             found += of
     return found
 
@@ -92,24 +92,24 @@ def other_sizes(was: tuple[int, ...]) -> tuple[list, list]: # Far ones, and near
     return far, [*up, *down, *(tuple(n + d for n in was) for d in (1, -1, 2, -2, 3, -3, 4, -4))]
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #408d130f
-def groups_that_run(sizes: list[Sized]) -> list[list[Sized]]:
-    "Of each input that the model takes in several sizes: those with which it runs."
+def groups_that_run(sizes: list[SizeTrial]) -> list[list[SizeTrial]]:
+    "For each input that the model takes in several sizes: the sizes with which it runs."
     found = {}
     for one in sizes:
         if one.met is not None: found.setdefault((one.name, one.dims), []).append(one)
     return [of for of in found.values() if len({one.met for one in of}) > 1]
 
 
-def keeps(failure: Failure, repair: Repair, sizes: list[Sized]) -> bool:
-    "Does a model with this change of it still run with the sizes with which it ran without?"
+def still_runs(failure: Failure, repair: Repair, sizes: list[SizeTrial]) -> bool:
+    "Does the changed model still run with all sizes that worked without the change?"
     if repair.on_input is not None: return True
     for one in (one for of in groups_that_run(sizes) for one in of[:3] + of[3:][-3:]):
         if not failure.runs_with(replace(repair, on_input=one.change.on_input)): return False
     return True
 
 
-def multiple(of: list[Sized], sizes: list[Sized]) -> int | None:
-    "The number of which all sizes that run are multiples, and none of those that fail, if there are some between them."
+def common_multiple(of: list[SizeTrial], sizes: list[SizeTrial]) -> int | None:
+    "The number that divides all sizes that run, and none that fail; sizes of both kinds must be mixed."
     ran, was = [one.size for one in of], of[0].was
     failed = [was, *(one.size for one in sizes if one.met is None and (one.name, one.dims) == of[0][:2])]
     if not min(ran) < was < max(ran): return None
@@ -120,42 +120,42 @@ def multiple(of: list[Sized], sizes: list[Sized]) -> int | None:
     return fits[0] if fits else None
 
 
-def multiples(failure: Failure, sizes: list[Sized]) -> Iterator[tuple[Repair, str]]: # And why
-    "An input that is padded to the next multiple with which the model runs, or is smaller."
+def padding_repairs(failure: Failure, sizes: list[SizeTrial]) -> Iterator[tuple[Repair, str]]: # And why
+    "An input that is padded to the next multiple with which the model runs, or cropped to the one before."
     inputs = dict(failure.inputs)
     for of in groups_that_run(sizes):
-        k = multiple(of, sizes)
+        k = common_multiple(of, sizes)
         if k is None: continue
         name, dims, was, *_ = of[0]
         wanted = tuple(-(-n//k)*k for n in was)
         tried = sum((one.name, one.dims) == (name, dims) for one in sizes)
         why = (f"{'×'.join(map(str, was))} is not a multiple of {k}, and of the {tried} other sizes of `{name}` that "
                f"were tried, only multiples of {k} ran.")
-        yield padded(name, inputs[name], dims, wanted), why
+        yield pad_repair(name, inputs[name], dims, wanted), why
         smaller = tuple(n//k*k for n in was)
         yield from ((one.change, why) for one in of if one.size == smaller)
 
 
-def padded(name: str, t: Tensor, dims: tuple[int, ...], size: tuple[int, ...]) -> Repair:
-    "An input with zeros behind it, up to this size."
+def pad_repair(name: str, t: Tensor, dims: tuple[int, ...], size: tuple[int, ...]) -> Repair:
+    "An input, padded with zeros to this size."
     more = [0]*2*(t.dim() - dims[0])
     for dim, n in zip(dims, size): more[2*(t.dim() - 1 - dim) + 1] = n - t.shape[dim]
-    padding = on_input(name, t, f"F.pad({{}}, {tuple(more)})", "input size")
+    padding = input_repair(name, t, f"F.pad({{}}, {tuple(more)})", "input size")
     padding.text += f" of {'×'.join(map(str, size))}"
     return padding
 
 # %% ../../nbs/lib/errors/input-sizes.ipynb #a912d55d
-OF_SIZE = ("kernel size", "output size", "too small", "shapes cannot be multiplied", "invalid for input of size",
+SIZE_WORDS = ("kernel size", "output size", "too small", "shapes cannot be multiplied", "invalid for input of size",
            "must match the size", "height", "image size", "input size", "sizes of tensors must match", "assert")
 COMMON = 32, 64, 224, 28
 
 
-def is_of_size(failure: Failure) -> bool: return any(word in failure.text for word in OF_SIZE)
+def mentions_size(failure: Failure) -> bool: return any(word in failure.text for word in SIZE_WORDS)
 
 
-def picture_sizes(failure: Failure, tried: list[Sized], most: int = 14) -> Iterator[Repair]:
-    "Pictures of another height and width, with those first that were tried; one of those with which the same meets."
-    if not is_of_size(failure): return
+def picture_size_repairs(failure: Failure, tried: list[SizeTrial], most: int = 14) -> Iterator[Repair]:
+    "Images of another height and width, beginning with sizes that were tried; only one of those with equal shapes."
+    if not mentions_size(failure): return
     met = {}
     for one in tried:
         if one.met is not None and len(one.dims) > 1: met.setdefault((one.name, one.met), []).append(one)
@@ -173,13 +173,13 @@ def picture_sizes(failure: Failure, tried: list[Sized], most: int = 14) -> Itera
                  if min(size) > 1 and max(size) <= 512 and size != (height, width) and (name, size) not in known]
         for size in sizes[:most]:
             def change(x, size=size): return F.interpolate(x, size)
-            fitting = on_input(name, t, "", "kernel" if size[0] > height else "features", change)
+            fitting = input_repair(name, t, "", "kernel" if size[0] > height else "features", change)
             fitting.text = f"an input `{name}` of {size[0]}×{size[1]}"
             yield fitting
 
 
 def wanted_sides(failure: Failure) -> list[int]:
-    "Heights that the parts of the model name, as `image_size` does."
+    "Heights that the model's parts mention, as in `image_size`."
     found = []
     for layer in failure.model.modules():
         for name, value in vars(layer).items():

@@ -18,18 +18,18 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_leaves, tree_map
 
-from hooklab.errors.candidates import Failure, geometry, lacks_batch, producers
-from hooklab.errors.repairs import Repair, applied, changed_call, in_dtype
+from hooklab.errors.candidates import Failure, geometry_repairs, lacks_batch, producer_repairs
+from hooklab.errors.repairs import Repair, apply_code, call_with_change, in_dtype
 from hooklab.errors.scene import part
-from hooklab.errors.sizes import put_others, size_of_kernel, sizes_of, value_of
-from hooklab.errors.walk import Made, as_called
+from hooklab.errors.sizes import replace_tensors, size_of_kernel, sizes_of, value_of
+from hooklab.errors.walk import Made, called_name
 from hooklab.hooks.operations import Op
 from hooklab.hooks.tree import map_tensors, tensors
 
 # %% ../../nbs/lib/errors/inputs.ipynb #66faabde
-def on_input(name: str, t: Tensor, code: str, kind: str, change: Callable | None = None) -> Repair:
-    "The change of one tensor that the model is given: that of the code, unless there is another one."
-    change = change or partial(applied, code)
+def input_repair(name: str, t: Tensor, code: str, kind: str, change: Callable | None = None) -> Repair:
+    "The change of one input tensor, by default the one that the code makes."
+    change = change or partial(apply_code, code)
     def changed(args, kwargs): return map_tensors(lambda x: change(x) if x is t else x, (args, kwargs))
     is_of_size = kind in ("dtype", "channels last")
     return Repair(f"the input `{code.format(name)}`", kind, on_input=changed, is_of_size=is_of_size)
@@ -42,66 +42,63 @@ def wanted_sizes(failure: Failure) -> list[int]:
     return [n for n in found if isinstance(n, int)]
 
 
-OF_RANK = "expected", "dimension", "unbatched", "rank", "unpack", "dims", "shape"
+RANK_WORDS = "expected", "dimension", "unbatched", "rank", "unpack", "dims", "shape"
 
 
-def layouts(failure: Failure) -> Iterator[Repair]:
+def layout_repairs(failure: Failure) -> Iterator[Repair]:
     "Inputs with a batch dimension, without one, or with channels in another place."
     wanted = wanted_sizes(failure)
-    is_of_rank = lacks_batch(failure) or any(word in failure.text for word in OF_RANK)
+    is_of_rank = lacks_batch(failure) or any(word in failure.text for word in RANK_WORDS)
     for name, t in failure.inputs:
-        if is_of_rank and t.dim(): yield from ranks(name, t)
+        if is_of_rank and t.dim(): yield from rank_repairs(name, t)
         if t.dim() < 3: continue
         last_first = 0, t.dim() - 1, *range(1, t.dim() - 1)
-        if t.shape[-1] in wanted: yield reordered(name, t, last_first)
-        if t.dim() == 3 and t.shape[-1] in wanted: yield reordered(name, t, (2, 0, 1))  # a picture without a batch
-        if t.dim() == 3 and t.shape[1] in wanted: yield reordered(name, t, (0, 2, 1))
+        if t.shape[-1] in wanted: yield permute_repair(name, t, last_first)
+        if t.dim() == 3 and t.shape[-1] in wanted: yield permute_repair(name, t, (2, 0, 1))  # a picture without a batch
+        if t.dim() == 3 and t.shape[1] in wanted: yield permute_repair(name, t, (0, 2, 1))
 
 
-def ranks(name: str, t: Tensor) -> Iterator[Repair]:
-    "An input with one dimension more, or one less."
+def rank_repairs(name: str, t: Tensor) -> Iterator[Repair]:
+    "An input with one more dimension, or one less."
     codes = ["{}.unsqueeze(0)"]
     if t.dim() > 1: codes += [f"{{}}.squeeze({dim})" for dim in (0, 1, -1) if t.shape[dim] == 1]
     if t.dim() > 2: codes.append("{}.flatten(0, 1)")
-    for code in codes: yield on_input(name, t, code, "batch dimension")
+    for code in codes: yield input_repair(name, t, code, "batch dimension")
 
 
-def reordered(name: str, t: Tensor, order: tuple[int, ...]) -> Repair:
-    "The dimensions in another order; in memory too, where a `view` later in the model needs that."
-    change = on_input(name, t, f"{{}}.permute{order}", "channels last")
-    change.instead = on_input(name, t, f"{{}}.permute{order}.contiguous()", "channels last")
+def permute_repair(name: str, t: Tensor, order: tuple[int, ...]) -> Repair:
+    "The dimensions in another order; also in memory, if a `view` later in the model needs that."
+    change = input_repair(name, t, f"{{}}.permute{order}", "channels last")
+    change.instead = input_repair(name, t, f"{{}}.permute{order}.contiguous()", "channels last")
     return change
 
 # %% ../../nbs/lib/errors/inputs.ipynb #cb83be68
-OF_DTYPE = "dtype", "scalar type", "input type", "datatype", "long", "float", "double", "half", "bool", "int"
+DTYPE_WORDS = "dtype", "scalar type", "input type", "datatype", "long", "float", "double", "half", "bool", "int"
 
 
-def dtypes(failure: Failure) -> Iterator[Repair]:
-    "Numbers in the format that a layer takes, or a layer in the format of its numbers."
-    if not any(word in failure.text for word in OF_DTYPE): return
+def dtype_repairs(failure: Failure) -> Iterator[Repair]:
+    "Inputs in the dtype of a layer, or a layer in the dtype of its inputs."
+    if not any(word in failure.text for word in DTYPE_WORDS): return
     weights = {p.dtype for p in failure.model.parameters() if p.is_floating_point()}
     for name, t in failure.inputs:
         kind = "mask" if "mask" in name else "dtype"
         for dtype in [*sorted(weights, key=str), torch.long, torch.bool]:
-            if t.dtype != dtype: yield on_input(name, t, in_dtype(dtype), kind)
+            if t.dtype != dtype: yield input_repair(name, t, in_dtype(dtype), kind)
     given = {t.dtype for t in failure.given if t.is_floating_point()} | {torch.float32}
     around = failure.call.name.rpartition(".")[0]
-    for name in dict.fromkeys([failure.call.name, *before(failure), *([around] if around else [])]):
+    for name in dict.fromkeys([failure.call.name, *layers_before(failure), *([around] if around else [])]):
         own = {p.dtype for p in failure.layer(name).parameters() if p.is_floating_point()}
-        for dtype in sorted(given - own, key=str) if own else (): yield with_dtype(name, dtype)
+        for dtype in sorted(given - own, key=str) if own else (): yield layer_dtype_repair(name, dtype)
 
 
-
-
-
-def with_dtype(name: str, dtype: torch.dtype) -> Repair:
-    "A layer whose weights have another format."
+def layer_dtype_repair(name: str, dtype: torch.dtype) -> Repair:
+    "A layer whose weights have another dtype."
     code = in_dtype(dtype).format(name or "model")
-    return Repair(f"`{code}`", "dtype", on_model=lambda model: cast(part(model, name), dtype))
+    return Repair(f"`{code}`", "dtype", on_model=lambda model: cast_layer(part(model, name), dtype))
 
 
-def before(failure: Failure, most: int = 5) -> list[str]:
-    "The layers with weights before what met in the error, the nearest first."
+def layers_before(failure: Failure, most: int = 5) -> list[str]:
+    "The layers with weights before the arguments that caused the error, the nearest first."
     found = []
     for one in failure.walk.ancestors(*failure.given):
         name = one.name if one.how == "layer" else one.layer if one.how == "parameter" else None
@@ -109,9 +106,9 @@ def before(failure: Failure, most: int = 5) -> list[str]:
     return found[:most]
 
 
-def cast(layer: nn.Module, dtype: torch.dtype):
+def cast_layer(layer: nn.Module, dtype: torch.dtype):
     def in_dtype(_, t): return t.detach().to(dtype) if t.is_floating_point() else t
-    for m in layer.modules(): put_others(m, in_dtype)
+    for m in layer.modules(): replace_tensors(m, in_dtype)
 
 # %% ../../nbs/lib/errors/inputs.ipynb #69485953
 def is_array(x: Any) -> bool: return type(x).__module__ == "numpy" and hasattr(x, "__array__")
@@ -120,170 +117,172 @@ def is_array(x: Any) -> bool: return type(x).__module__ == "numpy" and hasattr(x
 def arrays_in(given: Any) -> list[Any]: return [x for x in tree_leaves(given) if is_array(x)]
 
 
-def arrays(failure: Failure) -> Iterator[Repair]:
-    "Tensors in place of arrays of NumPy, in the format of the weights where that is needed."
+def array_repairs(failure: Failure) -> Iterator[Repair]:
+    "Tensors in place of NumPy arrays, in the dtype of the weights where needed."
     parameters = [*signature(failure.layer(failure.root).forward).parameters]
     named = {**dict(zip(parameters, failure.args)), **failure.kwargs}
     names = [name for name, x in named.items() if arrays_in(x)]
     if not names: return
     weights = next((p.dtype for p in failure.model.parameters() if p.is_floating_point()), torch.float32)
     def all_as(code):
-        def changed(args, kwargs): return tree_map(lambda x: applied(code, x) if is_array(x) else x, (args, kwargs))
+        def changed(args, kwargs): return tree_map(lambda x: apply_code(code, x) if is_array(x) else x, (args, kwargs))
         return Repair(" and ".join(f"the input `{code.format(name)}`" for name in names), "numpy", on_input=changed)
     plain = all_as("torch.from_numpy({})")
     plain.instead = all_as(in_dtype(weights).format("torch.from_numpy({})"))
     yield plain
 
 
-def greys(failure: Failure) -> Iterator[Repair]:
-    "Pictures of one channel, repeated as often as the model takes channels."
+def gray_repairs(failure: Failure) -> Iterator[Repair]:
+    "Grayscale images, repeated for each channel that the model takes."
     first = next((m for m in failure.model.modules() if isinstance(m, _ConvNd)), None)
     if first is None or first.in_channels < 2: return
     n, rank = first.in_channels, size_of_kernel(first) + 2
     shape = (-1, n, *[-1]*(rank - 2))
     for name, t in failure.inputs:
-        if t.dim() == rank and t.shape[1] == 1: yield on_input(name, t, f"{{}}.expand{shape}", "one channel")
+        if t.dim() == rank and t.shape[1] == 1: yield input_repair(name, t, f"{{}}.expand{shape}", "one channel")
         if t.dim() == rank - 1 and t.is_floating_point() and t.shape[0] != n:
-            yield on_input(name, t, f"{{}}.unsqueeze(1).expand{shape}", "one channel")
+            yield input_repair(name, t, f"{{}}.unsqueeze(1).expand{shape}", "one channel")
 
 # %% ../../nbs/lib/errors/inputs.ipynb #b5df6abc
-def on_call(called: Op, code: str, change: Callable, kind: str, is_of_size: bool = False) -> Repair:
-    "The change of what a function is given, in the code that calls it."
+def call_repair(called: Op, code: str, change: Callable, kind: str, is_of_size: bool = False) -> Repair:
+    "The change of a function's arguments, in the code that calls it."
     place = f" in the forward of `{called.layer}`" if called.layer else " in the forward of the model"
-    return Repair(f"`{code}`{place}", kind, on_call=changed_call(called, change), is_of_size=is_of_size)
+    return Repair(f"`{code}`{place}", kind, on_call=call_with_change(called, change), is_of_size=is_of_size)
 
 
-def sizes_asked(called: Op) -> list[int]: # Empty if they are not all plain numbers
-    "The shape that a view or reshape was asked for."
+def requested_shape(called: Op) -> list[int]: # Empty if they are not all plain numbers
+    "The shape that a view or reshape should produce."
     sizes = called.args[1:]
     if len(sizes) == 1 and isinstance(sizes[0], tuple | list): sizes = sizes[0]
     return [*sizes] if all(type(n) is int for n in sizes) else []
 
 
-def reshapes(failure: Failure) -> Iterator[Repair]:
-    "A view or reshape in which one number is left open."
+def reshape_repairs(failure: Failure) -> Iterator[Repair]:
+    "A view or reshape with -1 in place of one number."
     called = failure.called
     if called is None or called.function not in ("view", "reshape"): return
-    first, sizes = called.args[0], sizes_asked(called)
+    first, sizes = called.args[0], requested_shape(called)
     for new in other_shapes(first.numel(), sizes):
         code = f"{called.function}({', '.join(map(str, new))})"
         def change(args, kwargs, new=new): return (args[0], tuple(new)), kwargs
-        yield on_call(called, code, change, "reshape", new[0] == sizes[0])
-    if sizes: yield from fitting_widths(failure, first, sizes)
+        yield call_repair(called, code, change, "reshape", new[0] == sizes[0])
+    if sizes: yield from width_repairs(failure, first, sizes)
 
 
-def fitting_widths(failure: Failure, t: Tensor, sizes: list[int]) -> Iterator[Repair]:
-    "Layers before a reshape with another width, with which its numbers come out."
+def width_repairs(failure: Failure, t: Tensor, sizes: list[int]) -> Iterator[Repair]:
+    "Layers before a reshape, with a width that fits its shape."
     if not t.dim() or not t.numel(): return
     others, product = t.numel()//t.shape[-1], math.prod(n for n in sizes if n != -1)
     near = sorted(range(1, 2*t.shape[-1] + 1), key=lambda n: abs(n - t.shape[-1]))
     fits = [n for n in near if n != t.shape[-1] and (others*n % product == 0 if -1 in sizes else others*n == product)]
     for n in fits[:3]:
-        for change in producers(failure, t, n, t.shape[-1], most=2):
+        for change in producer_repairs(failure, t, n, t.shape[-1], most=2):
             change.kind = "reshape"
             yield change
 
 
 def other_shapes(total: int, sizes: list[int]) -> Iterator[list[int]]:
-    "The same shape with another number in one place, or in all places that have the same number, as in a square."
+    "The same shape with one number changed, or all equal numbers, as in a square."
     for i in reversed(range(len(sizes))):
         if sizes[i] == -1: continue
-        for n in ([-1] if -1 not in sizes else []) or others(total, sizes, i): yield [*sizes[:i], n, *sizes[i + 1:]]
+        for n in [-1] if -1 not in sizes else other_factors(total, sizes, i): yield [*sizes[:i], n, *sizes[i + 1:]]
     for n in dict.fromkeys(n for n in sizes if sizes.count(n) > 1):
         rest = math.prod(size for size in sizes if size not in (n, -1))
         for other in sorted(range(1, total + 1 if total < 4096 else 4096), key=lambda k, n=n: abs(k - n))[1:9]:
             if total % (rest*other**sizes.count(n)) == 0: yield [other if size == n else size for size in sizes]
 
 
-def others(total: int, sizes: list[int], i: int) -> list[int]:
-    "Numbers near `sizes[i]` with which the rest divides the total."
+def other_factors(total: int, sizes: list[int], i: int) -> list[int]:
+    "Numbers near `sizes[i]` that make the product divide the total."
     rest = math.prod(n for j, n in enumerate(sizes) if j != i and n != -1)
     if not rest or total % rest: return []
     fits = [n for n in range(1, min(total//rest, 4096) + 1) if (total//rest) % n == 0 and n != sizes[i]]
     return sorted(fits, key=lambda n: abs(math.log(n/max(sizes[i], 1))))[:3]
 
 # %% ../../nbs/lib/errors/inputs.ipynb #281132c0
-def joins(failure: Failure) -> Iterator[Repair]:
+def concatenation_repairs(failure: Failure) -> Iterator[Repair]:
     "A concatenation along another dimension, or of tensors with another size."
     called = failure.called
-    if called is None or called.function not in JOINS:
-        yield from earlier_joins(failure)
+    if called is None or called.function not in CONCATENATIONS:
+        yield from earlier_concatenations(failure)
         return
     parts = tensors(called.args[0] if called.args else called.kwargs.get("tensors"))
     if len(parts) < 2: return
-    yield from along_others(called, parts[0].dim())
-    yield from interpolated(failure, parts, "concatenation")
-    dim = dim_of(called)
+    yield from other_dim_repairs(called, parts[0].dim())
+    yield from interpolation_repairs(failure, parts, "concatenation")
+    dim = concatenated_dim(called)
     left_out = None if called.function == "stack" else dim % max(parts[0].dim(), 1)
-    yield from unlike(failure, parts, "concatenation", left_out)
+    yield from mismatch_repairs(failure, parts, "concatenation", left_out)
 
 
-JOINS = "cat", "stack"
+CONCATENATIONS = "cat", "stack"
 
 
-def dim_of(called: Op) -> int:
+def concatenated_dim(called: Op) -> int:
     return called.args[1] if len(called.args) > 1 else called.kwargs.get("dim", called.kwargs.get("axis", 0))
 
 
-def along_others(called: Op, dims: int) -> Iterator[Repair]:
+def other_dim_repairs(called: Op, dims: int) -> Iterator[Repair]:
     "The same concatenation along each other dimension."
     for other in range(dims):
-        if other == dim_of(called) % max(dims, 1): continue
+        if other == concatenated_dim(called) % max(dims, 1): continue
         def change(args, kwargs, other=other):
             return args[:1], {name: x for name, x in kwargs.items() if name not in ("dim", "axis")} | {"dim": other}
-        yield on_call(called, f"{as_called(called)}(…, dim={other})", change, "concatenation")
+        yield call_repair(called, f"{called_name(called)}(…, dim={other})", change, "concatenation")
 
 
-def earlier_joins(failure: Failure, most: int = 2) -> Iterator[Repair]:
-    "A concatenation that went well, but along another dimension than it should."
+def earlier_concatenations(failure: Failure, most: int = 2) -> Iterator[Repair]:
+    "An earlier concatenation that ran, but along the wrong dimension."
     found = dict.fromkeys(one for one in failure.walk.ancestors(*failure.given)
-                          if one.called is not None and one.called.function in JOINS)
-    for one in [*found][:most]: yield from along_others(one.called, len(one.shape))
+                          if one.called is not None and one.called.function in CONCATENATIONS)
+    for one in [*found][:most]: yield from other_dim_repairs(one.called, len(one.shape))
 
 # %% ../../nbs/lib/errors/inputs.ipynb #0460530c
-def interpolated(failure: Failure, parts: list[Tensor], kind: str) -> Iterator[Repair]:
-    "Tensors that were made larger or smaller, with the height and width of another one."
+def interpolation_repairs(failure: Failure, parts: list[Tensor], kind: str) -> Iterator[Repair]:
+    "An interpolation to the height and width of another tensor."
     for t in parts:
-        found = [one for one in failure.walk.ancestors(t) if one.how == "function" and one.called.function in SCALES]
+        functions = [one for one in failure.walk.ancestors(t) if one.how == "function"]
+        found = [one for one in functions if one.called.function in INTERPOLATIONS]
         for size in dict.fromkeys(tuple(other.shape[2:]) for other in parts if other.shape[2:] != t.shape[2:]):
             for one in found[:1]:
                 def change(args, kwargs, size=size):
                     return args[:1], {name: x for name, x in kwargs.items() if name != "scale_factor"} | {"size": size}
-                yield on_call(one.called, f"{one.name}(…, size={size})", change, kind)
+                yield call_repair(one.called, f"{one.name}(…, size={size})", change, kind)
 
 
-SCALES = "interpolate", "upsample"
+INTERPOLATIONS = "interpolate", "upsample"
 
 
-def unlike(failure: Failure, parts: list[Tensor], kind: str, left_out: int | None = None) -> Iterator[Repair]:
-    "Tensors that have to be alike, each made like another."
+def mismatch_repairs(failure: Failure, parts: list[Tensor], kind: str, left_out: int | None = None) -> Iterator[Repair]:
+    "Tensors that must have the same shape, each resized to match another."
     for t, other in permutations(parts, 2):
         for dim, (n, wanted) in enumerate(zip(t.shape, other.shape)) if t.dim() == other.dim() else ():
             if n == wanted or dim == left_out or kind == "addition" and 1 in (n, wanted): continue
-            yield from sized(failure, t, dim - t.dim(), wanted, kind)
+            yield from size_repairs(failure, t, dim - t.dim(), wanted, kind)
 
 # %% ../../nbs/lib/errors/inputs.ipynb #930f641d
-def sized(failure: Failure, t: Tensor, dim: int, wanted: int, kind: str) -> Iterator[Repair]:
+def size_repairs(failure: Failure, t: Tensor, dim: int, wanted: int, kind: str) -> Iterator[Repair]:
     "A tensor with another size in one dimension."
     parameters = [one for one in failure.walk.ancestors(t) if one.how == "parameter" and len(one.shape) >= -dim]
     for one in parameters[:2]:
-        if one.shape[dim] == t.shape[dim]: yield parameter(failure, one, dim, wanted, kind)
-    for change in chain(producers(failure, t, wanted, t.shape[dim]), geometry(failure, t, dim, wanted, kind)):
+        if one.shape[dim] == t.shape[dim]: yield parameter_repair(failure, one, dim, wanted, kind)
+    for change in chain(producer_repairs(failure, t, wanted, t.shape[dim]),
+                        geometry_repairs(failure, t, dim, wanted, kind)):
         change.kind = kind
         yield change
 
 
-def parameter(failure: Failure, made: Made, dim: int, n: int, kind: str) -> Repair:
+def parameter_repair(failure: Failure, made: Made, dim: int, n: int, kind: str) -> Repair:
     "A parameter or buffer with another size in one dimension."
     shape = [*made.shape]
     shape[dim] = n
-    return of_shape(made, shape, kind)
+    return parameter_shape_repair(made, shape, kind)
 
 
-def of_shape(made: Made, shape: list[int], kind: str) -> Repair:
+def parameter_shape_repair(made: Made, shape: list[int], kind: str) -> Repair:
     "A parameter or buffer of another shape."
     name = f"{made.layer}.{made.name}" if made.layer else made.name
     def change(model):
         def reshaped(own, t): return t.new_zeros(shape) if own == made.name else t
-        put_others(part(model, made.layer), reshaped)
+        replace_tensors(part(model, made.layer), reshaped)
     return Repair(f"`{name}` of shape {tuple(shape)}", kind, on_model=change)

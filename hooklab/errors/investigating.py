@@ -7,7 +7,6 @@ __all__ = []
 
 # %% ../../nbs/lib/errors/investigating.ipynb #275d01d0
 import math
-
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -21,18 +20,21 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from hooklab.errors.candidates import Failure, lacks_batch, of_convolution, of_layer, tied, ties, unit_of, wrong_sizes
-from hooklab.errors.devices import moved, of_call
+from hooklab.errors.candidates import (
+    Failure, convolution_repairs, lacks_batch, layer_repairs, tied_parameter, tied_repairs, unit_of, wrong_sizes)
+from hooklab.errors.devices import layer_in_words, working_device_repair
 from hooklab.errors.explanation import Explanation
-from hooklab.errors.input_sizes import Sized, keeps, multiples, picture_sizes, sizes_tried
-from hooklab.errors.inputs import arrays, arrays_in, dtypes, greys, joins, layouts, reshapes
-from hooklab.errors.loss_errors import of_loss
-from hooklab.errors.operations import additions, function_of, heads, positions, products
+from hooklab.errors.input_sizes import SizeTrial, padding_repairs, picture_size_repairs, still_runs, try_sizes
+from hooklab.errors.inputs import (
+    array_repairs, arrays_in, concatenation_repairs, dtype_repairs, gray_repairs, layout_repairs, reshape_repairs)
+from hooklab.errors.loss_errors import explain_loss
+from hooklab.errors.operations import elementwise_repairs, function_of, head_repairs, position_repairs, product_repairs
 from hooklab.errors.reasons import reason_of
 from hooklab.errors.repairs import Budget, Repair, run_again
 from hooklab.errors.scene import EndedCall, ended_calls
-from hooklab.errors.sequences import attention_masks, batch_first, batch_second, mask_in_words, wrong_mask
-from hooklab.errors.walk import Made, Walk, from_where, as_called
+from hooklab.errors.sequences import (
+    attention_mask_repairs, batch_first_repairs, batch_second_repairs, mask_in_words, wrong_mask)
+from hooklab.errors.walk import Made, Walk, called_name, from_where
 from hooklab.hooks.distributed import in_processes
 from hooklab.hooks.select import is_scripted, unwrap
 from hooklab.hooks.tree import shape_text, tensors
@@ -40,22 +42,23 @@ from hooklab.hooks.undisturbed import own_tensors
 
 # %% ../../nbs/lib/errors/investigating.ipynb #f61d7879
 SECONDS, MOST = 5., 3  # for trying repairs; how many are listed
-LOOKS = (arrays, dtypes, positions, batch_second, attention_masks, of_layer, ties, of_convolution, joins, additions,
-         heads, reshapes, products, greys, batch_first)
+REPAIRS = (array_repairs, dtype_repairs, position_repairs, batch_second_repairs, attention_mask_repairs, layer_repairs,
+           tied_repairs, convolution_repairs, concatenation_repairs, elementwise_repairs, head_repairs, reshape_repairs,
+           product_repairs, gray_repairs, batch_first_repairs)
 
 
-def candidates(failure: Failure, sizes: list[Sized]) -> Iterator[Repair]:
+def candidates(failure: Failure, sizes: list[SizeTrial]) -> Iterator[Repair]:
     "Changes that may repair it, the likely ones first."
     is_fed_by_input = any(made is not None and made.how == "input" for made in map(failure.walk.origin, failure.given))
-    looks = (layouts, *LOOKS) if is_fed_by_input or lacks_batch(failure) else (*LOOKS, layouts)
-    for look in (*looks, partial(picture_sizes, tried=sizes)):
+    looks = (layout_repairs, *REPAIRS) if is_fed_by_input or lacks_batch(failure) else (*REPAIRS, layout_repairs)
+    for look in (*looks, partial(picture_size_repairs, tried=sizes)):
         with suppress(Exception): yield from look(failure)  # another one may still find something
 
 
-def tried(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run; were all tried? why an input size
-    "The candidates with which the forward pass runs to its end, and still does with the sizes with which it ran."
-    sizes = sizes_tried(failure, Budget(SECONDS/5))
-    of_input = [(change, why) for change, why in multiples(failure, sizes) if failure.runs_with(change)]
+def try_repairs(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run; were all tried? why an input size
+    "Candidates with which the forward pass runs, also with all sizes that worked before."
+    sizes = try_sizes(failure, Budget(SECONDS/5))
+    of_input = [(change, why) for change, why in padding_repairs(failure, sizes) if failure.runs_with(change)]
     found, why = [change for change, _ in of_input], of_input[0][1] if of_input else ""
     known, budget = set(), Budget(SECONDS)
     for change in candidates(failure, sizes):
@@ -63,86 +66,86 @@ def tried(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run;
         known.add(change.text)
         if budget.is_used_up or len(found) >= MOST: return found, False, why
         runs = next((one for one in (change, change.instead) if one is not None and failure.runs_with(one)), None)
-        if runs is not None and keeps(failure, runs, sizes): found.append(runs.write())
+        if runs is not None and still_runs(failure, runs, sizes): found.append(runs.write())
     return found, True, why
 
 # %% ../../nbs/lib/errors/investigating.ipynb #6117e128
-def factors(made: Made | None, n: int) -> str: # As in ` = 4×6×6`
-    "Of which sizes a flattened one is the product."
+def factors_in_words(made: Made | None, n: int) -> str: # As in ` = 4×6×6`
+    "The sizes whose product a flattened dimension is."
     if made is None or not made.parents or len(made.parents[0].shape) <= len(made.shape): return ""
     tail = made.parents[0].shape[len(made.shape) - 1:]
     return f" = {'×'.join(map(str, tail))}" if math.prod(tail) == n and len(tail) > 1 else ""
 
 
 def what_happened(failure: Failure) -> str:
-    "What met, and where it came from."
+    "Which arguments did not fit, and where they came from."
     call, walk = failure.call, failure.walk
-    shared, mask = tied(failure), wrong_mask(failure)
+    shared, mask = tied_parameter(failure), wrong_mask(failure)
     if shared is not None:
         own, t, wanted, others = shared
         shapes = f"{shape_text(t)} and not {'×'.join(map(str, wanted))}"
-        return f"The `{own}` of {of_call(call)} is {shapes}: it is tied to `{others[0]}`."
+        return f"The `{own}` of {layer_in_words(call)} is {shapes}: it is tied to `{others[0]}`."
     for size, t, takes, got in wrong_sizes(failure):
-        found = f"{got}{factors(walk.origin(t), got)}{from_where(walk, t)}"
+        found = f"{got}{factors_in_words(walk.origin(t), got)}{from_where(walk, t)}"
         if size.dim == 1 and t.shape[0] == takes:
-            return (f"{of_call(call)} takes {takes} {unit_of(size.name)} in dimension 1, and got {shape_text(t)}"
+            return (f"{layer_in_words(call)} takes {takes} {unit_of(size.name)} in dimension 1, and got {shape_text(t)}"
                     f"{from_where(walk, t)}, with {takes} in dimension 0: the batch dimension may be missing.")
-        return f"{of_call(call)} takes {takes} {unit_of(size.name)} and got {found}."
-    if mask is not None: return mask_in_words(failure, of_call(call), from_where(walk, mask[1]))
+        return f"{layer_in_words(call)} takes {takes} {unit_of(size.name)} and got {found}."
+    if mask is not None: return mask_in_words(failure, layer_in_words(call), from_where(walk, mask[1]))
     parts = [shape_text(t) + from_where(walk, t) for t in failure.given[:4]]
     parts += [f"an array of NumPy, {'×'.join(map(str, x.shape))} in {x.dtype},"
               for x in arrays_in([call.args, call.kwargs])]
-    who = of_call(call)
-    if failure.called is not None: who = f"In {who}, `{as_called(failure.called)}`"
+    who = layer_in_words(call)
+    if failure.called is not None: who = f"In {who}, `{called_name(failure.called)}`"
     return f"{who} got {' and '.join(parts) or 'no tensor'}."
 
 # %% ../../nbs/lib/errors/investigating.ipynb #7a35f83a
 def can_run_again(error: Exception, model: nn.Module) -> bool:
-    "May the model run again? Not where memory is short, a GPU is lost, or other processes would have to run along."
+    "May the model run again? Not if memory is short, a GPU is lost, or other processes would have to join in."
     is_out_of_reach = isinstance(error, torch.OutOfMemoryError | MemoryError) or "CUDA error" in str(error)
     if is_out_of_reach or in_processes(): return False
     return not any(is_lazy(t) for t in own_tensors(model.modules())) and not any(map(is_scripted, model.modules()))
 
 
 @contextmanager
-def in_silence() -> Iterator[None]:
-    "What the model prints, or warns of, is not said again."
+def silence() -> Iterator[None]:
+    "Hide what the model prints and warns about."
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 # %% ../../nbs/lib/errors/investigating.ipynb #7a35f83b
-ONE_AT_A_TIME = RLock()  # what is switched off for a run belongs to the process
+LOCK = RLock()  # what is switched off for a run belongs to the process
 
 
-def explained(
+def explain_error(
     error: Exception, model: nn.Module, last: tuple | None = None, outputs: deque | None = None,
 ) -> Explanation | None:
     "What is known of an error that was raised by a model, or by what follows it."
     traceback = error.__traceback__  # grows if the same error is raised again
     try:
-        with ONE_AT_A_TIME: return _explained(error, model, last, outputs or deque())
+        with LOCK: return _explain(error, model, last, outputs or deque())
     finally: error.__traceback__ = traceback
 
 
-def _explained(error: Exception, model: nn.Module, last: tuple | None, outputs: deque) -> Explanation | None:
+def _explain(error: Exception, model: nn.Module, last: tuple | None, outputs: deque) -> Explanation | None:
     calls = ended_calls(error, model)
     can_run = can_run_again(error, model)
-    with in_silence(): reason = reason_of(error, calls, model, last if can_run else None)
-    if reason is not None and not is_counted(error, calls):
-        with in_silence(), suppress(Exception):
-            if reason.kind == "device" and can_run: reason.repairs += moved(unwrap(model), calls[0])
+    with silence(): reason = reason_of(error, calls, model, last if can_run else None)
+    if reason is not None and not may_count_positions(error, calls):
+        with silence(), suppress(Exception):
+            if reason.kind == "device" and can_run: reason.repairs += working_device_repair(unwrap(model), calls[0])
         return reason
     if not calls:
-        with in_silence(): return of_loss(error, model, last if can_run else None, outputs)
-    plain = reason or of_shapes(calls[-1])
+        with silence(): return explain_loss(error, model, last if can_run else None, outputs)
+    plain = reason or shapes_explanation(calls[-1])
     if not can_run: return plain
-    with in_silence(), suppress(Exception):
-        failure = failed_again(error, model, calls)
+    with silence(), suppress(Exception):
+        failure = rerun_to_error(error, model, calls)
         if failure is None: return plain
-        repairs, are_all, why = tried(failure)
+        repairs, are_all, why = try_repairs(failure)
         if reason and not repairs: return plain
-        loss = None if repairs else of_loss(error, model, None, outputs, failure)
+        loss = None if repairs else explain_loss(error, model, None, outputs, failure)
         if loss is not None: return replace(loss, layer=failure.call.name)
         kind = repairs[0].kind if repairs else kind_of(failure)
         certain = are_all and len(repairs) == 1 and repairs[0].is_of_size and kind != "positions"
@@ -151,19 +154,19 @@ def _explained(error: Exception, model: nn.Module, last: tuple | None, outputs: 
     return plain
 
 
-def of_shapes(call: EndedCall) -> Explanation:
+def shapes_explanation(call: EndedCall) -> Explanation:
     "What can be said without running anything."
     given = tensors([call.args, call.kwargs])
-    return Explanation(call.name, "", f"{of_call(call)} got {shape_text(given) if given else 'no tensor'}.")
+    return Explanation(call.name, "", f"{layer_in_words(call)} got {shape_text(given) if given else 'no tensor'}.")
 
 
-def is_counted(error: Exception, calls: list[EndedCall]) -> bool:
-    "May these be positions that are counted in the model? Then more of them are a repair."
+def may_count_positions(error: Exception, calls: list[EndedCall]) -> bool:
+    "Could these be positions that the model counts? Then a larger table is a repair."
     return bool(calls) and isinstance(error, IndexError) and isinstance(calls[-1].layer, nn.Embedding)
 
 # %% ../../nbs/lib/errors/investigating.ipynb #218e8a8d
-def failed_again(error: Exception, model: nn.Module, calls: list[EndedCall]) -> Failure | None: # None if it runs now
-    "Run what failed again, and note on the way where each tensor comes from."
+def rerun_to_error(error: Exception, model: nn.Module, calls: list[EndedCall]) -> Failure | None: # None if it runs now
+    "Run up to the error again, and note where each tensor comes from."
     name, _, args, kwargs = calls[0]
     walk = Walk(args, kwargs, name)
     try: run_again(model, args, kwargs, watch=walk.on, root=name)

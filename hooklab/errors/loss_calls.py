@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hooklab.errors.repairs import Repair, applied, in_dtype, narrower, wider
+from hooklab.errors.repairs import Repair, apply_code, in_dtype, squeezes, unsqueezes
 from hooklab.errors.scene import frames
 from hooklab.hooks.tree import map_tensors, parts_of, tensors
 
@@ -32,10 +32,8 @@ class Wants(NamedTuple):
 BOTH = {"alike": ("input", "target")}
 CLASS = "a score for each class in dimension 1, and a class index (int64) for each position in the other dimensions"
 ALIKE = "an input and a target of the same shape"
-WANTS = {
-    "cross_entropy": Wants(f"{CLASS}; or probabilities in the shape of the scores"),
-    "nll_loss": Wants(CLASS.replace("a score for", "the log-probability of")),
-    "multi_margin_loss": Wants(CLASS),
+WANTS = {"cross_entropy": Wants(f"{CLASS}; or probabilities in the shape of the scores"),
+    "nll_loss": Wants(CLASS.replace("a score for", "the log-probability of")), "multi_margin_loss": Wants(CLASS),
     "binary_cross_entropy": Wants("probabilities, and a target of their shape and dtype, all from 0 to 1", **BOTH),
     "binary_cross_entropy_with_logits": Wants("scores, and a target of their shape in floating point", **BOTH),
     "multilabel_soft_margin_loss": Wants(ALIKE, **BOTH),
@@ -71,7 +69,7 @@ class LossCall:
 
     def changed(self, steps: dict[str, str]) -> dict[str, Any]:
         "What it is given after a step such as `{}.squeeze(1)` for some of it."
-        return {name: applied(code, self.given[name]) for name, code in steps.items()}
+        return {name: apply_code(code, self.given[name]) for name, code in steps.items()}
 
     def run(self, **changed: Any) -> Any:
         function = getattr(F, self.name, None) or getattr(nn, self.name)()
@@ -109,8 +107,8 @@ def loss_call(error: BaseException) -> LossCall | None:
     return None
 
 
-def made_of_tensors(error: BaseException) -> LossCall | None:
-    "The call that was meant where the class of a loss was given tensors."
+def loss_constructor_call(error: BaseException) -> LossCall | None:
+    "The intended call, if the class of a loss was given tensors."
     caller = None
     for frame in frames(error):
         me, name = frame.f_locals.get("self"), type(frame.f_locals.get("self")).__name__
@@ -118,7 +116,7 @@ def made_of_tensors(error: BaseException) -> LossCall | None:
         elif frame.f_code.co_name == "__init__" and isinstance(me, LOSS) and getattr(nn, name, None) is type(me):
             found = [x for x in frame.f_locals.values() if isinstance(x, Tensor)]
             given = dict(zip(inspect.signature(me.forward).parameters, found))
-            names = {of: name_in(caller, x) or of for of, x in given.items()}
+            names = {of: variable_name(caller, x) or of for of, x in given.items()}
             return on_one_device(LossCall(name, f"nn.{name}()", given, [*given], names))
     return None
 
@@ -127,18 +125,18 @@ def call_in(frame: FrameType, caller: FrameType | None, module: nn.Module | None
     "The call whose frame this is."
     parameters = inspect.signature(getattr(F, frame.f_code.co_name)).parameters
     given = {name: frame.f_locals[name] for name in parameters}
-    names = {name: found for name, x in given.items() if (found := name_in(caller, x) or as_text(x))}
+    names = {name: found for name, x in given.items() if (found := variable_name(caller, x) or literal(x))}
     if module is not None:
         made = type(module).__name__
         shown = [*inspect.signature(module.forward).parameters]
-        return LossCall(frame.f_code.co_name, name_in(caller, module) or f"{made}(…)", given, shown, names, made)
+        return LossCall(frame.f_code.co_name, variable_name(caller, module) or f"{made}(…)", given, shown, names, made)
     shown = [name for name, p in parameters.items() if given[name] is not p.default and (
         isinstance(given[name], Tensor) or given[name] != p.default)]
     return LossCall(frame.f_code.co_name, f"F.{frame.f_code.co_name}", given, shown, names)
 
 
-def name_in(frame: FrameType | None, x: Any) -> str:
-    "What the code of a frame calls this object; empty if it has no name, or is a plain value."
+def variable_name(frame: FrameType | None, x: Any) -> str:
+    "The name of an object in the code of a frame; empty if it has none, or is a plain value."
     if frame is None or x is None or isinstance(x, bool | int | float | str): return ""
     me = frame.f_locals.get("self")
     of_me = dict(vars(me)) if hasattr(me, "__dict__") else {}
@@ -147,24 +145,24 @@ def name_in(frame: FrameType | None, x: Any) -> str:
     return next((name for name, value in reversed(known.items()) if value is x), "")
 
 
-def as_text(x: Any) -> str: return repr(x) if isinstance(x, bool | int | float | str) else ""
+def literal(x: Any) -> str: return repr(x) if isinstance(x, bool | int | float | str) else ""
 
 # %% ../../nbs/lib/errors/loss-calls.ipynb #b1f1b781
-def shapes(t: Tensor) -> list[str]:
-    "The tensor without a dimension of size 1, or with two dimensions in one."
-    if t.dim() < 2: return narrower(t)
-    return [*narrower(t), *(["{}.flatten(1)", "{}.flatten(0, 1)"] if t.dim() > 2 else []), "{}.flatten()"]
+def reshaping_code(t: Tensor) -> list[str]:
+    "Code that drops a dimension of size 1, or merges two dimensions."
+    if t.dim() < 2: return squeezes(t)
+    return [*squeezes(t), *(["{}.flatten(1)", "{}.flatten(0, 1)"] if t.dim() > 2 else []), "{}.flatten()"]
 
 
-def orders(name: str, t: Tensor) -> list[str]:
-    "Scores with their dimensions in another order."
+def permuting_code(name: str, t: Tensor) -> list[str]:
+    "Code that puts the dimensions of scores into another order."
     if t.dim() < 3: return []
     if t.dim() > 3: return ["{}.movedim(-1, 1)"] if name != "log_probs" else []
     return ["{}.transpose(0, 1)" if name == "log_probs" else "{}.transpose(1, 2)"]
 
 
-def formats(t: Tensor, like: Tensor, of_classes: bool = False) -> list[str]:
-    "The same numbers as whole numbers, or in the dtype of the scores."
+def casting_code(t: Tensor, like: Tensor, of_classes: bool = False) -> list[str]:
+    "Code that casts to whole numbers, or to the dtype of the scores."
     is_whole = t.is_meta or not t.is_floating_point() or torch.equal(t, t.round())
     found = [in_dtype(dtype) for dtype in ((torch.long, like.dtype) if is_whole else (like.dtype,)) if dtype != t.dtype]
     if not of_classes or t.dim() < 2 or t.shape != like.shape or t.is_meta: return found
@@ -172,8 +170,8 @@ def formats(t: Tensor, like: Tensor, of_classes: bool = False) -> list[str]:
     return [*found, "{}.argmax(1)"] if is_one_hot else found
 
 
-def parts(x: Any) -> Iterator[str]:
-    "A tensor of a container, or of a list of numbers."
+def picking_code(x: Any) -> Iterator[str]:
+    "Code that picks a tensor from a container, or makes one from a list of numbers."
     if isinstance(x, list | tuple) and x and not tensors(x): yield "torch.tensor({})"
     for name, part in zip(*(parts_of(x) or ((), ()))[:2]):
         is_field = isinstance(name, str) and type(x) is not dict and hasattr(x, name)
@@ -181,34 +179,35 @@ def parts(x: Any) -> Iterator[str]:
 
 # %% ../../nbs/lib/errors/loss-calls.ipynb #fed4164c
 def other_calls(call: LossCall) -> Iterator[list[dict[str, str]]]: # Code such as `{}.squeeze(1)` by name
-    "Calls that may run, in groups: those of one group change as much as each other."
+    "Calls that may run, in groups of equally large changes."
     found = {name: x for name, x in call.given.items() if isinstance(x, Tensor)}
     packed = {name: x for name, x in call.given.items() if name in (*call.wants.scores, "target") and name not in found}
     if packed:
-        yield [{name: code} for name, x in packed.items() for code in parts(x)]
+        yield [{name: code} for name, x in packed.items() for code in picking_code(x)]
         return
     scores = {name: t for name, t in found.items() if name in call.wants.scores}
     rest = {name: t for name, t in found.items() if name not in scores}
     like = next(iter(scores.values()), None)
     if like is None: return
-    as_numbers = {name: formats(t, like, call.is_of_classes) for name, t in rest.items()}
-    as_shapes = {name: shapes(t) + (last_first(t) if name in rest else orders(name, t)) for name, t in found.items()}
+    as_numbers = {name: casting_code(t, like, call.is_of_classes) for name, t in rest.items()}
+    as_shapes = {name: reshaping_code(t) + (unsqueezing_code(t) if name in rest else permuting_code(name, t))
+                 for name, t in found.items()}
     yield [{name: code} for codes in (as_numbers, as_shapes) for name, of_it in codes.items() for code in of_it]
     both = [{name: code + more[2:]} for name, t in rest.items()
-            for code in shapes(t) + last_first(t) for more in formats(applied(code, t), like)]
+            for code in reshaping_code(t) + unsqueezing_code(t) for more in casting_code(apply_code(code, t), like)]
     if call.name == "binary_cross_entropy": both.append({"input": "{}.sigmoid()"})
     both += [{a: one, b: other} for a in scores for one in as_shapes[a] for b in rest for other in as_numbers[b]]
     both += [{a: code, b: code} for a, b in combinations(scores, 2) for code in as_shapes[a] if code in as_shapes[b]]
     both += [{name: "{}.permute(1, 2, 0)"} for name, t in scores.items() if t.dim() == 3]
     yield both
-    yield [{name: code} for name, t in scores.items() for code in last_first(t)]
+    yield [{name: code} for name, t in scores.items() for code in unsqueezing_code(t)]
 
 
-def last_first(t: Tensor) -> list[str]: return wider(t)[::-1]
+def unsqueezing_code(t: Tensor) -> list[str]: return unsqueezes(t)[::-1]
 
 # %% ../../nbs/lib/errors/loss-calls.ipynb #ae85336a
 def makes_sense(call: LossCall, given: dict[str, Any]) -> bool:
-    "Is what a loss is given what it wants, beyond that the call runs?"
+    "Are these arguments what the loss wants? A call can run with others."
     alike = [given[name].shape for name in call.wants.alike if isinstance(given[name], Tensor)]
     if len(set(alike)) > 1: return False
     target = given.get("target")
@@ -217,7 +216,7 @@ def makes_sense(call: LossCall, given: dict[str, Any]) -> bool:
     return target.is_meta or bool((target >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-3)
 
 
-def same(a: Any, b: Any) -> bool | None: # None if that cannot be known
+def is_same_loss(a: Any, b: Any) -> bool | None: # None if that cannot be known
     "Is this the same loss?"
     if a.is_meta or b.is_meta: return None
     return a.numel() == b.numel() and torch.allclose(a.flatten().double(), b.flatten().double(), equal_nan=True)

@@ -16,19 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-
-from hooklab.errors.candidates import Failure, after_model, producers
+from hooklab.errors.candidates import Failure, failure_after_model, producer_repairs
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.loss_calls import (
-    LossCall, loss_call, made_of_tensors, makes_sense, on_one_device, other_call, other_calls, same)
+    LossCall, is_same_loss, loss_call, loss_constructor_call, makes_sense, on_one_device, other_call, other_calls)
 from hooklab.errors.repairs import Budget, Repair, run_again
-from hooklab.errors.scene import which
+from hooklab.errors.scene import which_output
 from hooklab.errors.walk import from_where
 from hooklab.hooks.tree import shape_text, tensors
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #8f0c48de
 @dataclass
-class Around:
+class LossContext:
     "A call of a loss, and what is known of the model that was called before."
     call: LossCall # With copies on one device
     failure: Failure | None = None # The last run of the model
@@ -36,7 +35,7 @@ class Around:
     # which of its outputs, whether it is just that or made of it, and this output in another run
 
     def origin(self, name: str) -> str:
-        "Where something that the loss was given comes from, in words."
+        "Where an argument of the loss comes from, in words."
         if name not in self.given: return ""
         _, is_just_that, output = self.given[name]
         where = from_where(self.failure.walk, output)
@@ -50,33 +49,35 @@ class Around:
         return next((one.name for one in made if one.how == "layer"), "")
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #374976f8
-def around(error: Exception, call: LossCall, model: nn.Module, last: tuple | None, outputs: deque) -> Around:
+def context_after_model(
+    error: Exception, call: LossCall, model: nn.Module, last: tuple | None, outputs: deque,
+) -> LossContext:
     "Run the model again, to learn from which layers its outputs come."
     made = {}
     for name, x in call.given.items():
-        for found in filter(None, (which(t, outputs) for t in tensors(x))):
+        for found in filter(None, (which_output(t, outputs) for t in tensors(x))):
             made.setdefault(name, (found[0], found[1] and isinstance(x, Tensor)))
-    known = Around(on_one_device(call))
+    known = LossContext(on_one_device(call))
     if last is None or not made: return known
     with suppress(Exception):
-        failure = after_model(error, model, last)
+        failure = failure_after_model(error, model, last)
         again = tensors(run_again(model, *last, watch=failure.walk.on))
         known.failure = failure
         known.given = {name: (i, just, again[i]) for name, (i, just) in made.items() if i < len(again)}
     return known
 
 
-def inside(call: LossCall, failure: Failure) -> Around:
+def context_in_forward(call: LossCall, failure: Failure) -> LossContext:
     "The same for a loss that the model calls in its forward."
-    known = Around(on_one_device(call), failure)
+    known = LossContext(on_one_device(call), failure)
     if failure.called is not None and failure.called.function == call.name:
         bound = signature(failure.called.call).bind(*failure.called.args, **failure.called.kwargs)
         known.given = {name: (0, True, x) for name, x in bound.arguments.items() if isinstance(x, Tensor)}
     return known
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #77323469
-def got(known: Around, original: dict[str, Any]) -> str:
-    "What the loss was given, and from where."
+def arguments_in_words(known: LossContext, original: dict[str, Any]) -> str:
+    "What the loss got, and from where."
     call, found = known.call, []
     devices = {t.device for t in tensors(original)}
     for name, x in original.items():
@@ -90,8 +91,8 @@ def got(known: Around, original: dict[str, Any]) -> str:
     return f"`{call.code}` got {', '.join(found[:-1])} and {found[-1]}.".replace(",,", ",").replace(",.", ".")
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #ffcf78ae
-def apart(call: LossCall) -> tuple[str, str, int, int, int] | None: # Of whom, the dimension of the first, both sizes
-    "Where two tensors differ that have to be alike."
+def shape_mismatch(call: LossCall) -> tuple[str, str, int, int, int] | None:
+    "Where two tensors that must have the same shape differ: their names, the dimension of the first, both sizes."
     given, wants = call.given, call.wants
     alike = wants.alike or (*wants.scores[:1], "target")
     if not all(isinstance(given.get(name), Tensor) for name in alike): return None
@@ -104,10 +105,10 @@ def apart(call: LossCall) -> tuple[str, str, int, int, int] | None: # Of whom, t
     return None
 
 
-def in_words(known: Around) -> str:
-    "Why no other call runs: how tensors differ; of batches also what the model was called with, and who changed that."
-    found = apart(known.call)
-    if found is None: return of_values(known.call)
+def mismatch_in_words(known: LossContext) -> str:
+    "Why no other call runs: how the shapes differ; for batches, also which step changed their size."
+    found = shape_mismatch(known.call)
+    if found is None: return values_in_words(known.call)
     a, b, dim, n, other = found
     one, two = known.call.called(a), known.call.called(b)
     if dim: return f" They differ in dimension {dim}: {n} of `{one}` and {other} of `{two}`."
@@ -125,8 +126,8 @@ def in_words(known: Around) -> str:
     return f"{text}."
 
 
-def of_values(call: LossCall) -> str:
-    "A target that holds what is no class index, or a weight for another number of classes."
+def values_in_words(call: LossCall) -> str:
+    "A target that is no class index, or a weight for another number of classes."
     scores, target, weight = (call.given.get(name) for name in ("input", "target", "weight"))
     if not call.is_of_classes or not isinstance(scores, Tensor) or not isinstance(target, Tensor): return ""
     classes = scores.shape[min(1, scores.dim() - 1)] if scores.dim() else 1
@@ -140,8 +141,8 @@ def of_values(call: LossCall) -> str:
 LONGEST, CALLS, LARGEST = 2., 3, 2**26  # seconds of trying; calls that are listed; numbers that are copied
 
 
-def fitting(call: LossCall) -> list[Repair]:
-    "Calls that run and make sense, of those that change least; of one loss only one for each tensor that is changed."
+def working_calls(call: LossCall) -> list[Repair]:
+    "The smallest changes that run and make sense; of equal losses, one for each tensor that is changed."
     budget = Budget(LONGEST)
     for group in other_calls(call):
         found, values, changed = [], [], []
@@ -151,7 +152,7 @@ def fitting(call: LossCall) -> list[Repair]:
                 given = call.changed(steps)
                 value = call.run(**given)
                 if not makes_sense(call, call.given | given): continue
-                is_same = same(value, values[0]) if values else None
+                is_same = is_same_loss(value, values[0]) if values else None
                 what = {(name, t.dtype) for name, t in given.items()}
                 if is_same is not False and what in changed: continue
                 text = call.written(steps)
@@ -163,13 +164,13 @@ def fitting(call: LossCall) -> list[Repair]:
     return []
 
 
-def other_layers(known: Around) -> Iterator[Repair]:
+def loss_layer_repairs(known: LossContext) -> Iterator[Repair]:
     "Layers of the model with another size, with which the loss runs."
-    found = apart(known.call)
+    found = shape_mismatch(known.call)
     if found is None or not found[2] or found[0] not in known.given: return
     name, _, _, n, wanted = found
     i, is_just_that, output = known.given[name]
-    for change in producers(known.failure, output, wanted, n) if is_just_that else ():
+    for change in producer_repairs(known.failure, output, wanted, n) if is_just_that else ():
         with suppress(Exception):
             output = tensors(change.run(known.failure.model, known.failure.args, known.failure.kwargs))[i]
             given = {name: output.detach().to(known.call.given[name].device)}
@@ -177,49 +178,49 @@ def other_layers(known: Around) -> Iterator[Repair]:
             if makes_sense(known.call, known.call.given | given): yield change.write()
 
 # %% ../../nbs/lib/errors/loss-errors.ipynb #3aaf2564
-def fails(call: LossCall) -> bool:
+def call_fails(call: LossCall) -> bool:
     try: call.run()
     except Exception: return True
     return False
 
 
-def of_loss(
+def explain_loss(
     error: Exception, # Raised by a loss, or by something else
     model: nn.Module, # The model that was called before
     last: tuple | None, # What it was called with
-    outputs: deque, # What it returned, as `noted` notes it
+    outputs: deque, # What it returned, as `weak_outputs` notes it
     failure: Failure | None = None, # If the model itself called the loss
 ) -> Explanation | None: # None if it is no error of a loss
     "What is known of an error of one of torch's losses."
     call = loss_call(error)
-    if call is None: return of_constructor(error)
+    if call is None: return explain_constructor(error)
     if isinstance(error, torch.OutOfMemoryError): return None
-    known = inside(call, failure) if failure else around(error, call, model, last, outputs)
-    layer, text = known.layer, got(known, call.given)
-    if not fails(known.call):
+    known = context_in_forward(call, failure) if failure else context_after_model(error, call, model, last, outputs)
+    layer, text = known.layer, arguments_in_words(known, call.given)
+    if not call_fails(known.call):
         if len({t.device for t in tensors(call.given)}) < 2: return None  # it was no error of what it was given
-        return Explanation(layer, "device", f"{text} They have to be on one device.", to_one_device(call))
+        return Explanation(layer, "device", f"{text} They have to be on one device.", one_device_repair(call))
     is_small = sum(t.numel() for t in tensors(call.given)) <= LARGEST
-    repairs = fitting(known.call) if is_small else []
-    if is_small and not repairs and failure is None: repairs = [*other_layers(known)][:CALLS]
+    repairs = working_calls(known.call) if is_small else []
+    if is_small and not repairs and failure is None: repairs = [*loss_layer_repairs(known)][:CALLS]
     text += f" It wants {call.wants.text}."
-    if not repairs or repairs[0].kind != "loss": text += in_words(known)
+    if not repairs or repairs[0].kind != "loss": text += mismatch_in_words(known)
     return Explanation(layer, "loss", text, repairs)
 
 
-def to_one_device(call: LossCall) -> list[Repair]:
+def one_device_repair(call: LossCall) -> list[Repair]:
     "The call with everything on the device of the first tensor."
     name, first = next((name, x) for name, x in call.given.items() if isinstance(x, Tensor))
     to = {name: x.to(first.device) for name, x in call.given.items()
           if isinstance(x, Tensor) and x.device != first.device and not x.is_meta}
-    if not to or fails(replace(call, given=call.given | to)): return []
+    if not to or call_fails(replace(call, given=call.given | to)): return []
     text = call.written({other: f"{{}}.to({call.called(name)}.device)" for other in to})
     return [other_call(call, text, "loss", **to)]
 
 
-def of_constructor(error: Exception) -> Explanation | None:
+def explain_constructor(error: Exception) -> Explanation | None:
     "Tensors that were given to the class of a loss."
-    call = made_of_tensors(error)
-    if call is None or fails(call): return None
+    call = loss_constructor_call(error)
+    if call is None or call_fails(call): return None
     return Explanation("", "loss", f"`{call.code[:-2]}` got tensors in its constructor; they belong in its call.",
                        [other_call(call, call.written({}), "loss")])

@@ -13,17 +13,19 @@ from itertools import permutations
 import torch
 from torch import Tensor, nn
 
-from hooklab.errors.candidates import Failure, resized
-from hooklab.errors.inputs import interpolated, of_shape, on_call, others, parameter, sized, sizes_asked, unlike
+from hooklab.errors.candidates import Failure, resized_layer
+from hooklab.errors.inputs import (
+    call_repair, interpolation_repairs, mismatch_repairs, other_factors, parameter_repair, parameter_shape_repair,
+    requested_shape, size_repairs)
 from hooklab.errors.repairs import Repair
 from hooklab.errors.scene import part
-from hooklab.errors.sequences import ATTENTION, is_mask, masks
-from hooklab.errors.walk import Made, as_called
+from hooklab.errors.sequences import ATTENTION, is_mask, mask_repairs
+from hooklab.errors.walk import Made, called_name
 from hooklab.hooks.tree import map_tensors, tensors
 
 # %% ../../nbs/lib/errors/operations.ipynb #f7415266
-TWO_SIDED = {"add", "sub", "mul", "div", "where", "maximum", "minimum", "pow", "lerp", "addcmul", "masked_fill", "rsub",
-             "eq", "mse_loss", "bitwise_and", "bitwise_or"}
+ELEMENTWISE = {"add", "sub", "mul", "div", "where", "maximum", "minimum", "pow", "lerp", "addcmul", "masked_fill",
+               "rsub", "eq", "mse_loss", "bitwise_and", "bitwise_or"}
 PRODUCTS = {"matmul", "bmm", "mm", "einsum", "addmm", "baddbmm", "linear"}
 
 
@@ -32,38 +34,38 @@ def function_of(failure: Failure) -> str:
     return failure.called.function.rstrip("_") if failure.called is not None else ""
 
 
-def additions(failure: Failure) -> Iterator[Repair]:
-    "Two sides of an operation, one of them made like the other."
+def elementwise_repairs(failure: Failure) -> Iterator[Repair]:
+    "One side of an operation, changed to match the other."
     called, function = failure.called, function_of(failure)
-    if function not in TWO_SIDED: return
+    if function not in ELEMENTWISE: return
     parts = tensors(called.args)
     if len(parts) < 2: return
-    if function == "masked_fill" or any(is_mask(failure, t) for t in parts): yield from masks(failure, parts)
+    if function == "masked_fill" or any(is_mask(failure, t) for t in parts): yield from mask_repairs(failure, parts)
     kind = "addition"
-    yield from interpolated(failure, parts, kind)
-    yield from unlike(failure, parts, kind)
+    yield from interpolation_repairs(failure, parts, kind)
+    yield from mismatch_repairs(failure, parts, kind)
     for t, other in permutations(parts, 2):
         if t.dim() >= other.dim(): continue
         for dim in range(-t.dim(), 0):  # the shorter one has to fit the last dimensions
             if t.shape[dim] not in (1, other.shape[dim]) and other.shape[dim] != 1:
-                yield from sized(failure, t, dim, other.shape[dim], kind)
-                yield from sized(failure, other, dim, t.shape[dim], kind)
+                yield from size_repairs(failure, t, dim, other.shape[dim], kind)
+                yield from size_repairs(failure, other, dim, t.shape[dim], kind)
         for dim in range(1, other.dim()):  # or it lacks a dimension in the middle
-            yield from widened(failure, t, other, dim)
+            yield from unsqueeze_repair(failure, t, other, dim)
 
 
-def widened(failure: Failure, t: Tensor, other: Tensor, dim: int) -> Iterator[Repair]:
-    "A tensor with one more dimension, where it meets the other one."
+def unsqueeze_repair(failure: Failure, t: Tensor, other: Tensor, dim: int) -> Iterator[Repair]:
+    "One more dimension in a tensor, where it meets the other."
     shape = [*t.shape[:dim], 1, *t.shape[dim:]]
     try: torch.broadcast_shapes(shape, other.shape)
     except RuntimeError: return
     def change(args, kwargs):
         return tuple(x.unsqueeze(dim) if isinstance(x, Tensor) and x.shape == t.shape else x for x in args), kwargs
-    yield on_call(failure.called, f"{as_called(failure.called)}(…, x.unsqueeze({dim}))", change, "addition")
+    yield call_repair(failure.called, f"{called_name(failure.called)}(…, x.unsqueeze({dim}))", change, "addition")
 
 # %% ../../nbs/lib/errors/operations.ipynb #0bd78cb7
-def products(failure: Failure) -> Iterator[Repair]:
-    "A product of two tensors, one of them transposed, or made of another size."
+def product_repairs(failure: Failure) -> Iterator[Repair]:
+    "One factor of a product, transposed or resized."
     called, function = failure.called, function_of(failure)
     if function not in PRODUCTS | ATTENTION: return
     parts = [t for t in tensors(called.args) + tensors(called.kwargs) if t.dim() > 1]
@@ -75,68 +77,69 @@ def products(failure: Failure) -> Iterator[Repair]:
                 if i < len(at): args[at[i]] = args[at[i]].transpose(-2, -1)
                 return tuple(args), kwargs
             which = ("first", "second")[i]
-            yield on_call(called, f"{as_called(called)} of the {which} one, transposed", change, "features")
+            yield call_repair(called, f"{called_name(called)} of the {which} one, transposed", change, "features")
         a, b = parts[:2]
         transposed = function == "linear"
         got, takes = a.shape[-1], b.shape[-1 if transposed else -2]
         if got != takes:
-            yield from sized(failure, b, -1 if transposed else -2, got, "features")
-            yield from sized(failure, a, -1, takes, "features")
-            yield from sized(failure, b, -1, got, "features")
+            yield from size_repairs(failure, b, -1 if transposed else -2, got, "features")
+            yield from size_repairs(failure, a, -1, takes, "features")
+            yield from size_repairs(failure, b, -1, got, "features")
     elif function in ATTENTION:
         for t in parts[1:3]:
-            if t.shape[-1] != parts[0].shape[-1]: yield from sized(failure, t, -1, parts[0].shape[-1], "features")
-            if t.shape[-1] != parts[0].shape[-1]: yield from sized(failure, parts[0], -1, t.shape[-1], "features")
+            wanted, got = parts[0].shape[-1], t.shape[-1]
+            if got != wanted: yield from size_repairs(failure, t, -1, wanted, "features")
+            if got != wanted: yield from size_repairs(failure, parts[0], -1, got, "features")
 
 # %% ../../nbs/lib/errors/operations.ipynb #6680d8ae
-def heads(failure: Failure) -> Iterator[Repair]:
-    "Another number of heads, groups or parts, where a layer keeps it as an attribute."
+def head_repairs(failure: Failure) -> Iterator[Repair]:
+    "Another number of heads, groups or parts, if a layer has it as an attribute."
     called, function = failure.called, function_of(failure)
-    if called is not None and function not in RESHAPES | PRODUCTS | ATTENTION | TWO_SIDED: return
+    if called is not None and function not in RESHAPES | PRODUCTS | ATTENTION | ELEMENTWISE: return
     if called is None and "divisible" not in failure.text: return
     sizes = {n for t in failure.given for n in t.shape[-3:] if n > 1}
-    for name, what, old in counts(failure):
+    for name, what, old in whole_numbers(failure):
         fits = sorted({n for size in sizes for n in range(1, size) if size % n == 0 and n != old and n <= 64},
                       key=lambda n, old=old: (abs(n - old), n))
-        for n in fits[:4] if COUNTS.search(what) else (): yield with_heads(failure, name, what, n, old)
-    if function in RESHAPES: yield from numbers_in_shape(failure)
+        for n in fits[:4] if COUNT_NAMES.search(what) else (): yield head_count_repair(failure, name, what, n, old)
+    if function in RESHAPES: yield from shape_number_repairs(failure)
 
 
 RESHAPES = {"view", "reshape", "unflatten", "split", "chunk", "permute", "transpose", "rearrange"}
-COUNTS = re.compile(r"^(?!.*(dim|size)).*(head|group)")  # attributes that count parts, not what is in them
+COUNT_NAMES = re.compile(r"^(?!.*(dim|size)).*(head|group)")  # attributes that count parts, not what is in them
 
 
-def within(failure: Failure) -> list[str]:
+def layers_around(failure: Failure) -> list[str]:
     "The layer in whose forward it happened, and the one around it."
     path = (failure.called.layer if failure.called is not None else failure.call.name).split(".")
     return [".".join(path[:length]) for length in range(len(path), max(len(path) - 2, 0), -1)]
 
 
-def numbers_in_shape(failure: Failure) -> Iterator[Repair]:
-    "Another value of an attribute that is a number of the shape that was asked for."
-    sizes = sizes_asked(failure.called)
-    for name, what, old in counts(failure):
+def shape_number_repairs(failure: Failure) -> Iterator[Repair]:
+    "Another value of an attribute that occurs in the requested shape."
+    sizes = requested_shape(failure.called)
+    for name, what, old in whole_numbers(failure):
         if old not in sizes: continue
-        for n in others(failure.called.args[0].numel(), sizes, sizes.index(old)):
-            yield with_number(name, {what: n}, "heads" if "head" in what else "reshape")
+        for n in other_factors(failure.called.args[0].numel(), sizes, sizes.index(old)):
+            yield number_repair(name, {what: n}, "heads" if "head" in what else "reshape")
 
 
-def counts(failure: Failure) -> Iterator[tuple[str, str, int]]:
-    "Whole numbers above 1 that a layer around the error keeps: the layer, the attribute, the number."
-    for name in within(failure):
+def whole_numbers(failure: Failure) -> Iterator[tuple[str, str, int]]:
+    "Whole numbers above 1 in attributes of the layers around the error: the layer, the attribute, the number."
+    for name in layers_around(failure):
         for what, n in vars(failure.layer(name)).items():
             if type(n) is int and n > 1 and not what.startswith("_"): yield name, what, n
 
 
-def with_number(name: str, numbers: dict[str, int], kind: str) -> Repair:
-    "A layer in which attributes have other numbers. The first of them is what one would write."
+def number_repair(name: str, numbers: dict[str, int], kind: str) -> Repair:
+    "A layer with other numbers in its attributes. The first is the one to write."
     what, n = next(iter(numbers.items()))
     def change(model): vars(part(model, name)).update(numbers)
     return Repair(f"`{what}={n}`" + (f" in `{name}`" if name else ""), kind, on_model=change)
 
 
-def with_heads(failure: Failure, name: str, what: str, n: int, old: int) -> Repair:
-    "Another number of heads; the width of each, where the layer keeps it, changes along."
+def head_count_repair(failure: Failure, name: str, what: str, n: int, old: int) -> Repair:
+    "Another number of heads; the width of each changes with it, if it is an attribute."
     layer = failure.layer(name)
     totals = {size for t in failure.given for size in t.shape[-3:]}
     widths = {}
@@ -145,46 +148,47 @@ def with_heads(failure: Failure, name: str, what: str, n: int, old: int) -> Repa
         if "dim" not in other and "size" not in other: continue
         total = next((size for size in totals if size//old == value), old*value)
         widths[other] = total//n
-    return with_number(name, {what: n} | widths, "heads")
+    return number_repair(name, {what: n} | widths, "heads")
 
 # %% ../../nbs/lib/errors/operations.ipynb #e572d82c
-def positions(failure: Failure) -> Iterator[Repair]:
+def position_repairs(failure: Failure) -> Iterator[Repair]:
     "More positions, or a shorter sequence."
     layer = failure.call.layer
-    if isinstance(layer, nn.Embedding) and isinstance(failure.error, IndexError) and is_of_places(failure):
+    if isinstance(layer, nn.Embedding) and isinstance(failure.error, IndexError) and counts_positions(failure):
         n = 1 + max(int(t.max()) for t in failure.given if not t.is_floating_point() and t.numel())
-        yield resized(failure, failure.call.name, "positions", num_embeddings=n)
-        yield from cut(failure, layer.num_embeddings)
-    elif function_of(failure) in TWO_SIDED:
+        yield resized_layer(failure, failure.call.name, "positions", num_embeddings=n)
+        yield from shorter_inputs(failure, layer.num_embeddings)
+    elif function_of(failure) in ELEMENTWISE:
         for t in tensors(failure.called.args):
             for one in failure.walk.ancestors(t):
                 if one.how != "parameter" or len(one.shape) < 2: continue
-                yield from square(failure, one, t)
+                yield from square_mask_repairs(failure, one, t)
                 for dim, n in enumerate(t.shape):
                     for other in tensors(failure.called.args) if n > 1 else ():
                         at = dim - t.dim() + other.dim()
                         if other is t or at < 0 or other.shape[at] in (n, 1) or n not in one.shape[:-1]: continue
-                        yield parameter(failure, one, one.shape.index(n) - len(one.shape), other.shape[at], "positions")
-                        yield from cut(failure, n)
+                        place = one.shape.index(n) - len(one.shape)
+                        yield parameter_repair(failure, one, place, other.shape[at], "positions")
+                        yield from shorter_inputs(failure, n)
 
 
-def square(failure: Failure, one: Made, t: Tensor) -> Iterator[Repair]:
+def square_mask_repairs(failure: Failure, one: Made, t: Tensor) -> Iterator[Repair]:
     "A square mask that is kept in the model, with longer sides."
     if len(one.shape) < 2 or one.shape[-1] != one.shape[-2] or t.shape[-1] != one.shape[-1]: return
     for other in tensors(failure.called.args):
         if other is t or other.dim() < 1 or other.shape[-1] in (1, t.shape[-1]): continue
-        yield of_shape(one, [other.shape[-1] if n == t.shape[-1] else n for n in one.shape], "mask")
+        yield parameter_shape_repair(one, [other.shape[-1] if n == t.shape[-1] else n for n in one.shape], "mask")
 
 
-def is_of_places(failure: Failure) -> bool:
-    "Are the indices counted in the model, and not among its inputs?"
+def counts_positions(failure: Failure) -> bool:
+    "Does the model itself count these indices, rather than get them as inputs?"
     for t in failure.given:
         made = failure.walk.origin(t)
         if made is None or any(one.how == "input" and "pos" not in one.name for one in made.ancestors()): return False
     return bool(failure.given)
 
 
-def cut(failure: Failure, n: int) -> Iterator[Repair]:
+def shorter_inputs(failure: Failure, n: int) -> Iterator[Repair]:
     "Inputs of at most `n` places."
     given = failure.inputs
     longer = [(name, t) for name, t in given if t.dim() > 1 and t.shape[1] > n]

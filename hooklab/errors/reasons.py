@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hooklab.errors.candidates import Failure, after_model, resized
-from hooklab.errors.devices import device, of_call
+from hooklab.errors.candidates import Failure, failure_after_model, resized_layer
+from hooklab.errors.devices import device_mismatch, layer_in_words
 from hooklab.errors.explanation import Explanation
 from hooklab.errors.loss_calls import LossCall, loss_call, other_call
 from hooklab.errors.repairs import Repair, run_again, twin_of
@@ -30,7 +30,7 @@ from hooklab.hooks.tree import map_tensors, named_tensors, tensors
 from hooklab.hooks.undisturbed import kept_state, storage_of, undisturbed
 
 # %% ../../nbs/lib/errors/reasons.ipynb #1f68a7ff
-def index(error: Exception, calls: list[EndedCall], model: nn.Module, last: tuple | None) -> Explanation | None:
+def index_error(error: Exception, calls: list[EndedCall], model: nn.Module, last: tuple | None) -> Explanation | None:
     "An index that is too large, of an embedding or of the classes."
     text = str(error)
     loss = loss_call(error) if "out of bounds" in text else None
@@ -41,7 +41,7 @@ def index(error: Exception, calls: list[EndedCall], model: nn.Module, last: tupl
         found = f"class {worst.reshape(-1)[0].item()}" if worst.numel() else "another class"
         layer = calls[-1].name if calls else ""
         text = f"The output has {classes} classes, 0 to {classes - 1}, and the target holds {found}."
-        return Explanation(layer, "index", text, [*other_classes(error, loss, classes, model, last)])
+        return Explanation(layer, "index", text, [*class_repairs(error, loss, classes, model, last)])
     if not calls or not isinstance(error, IndexError) and "device-side assert" not in text: return None
     call = calls[-1]
     if not isinstance(call.layer, nn.Embedding | nn.EmbeddingBag): return None
@@ -49,10 +49,10 @@ def index(error: Exception, calls: list[EndedCall], model: nn.Module, last: tupl
     given = [t for t in tensors([call.args, call.kwargs]) if t.device.type == "cpu" and t.numel()]
     worst = next((int(t.max() if t.max() >= n else t.min()) for t in given if t.max() >= n or t.min() < 0), None)
     got = f"got {worst}" if worst is not None else "got an index beyond them"
-    return Explanation(call.name, "index", f"{of_call(call)} has {n} rows, 0 to {n - 1}, and {got}.")
+    return Explanation(call.name, "index", f"{layer_in_words(call)} has {n} rows, 0 to {n - 1}, and {got}.")
 
 # %% ../../nbs/lib/errors/reasons.ipynb #b3c45c4e
-def other_classes(
+def class_repairs(
     error: Exception, loss: LossCall, classes: int, model: nn.Module, last: tuple | None,
 ) -> Iterator[Repair]:
     "Targets from 0, a last layer with more classes, or a class that is left out, where the loss runs with it."
@@ -64,8 +64,8 @@ def other_classes(
     if bad and last and 0 <= bad[0] and bad[-1] < 2*classes:
         n, at = bad[-1] + 1, min(1, scores.dim() - 1)
         wider = scores.new_zeros([n if dim == at else size for dim, size in enumerate(scores.shape)])
-        failure = after_model(error, model, last)
-        for change in islice(wider_layers(failure, classes, n), 3):
+        failure = failure_after_model(error, model, last)
+        for change in islice(wider_layer_repairs(failure, classes, n), 3):
             def use(model, args, kwargs, change=change):
                 output = run_again(model, args, kwargs, change)
                 if not any(n in t.shape for t in tensors(output)): raise ValueError("other classes")
@@ -77,23 +77,23 @@ def other_classes(
     if len(bad) == 1: yield other_call(loss, f"`ignore_index={bad[0]}`", "index", ignore_index=bad[0])
 
 
-def wider_layers(failure: Failure, classes: int, n: int) -> Iterator[Repair]:
+def wider_layer_repairs(failure: Failure, classes: int, n: int) -> Iterator[Repair]:
     "The layers that return so many numbers, the last one first, with more of them."
     for name, layer in reversed(failure.named.items()):
         for size in sizes_of(layer):
             if not size.is_input and getattr(layer, size.name) == classes:
-                yield resized(failure, name, "index", **{size.name: n})
+                yield resized_layer(failure, name, "index", **{size.name: n})
 
 # %% ../../nbs/lib/errors/reasons.ipynb #25a2e6a8
 ONE_VALUE = "more than 1 value per channel", "more than 1 spatial element"
 
 
-def batch_norm(error: Exception, calls: list[EndedCall]) -> Explanation | None:
+def batch_norm_error(error: Exception, calls: list[EndedCall]) -> Explanation | None:
     if not calls or not any(words in str(error) for words in ONE_VALUE): return None
     call = calls[-1]
     shapes = ", ".join("×".join(map(str, t.shape)) for t in tensors([call.args, call.kwargs]))
-    return Explanation(call.name, "batch norm", f"{of_call(call)} got {shapes}: one value per channel has no variance. "
-                       "Use larger batches, `drop_last=True` in the loader, or eval mode.")
+    return Explanation(call.name, "batch norm", f"{layer_in_words(call)} got {shapes}: one value per channel has no "
+                       "variance. Use larger batches, `drop_last=True` in the loader, or eval mode.")
 
 # %% ../../nbs/lib/errors/reasons.ipynb #3c16172e
 class Writes:
@@ -122,7 +122,7 @@ class Writes:
         return output
 
 
-def backward_watched(model: nn.Module, args: tuple, kwargs: dict) -> Writes:
+def watch_backward(model: nn.Module, args: tuple, kwargs: dict) -> Writes:
     "Run the model again with gradients, and note writes and cuts."
     writes = Writes()
     with packing(writes.save, lambda t: t), torch.enable_grad():
@@ -130,10 +130,10 @@ def backward_watched(model: nn.Module, args: tuple, kwargs: dict) -> Writes:
     return writes
 
 
-def in_place(error: Exception, model: nn.Module, last: tuple | None) -> Explanation | None:
+def in_place_error(error: Exception, model: nn.Module, last: tuple | None) -> Explanation | None:
     "A tensor that was changed between the forward and the backward pass."
     if "modified by an inplace operation" not in str(error): return None
-    writes = backward_watched(model, *last) if last else None
+    writes = watch_backward(model, *last) if last else None
     if writes is None or not writes.written:
         return Explanation("", "in-place", "What the backward pass needs was changed after the forward pass, by an "
                            "operation such as `+=` on an output, or by an optimizer step between forward and backward.")
@@ -144,29 +144,30 @@ def in_place(error: Exception, model: nn.Module, last: tuple | None) -> Explanat
                        "that returns a new tensor, such as `x = x + 1` in place of `x += 1`, or `inplace=False`.")
 
 # %% ../../nbs/lib/errors/reasons.ipynb #3d22ec53
-def second_backward(error: Exception, model: nn.Module, last: tuple | None) -> Explanation | None:
-    "What is kept with a graph that is gone: in the model, in an input, or in the loss."
+def second_backward_error(error: Exception, model: nn.Module, last: tuple | None) -> Explanation | None:
+    "What still refers to a freed graph: a state of the model, an input, or the loss."
     if "backward through the graph a second time" not in str(error): return None
     kept = {(f"{name}." if name else "") + own: (name, t) for name, m in model.named_modules()
             for own, t in named_tensors(attributes(m)) if t.grad_fn}
     with suppress(Exception):
         if kept and last:
-            two_steps(model, *last, detached=False)
+            run_two_steps(model, *last, detached=False)
             kept = {}  # made anew in each pass, as the weight of `weight_norm` is
     layer = next(iter(kept.values()))[0] if kept else ""
     inputs = [name for name, t in inputs_by_name(model, *last) if t.grad_fn] if last else []
     text = ("A part of the graph went through backward before and is freed: a state or loss of an earlier step is a "
             "part of this one. Detach it, or call backward once on the sum.")
-    code, twice = "`backward(retain_graph=True)` in all passes through the graph but the last", two_passes
-    if kept: code, twice = " and ".join(f"`{name}.detach()`" for name in [*kept][:3]) + " after each step", two_steps
-    elif inputs: code, twice = " and ".join(f"the input `{one}.detach()`" for one in dict.fromkeys(inputs)), two_steps
+    code, twice = "`backward(retain_graph=True)` in all passes through the graph but the last", run_two_passes
+    if kept: code = " and ".join(f"`{name}.detach()`" for name in [*kept][:3]) + " after each step"
+    elif inputs: code = " and ".join(f"the input `{one}.detach()`" for one in dict.fromkeys(inputs))
+    if kept or inputs: twice = run_two_steps
     repair = Repair(code, "second backward", on_use=twice, is_of_size=False)
     with suppress(Exception):
         if last is not None: return twice(model, *last) or Explanation(layer, "second backward", text, [repair])
     return Explanation(layer, "second backward", text)
 
 
-def two_steps(model: nn.Module, args: tuple, kwargs: dict, passes: int = 1, detached: bool = True):
+def run_two_steps(model: nn.Module, args: tuple, kwargs: dict, passes: int = 1, detached: bool = True):
     "Two steps of a copy that keeps nothing of the graph of another step, or one with several backward passes."
     model = twin_of(model)
     args, kwargs = map_tensors(Tensor.detach, (args, kwargs))
@@ -178,17 +179,17 @@ def two_steps(model: nn.Module, args: tuple, kwargs: dict, passes: int = 1, deta
             for i in range(passes): loss.backward(retain_graph=i + 1 < passes)
 
 
-def two_passes(model: nn.Module, args: tuple, kwargs: dict):
+def run_two_passes(model: nn.Module, args: tuple, kwargs: dict):
     "Two backward passes through one graph that is kept for the second."
-    two_steps(model, args, kwargs, 2)
+    run_two_steps(model, args, kwargs, 2)
 
 
-def no_gradient(error: Exception, model: nn.Module, last: tuple | None) -> Explanation | None:
+def no_gradient_error(error: Exception, model: nn.Module, last: tuple | None) -> Explanation | None:
     "A loss from which no gradient comes."
     if "does not require grad" not in str(error): return None
     if not any(p.requires_grad for p in model.parameters()):
         return Explanation("", "no gradient", "No parameter of the model requires a gradient.")
-    writes = backward_watched(model, *last) if last else None
+    writes = watch_backward(model, *last) if last else None
     if writes and writes.cut:
         layer, what, _ = writes.cut[-1]
         where = f"In `{layer}`" if layer else "In the forward of the model"
@@ -199,6 +200,6 @@ def no_gradient(error: Exception, model: nn.Module, last: tuple | None) -> Expla
 
 def reason_of(error: Exception, calls: list[EndedCall], model: nn.Module, last: tuple | None) -> Explanation | None:
     "Place and reason of an error of these kinds."
-    found = device(error, calls) or index(error, calls, model, last) or batch_norm(error, calls)
-    found = found or second_backward(error, model, last)
-    return found or in_place(error, model, last) or no_gradient(error, model, last)
+    found = device_mismatch(error, calls) or index_error(error, calls, model, last) or batch_norm_error(error, calls)
+    found = found or second_backward_error(error, model, last)
+    return found or in_place_error(error, model, last) or no_gradient_error(error, model, last)

@@ -50,8 +50,8 @@ class Repair:
         return self
 
 
-def changed_call(called: Op, change: Callable[[tuple, dict], tuple[tuple, dict]]) -> Callable:
-    "Runs each function, and with other arguments wherever the same code calls the same one with the same numbers."
+def call_with_change(called: Op, change: Callable[[tuple, dict], tuple[tuple, dict]]) -> Callable:
+    "Runs each function; with other arguments, wherever the same line calls the same function with the same numbers."
     changed, place, numbers = called.call, called.place, numbers_in((called.args, called.kwargs))
     def run_each(function, args, kwargs):
         is_same = function is changed and place_now().code is place.code and numbers_in((args, kwargs)) == numbers
@@ -65,24 +65,24 @@ def numbers_in(given: tuple) -> str:
     return repr(outline(lambda t: None, given))
 
 # %% ../../nbs/lib/errors/repairs.ipynb #6b0c2f1e
-def applied(code: str, x: Any) -> Any:
+def apply_code(code: str, x: Any) -> Any:
     "What code such as `{}.squeeze(1)` makes of something: what is printed of a repair is what ran."
     return eval(code.format("x"), {"x": x, "torch": torch, "F": F})
 
 
 def in_dtype(dtype: torch.dtype) -> str:
-    "The code that puts numbers into a format."
+    "Code that casts to a dtype."
     short = {torch.int64: "long", torch.bool: "bool", torch.float32: "float", torch.float64: "double",
              torch.float16: "half"}
     return f"{{}}.{short[dtype]}()" if dtype in short else f"{{}}.to({dtype})"
 
 
-def wider(t: Tensor) -> list[str]:
+def unsqueezes(t: Tensor) -> list[str]:
     "Code that adds a dimension in each place, from the first to the last."
     return [f"{{}}.unsqueeze({dim})" for dim in range(t.dim() + 1)]
 
 
-def narrower(t: Tensor) -> list[str]:
+def squeezes(t: Tensor) -> list[str]:
     "Code that takes away each dimension of size 1."
     return [f"{{}}.squeeze({dim})" for dim, n in enumerate(t.shape) if n == 1]
 

@@ -61,27 +61,27 @@ def named_parts(model: nn.Module) -> dict[str, nn.Module]:
 def part(model: nn.Module, name: str) -> nn.Module: return named_parts(model)[name]
 
 # %% ../../nbs/lib/errors/scene.ipynb #b7f0a3d2
-Noted = list[tuple[weakref.ref, int | None]]  # of each tensor; the number is that of its node in the graph
+WeakOutputs = list[tuple[weakref.ref, int | None]]  # of each tensor; the number is that of its node in the graph
 
 
-def noted(output: Any) -> Noted:
+def weak_outputs(output: Any) -> WeakOutputs:
     "The tensors of an output, without holding them."
     found = (output,) if isinstance(output, Tensor) else tensors(output)
     return [(weakref.ref(t), node and node._sequence_nr()) for t in found for node in (t.grad_fn,)]
 
 
-def which(t: Tensor, outputs: deque[Noted], most: int = 500) -> tuple[int, bool] | None:
+def which_output(t: Tensor, outputs: deque[WeakOutputs], most: int = 500) -> tuple[int, bool] | None:
     "Which output of the model a tensor is, and whether it is just that or made from it."
     known = [(i, ref(), node) for call in reversed(outputs) for i, (ref, node) in enumerate(call)]
     for i, out, _ in known:
         if out is t: return i, True
     for i, out, _ in known:
-        if out is not None and shares(out, t): return i, False
+        if out is not None and share_memory(out, t): return i, False
     of_node = {node: i for i, _, node in reversed(known) if node is not None}
     for node in nodes_before(t, most=most):
         if node._sequence_nr() in of_node: return of_node[node._sequence_nr()], False
     return None
 
 
-def shares(a: Tensor, b: Tensor) -> bool:
+def share_memory(a: Tensor, b: Tensor) -> bool:
     return a.layout == b.layout == torch.strided and a.untyped_storage()._cdata == b.untyped_storage()._cdata

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hooklab.errors.candidates import Failure, given_to
-from hooklab.errors.inputs import on_input
-from hooklab.errors.repairs import Repair, narrower, wider
+from hooklab.errors.candidates import Failure, forward_arguments
+from hooklab.errors.inputs import input_repair
+from hooklab.errors.repairs import Repair, squeezes, unsqueezes
 from hooklab.errors.scene import part
 from hooklab.errors.sizes import as_code
 from hooklab.hooks.tree import shape_text, tensors
@@ -30,7 +30,7 @@ def is_mask(failure: Failure, t: Tensor) -> bool:
 
 def wrong_mask(failure: Failure) -> tuple[str, Tensor, list[tuple[int, ...]]] | None:
     "The mask that does not fit an attention layer: the parameter, what was given, and the shapes that fit."
-    layer, given = failure.call.layer, given_to(failure.call)
+    layer, given = failure.call.layer, forward_arguments(failure.call)
     query, key = given.get("query"), given.get("key")
     if not isinstance(layer, nn.MultiheadAttention) or not isinstance(query, Tensor) or query.dim() != 3: return None
     batch, length = query.shape[:2] if layer.batch_first else query.shape[1::-1]
@@ -45,7 +45,7 @@ def wrong_mask(failure: Failure) -> tuple[str, Tensor, list[tuple[int, ...]]] | 
 def mask_in_words(failure: Failure, whole: str, where: str) -> str: # `whole` is the layer, `where` the mask is from
     "What is wrong with a mask."
     name, mask, fits = wrong_mask(failure)
-    query, article = given_to(failure.call)["query"], "an" if name[0] in "aeiou" else "a"
+    query, article = forward_arguments(failure.call)["query"], "an" if name[0] in "aeiou" else "a"
     shapes = " or ".join("×".join(map(str, shape)) for shape in fits)
     order = f", which is {query.shape[1]} samples of {query.shape[0]} places without `batch_first`"
     if failure.call.layer.batch_first: order = ""
@@ -53,7 +53,7 @@ def mask_in_words(failure: Failure, whole: str, where: str) -> str: # `whole` is
             f"{shape_text(mask)}{where}.")
 
 # %% ../../nbs/lib/errors/sequences.ipynb #2df42a0e
-def masks(failure: Failure, parts: list[Tensor]) -> Iterator[Repair]:
+def mask_repairs(failure: Failure, parts: list[Tensor]) -> Iterator[Repair]:
     "A mask of another shape or format."
     found = [t for t in parts if is_mask(failure, t)]
     inputs = [(name, t) for name, t in failure.inputs if "mask" in name or t.dtype == torch.bool]
@@ -64,11 +64,11 @@ def masks(failure: Failure, parts: list[Tensor]) -> Iterator[Repair]:
         if mask.dim() == 3:
             codes += [f"{{}}.repeat_interleave({n}, 0)" for n in heads_around(failure)]
             if all(torch.equal(one, mask[0]) for one in mask): codes.append("{}[0]")
-        codes += wider(mask)
+        codes += unsqueezes(mask)
         if mask.dim() == 2: codes.append("{}[:, None, None, :]")
-        if mask.dim() > 1: codes += narrower(mask)
-        for code in codes: yield on_input(name, mask, code, "mask")
-        yield from fitted(failure, name, mask, targets)
+        if mask.dim() > 1: codes += squeezes(mask)
+        for code in codes: yield input_repair(name, mask, code, "mask")
+        yield from mask_size_repairs(failure, name, mask, targets)
 
 
 def heads_around(failure: Failure) -> set[int]:
@@ -78,7 +78,7 @@ def heads_around(failure: Failure) -> set[int]:
     return {m.num_heads for m in around if isinstance(getattr(m, "num_heads", None), int)}
 
 
-def fitted(failure: Failure, name: str, mask: Tensor, shapes: list) -> Iterator[Repair]:
+def mask_size_repairs(failure: Failure, name: str, mask: Tensor, shapes: list) -> Iterator[Repair]:
     "A mask of the lengths that are hidden."
     lengths = {n for shape in shapes for n in shape[-2:]} | {t.shape[1] for t in tensors([failure.args, failure.kwargs])
                                                              if t is not mask and t.dim() > 1}
@@ -87,31 +87,31 @@ def fitted(failure: Failure, name: str, mask: Tensor, shapes: list) -> Iterator[
             if len(dims) > mask.dim() or -dims[0] > mask.dim() or all(mask.shape[dim] == n for dim in dims): continue
             shape = [n if dim - mask.dim() in dims else size for dim, size in enumerate(mask.shape)]
             def change(x, shape=shape): return torch.ones(shape, device=x.device).to(x.dtype)
-            yield on_input(name, mask, f"{{}} of shape {tuple(shape)}", "mask", change)
+            yield input_repair(name, mask, f"{{}} of shape {tuple(shape)}", "mask", change)
 
 
-def attention_masks(failure: Failure) -> Iterator[Repair]:
+def attention_mask_repairs(failure: Failure) -> Iterator[Repair]:
     "Masks of an attention layer or function."
     inside_attention = isinstance(failure.call.layer, nn.MultiheadAttention)
     called = failure.called is not None and failure.called.function in ATTENTION
     named = any("mask" in name for name, _ in failure.inputs)
-    if inside_attention or called or named and "mask" in failure.text: yield from masks(failure, failure.given)
+    if inside_attention or called or named and "mask" in failure.text: yield from mask_repairs(failure, failure.given)
 
 # %% ../../nbs/lib/errors/sequences.ipynb #53d7a7d3
 STACKS = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder, nn.TransformerEncoderLayer,
           nn.TransformerDecoderLayer)
 
 
-def batch_second(failure: Failure) -> Iterator[Repair]: return other_order(failure, False)
-def batch_first(failure: Failure) -> Iterator[Repair]: return other_order(failure, True)
+def batch_second_repairs(failure: Failure) -> Iterator[Repair]: return order_repairs(failure, False)
+def batch_first_repairs(failure: Failure) -> Iterator[Repair]: return order_repairs(failure, True)
 
 
-def other_order(failure: Failure, now: bool) -> Iterator[Repair]:
+def order_repairs(failure: Failure, now: bool) -> Iterator[Repair]:
     "The layer that failed, or those before it, with the batch first, or second."
     names = [failure.call.name, *(one.name for one in failure.walk.ancestors(*failure.given) if one.how == "layer")]
     at = [*dict.fromkeys(at for name in names if (at := stack_of(failure, name, now)) is not None)]
-    for name in at: yield reversed_order(failure, [name], not now)
-    if len(at) > 1: yield reversed_order(failure, at, not now)
+    for name in at: yield order_repair(failure, [name], not now)
+    if len(at) > 1: yield order_repair(failure, at, not now)
 
 
 def stack_of(failure: Failure, name: str, now: bool) -> str | None:
@@ -127,7 +127,7 @@ def stack_of(failure: Failure, name: str, now: bool) -> str | None:
 def order_of(layer: nn.Module) -> Any: return getattr(layer, "batch_first", None)
 
 
-def reversed_order(failure: Failure, places: list[str], to: bool) -> Repair:
+def order_repair(failure: Failure, places: list[str], to: bool) -> Repair:
     "These layers with another order."
     def written(name):
         layer = failure.layer(name)

@@ -56,7 +56,7 @@ def value_of(layer: nn.Module, name: str) -> int:
     return value[-1] if isinstance(value, tuple) and len(value) == 1 else value
 
 # %% ../../nbs/lib/errors/sizes.ipynb #e2420f84
-ELSEWHERE = {  # arguments that a layer keeps under another name
+OTHER_PATHS = {  # arguments that a layer keeps under another name
     "p": ["norm"], "add_bias_kv": ["bias_k"], "bias": ["in_proj_bias", "linear1.bias", "linear.bias"],
     "in_features": ["linear.in_features"], "d_model": ["self_attn.embed_dim"], "nhead": ["self_attn.num_heads"],
     "dim_feedforward": ["linear1.out_features"], "layer_norm_eps": ["norm1.eps"],
@@ -81,17 +81,17 @@ def torchs_class(layer: nn.Module) -> type[nn.Module]:
     return next(kind for kind in type(layer).__mro__ if getattr(nn, kind.__name__, None) is kind)
 
 
-def parameters_of(kind: type) -> dict[str, Parameter]:
+def constructor_parameters(kind: type) -> dict[str, Parameter]:
     "The parameters of a constructor."
     written = (get_overloads(kind.__init__) or [kind.__init__])[0]
     return {name: one for name, one in signature(written).parameters.items() if not name.startswith("_")
             and name not in NO_SETTINGS and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
 
 # %% ../../nbs/lib/errors/sizes.ipynb #9ef53eac
-def argument(layer: nn.Module, name: str, one: Parameter) -> Any:
+def constructor_argument(layer: nn.Module, name: str, one: Parameter) -> Any:
     "What a constructor was given for this parameter; its default where the layer does not tell."
     for start in "", "encoder.layers.0.":
-        for path in name, *ELSEWHERE.get(name, ()):
+        for path in name, *OTHER_PATHS.get(name, ()):
             with suppress(AttributeError):
                 value = attrgetter(start + path)(layer)
                 if isinstance(value, nn.Dropout): return value.p
@@ -100,15 +100,15 @@ def argument(layer: nn.Module, name: str, one: Parameter) -> Any:
     return one.default
 
 
-def arguments(layer: nn.Module, **changed: Any) -> dict[str, Any]:
+def constructor_arguments(layer: nn.Module, **changed: Any) -> dict[str, Any]:
     "What a constructor was given for a layer, with changes, but for defaults, what follows from the rest, and tensors."
     kind = torchs_class(layer)
-    known = parameters_of(kind)
-    found = {name: argument(layer, name, one) for name, one in known.items()}
+    known = constructor_parameters(kind)
+    found = {name: constructor_argument(layer, name, one) for name, one in known.items()}
     found = {name: value for name, value in found.items()
              if not isinstance(value, Tensor) and value != known[name].default}
     with suppress(Exception):
-        wanted = settings(constructed(kind, found))
+        wanted = settings(construct(kind, found))
         for name in [name for name in found if known[name].default is not Parameter.empty]:
             others = {other: found[other] for other in found if other != name}
             if makes(kind, others, wanted): found = others  # as without `kdim`, if it is `embed_dim`
@@ -129,20 +129,20 @@ def is_setting(value: Any) -> bool:
     return value is None or isinstance(value, int | float | str) or isroutine(value)
 
 # %% ../../nbs/lib/errors/sizes.ipynb #2dc903d5
-def not_filled(function: Callable, args: tuple, kwargs: dict) -> Any:
+def skip_filling(function: Callable, args: tuple, kwargs: dict) -> Any:
     "Tensors get no first numbers: on the meta device they have none, and `normal_` would import torch's compiler."
     name = function.__name__
     if name.endswith("_") and not name.endswith("__"): return [*args, *kwargs.values()][0]
     return function(*args, **kwargs)
 
 
-def constructed(kind: type, given: dict[str, Any]) -> nn.Module: # On the meta device
-    with torch.device("meta"), each_call(not_filled): return kind(**given)
+def construct(kind: type, given: dict[str, Any]) -> nn.Module: # On the meta device
+    with torch.device("meta"), each_call(skip_filling): return kind(**given)
 
 
-def made(layer: nn.Module, **changed: Any) -> nn.Module: # On the meta device
+def new_layer(layer: nn.Module, **changed: Any) -> nn.Module: # On the meta device
     "A new layer of the same class of torch and with the same settings, but for these."
-    return constructed(torchs_class(layer), arguments(layer, **changed))
+    return construct(torchs_class(layer), constructor_arguments(layer, **changed))
 
 # %% ../../nbs/lib/errors/sizes.ipynb #09b1790a
 def as_code(layer: nn.Module, **changed: Any) -> str | None: # None where no call makes such a layer
@@ -150,13 +150,13 @@ def as_code(layer: nn.Module, **changed: Any) -> str | None: # None where no cal
     kind = torchs_class(layer)
     if type(layer).__init__ is not kind.__init__: return None
     with suppress(Exception):
-        own, plain = settings(layer), settings(made(layer))
+        own, plain = settings(layer), settings(new_layer(layer))
         if any(own.get(what, kind) != value for what, value in plain.items()): return None
-        wanted = settings(made(layer, **changed))
+        wanted = settings(new_layer(layer, **changed))
         given = {name: value.__name__ if isroutine(value) else value
-                 for name, value in arguments(layer, **changed).items()}
+                 for name, value in constructor_arguments(layer, **changed).items()}
         if not makes(kind, given, wanted): return None
-        known = parameters_of(kind)
+        known = constructor_parameters(kind)
         for name, value in [*given.items()]:
             if isinstance(value, tuple | list) and len({*value}) == 1 and makes(kind, given | {name: value[0]}, wanted):
                 given[name] = value[0]
@@ -170,20 +170,20 @@ def as_code(layer: nn.Module, **changed: Any) -> str | None: # None where no cal
 
 def makes(kind: type, given: dict[str, Any], wanted: dict) -> bool:
     "Does a constructor make a layer with these settings of it?"
-    with suppress(Exception): return settings(constructed(kind, given)) == wanted
+    with suppress(Exception): return settings(construct(kind, given)) == wanted
     return False
 
 # %% ../../nbs/lib/errors/sizes.ipynb #cd23d2a7
-def put_others(layer: nn.Module, other: Callable[[str, Tensor], Tensor]):
+def replace_tensors(layer: nn.Module, other: Callable[[str, Tensor], Tensor]):
     "Put `other(name, tensor)` in place of each parameter and buffer of a layer, unless it is the same tensor."
     for store in layer._parameters, layer._buffers:
         for own, t in [*store.items()]:
             new = t if t is None else other(own, t)
             if new is not t: store[own] = nn.Parameter(new, requires_grad=False) if store is layer._parameters else new
-    weights_listed(layer)
+    relist_weights(layer)
 
 
-def weights_listed(layer: nn.Module):
+def relist_weights(layer: nn.Module):
     "A recurrent layer keeps a list of its weights."
     if isinstance(layer, nn.RNNBase): layer._flat_weights = [getattr(layer, own) for own in layer._flat_weights_names]
 
@@ -192,7 +192,7 @@ def weights_listed(layer: nn.Module):
 def resize(layer: nn.Module, **changed: Any):
     "Make a layer what its constructor makes with other arguments. Its new weights are small random numbers."
     if torchs_class(layer) is nn.Module: return vars(layer).update(changed)  # only its forward knows what they do
-    new, parts = made(layer, **changed), dict(layer.named_modules())
+    new, parts = new_layer(layer, **changed), dict(layer.named_modules())
     like = next((t for t in layer.parameters()), torch.empty(0))
     for (name, what), value in settings(new).items():
         if name in parts and what in vars(parts[name]): setattr(parts[name], what, value)
@@ -200,14 +200,14 @@ def resize(layer: nn.Module, **changed: Any):
         if name not in parts: continue
         for store, others in (parts[name]._parameters, m._parameters), (parts[name]._buffers, m._buffers):
             for own, t in others.items():
-                if own in store and shape(store[own]) != shape(t): store[own] = filled(t, like)
-        weights_listed(parts[name])
+                if own in store and shape_of(store[own]) != shape_of(t): store[own] = random_like(t, like)
+        relist_weights(parts[name])
 
 
-def shape(t: Tensor | None) -> torch.Size | None: return None if t is None else t.shape
+def shape_of(t: Tensor | None) -> torch.Size | None: return None if t is None else t.shape
 
 
-def filled(t: Tensor | None, like: Tensor) -> Tensor | None:
+def random_like(t: Tensor | None, like: Tensor) -> Tensor | None:
     "A tensor of this shape, in the format and on the device of another one."
     if t is None: return None
     dtype = like.dtype if t.is_floating_point() else t.dtype

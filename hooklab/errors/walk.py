@@ -46,13 +46,13 @@ class Made:
             todo += one.parents
 
 
-def as_called(op: Op) -> str:
+def called_name(op: Op) -> str:
     "The name of a function as it was called, as in `iadd` for `+=`, where the trace says `add_`."
     name = getattr(op.call, "__name__", "") or resolve_name(op.call) or ""
     return name.rpartition(".")[2].strip("_").removeprefix("r" if name.startswith("__r") else "")
 
 # %% ../../nbs/lib/errors/walk.ipynb #fcaca749
-def whole(layer: nn.Module) -> bool:
+def is_opaque(layer: nn.Module) -> bool:
     "Is it enough to know what this layer returned, and not how? Of torch's own layers it is."
     is_torchs = type(layer).forward.__module__.startswith("torch.nn.")
     return is_torchs and (not has_children(layer) or isinstance(layer, nn.MultiheadAttention))
@@ -70,7 +70,7 @@ class Walk:
         "Write down what runs in the `with`."
         self.model, self.known = model, {}
         try:
-            with traced(model, whole=whole) as self.trace: yield
+            with traced(model, whole=is_opaque) as self.trace: yield
         finally: self.note_names(model)
 
     def note_names(self, model: nn.Module):
@@ -94,7 +94,7 @@ class Walk:
         while value not in self.known and value.was is not None and not by_layer(): value = value.was
         if value not in self.known and value.makers:
             op, how = value.makers[0], "layer" if by_layer() else "function"
-            name = op.layer if how == "layer" else as_called(op)
+            name = op.layer if how == "layer" else called_name(op)
             self.known[value] = Made(how, name, op.layer, tuple(value.shape), op, self)
         return self.known.get(value)
 

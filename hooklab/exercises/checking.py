@@ -24,14 +24,14 @@ from torch import nn
 
 from .folder import lesson_files, read_lesson
 from .notebooks import lesson_exercises, lesson_readings
-from .progress import noted
+from .progress import note_exercise
 from ..hooks.attached import hooks_on
 from ..hooks.hook import hook_output
 from ..hooks.tree import tensors
 
 # %% ../../nbs/lib/exercises/checking.ipynb #72e1a513
 class NotYet(AssertionError):
-    "Says what is still missing in an answer. Jupyter shows only this sentence, without a traceback."
+    "Says what an answer still lacks. Jupyter shows only this sentence, without a traceback."
     def __init__(self, said: str, is_try: bool = True):
         super().__init__(said)
         self.is_try = is_try # False where the answer is still the stub, or is no answer to such a question
@@ -68,9 +68,8 @@ ADVICE = {
     r"could not infer output dtype|should be .*floating point":
         "Only floating-point numbers have a mean: convert True and False, or whole numbers, with `.float()`.",
     r"list index out of range": "Nothing was kept there: did the model run while the hook was on?",
-    r"'NoneType' object":
-        "Something is still None: a hook stores nothing unless the model ran while it was on, "
-        "and a parameter has no gradient before `backward`.",
+    r"'NoneType' object": "Something is still None: a hook stores nothing unless the model ran while it was on, and a "
+                          "parameter has no gradient before `backward`.",
     r"changed size during iteration|mutated during iteration":
         "Collect first, then change: the loop changes what it goes through.",
     r"at `[^`]*(?:(?:\b(?:if|and|or|return)|[=(:])\s*(?:not )?[\w.\[\]]+ (?:not )?in\b|==|\.index\(|\.count\()[^`]*` "
@@ -93,11 +92,11 @@ ADVICE = {
 }
 
 
-def explained(
+def explain_error(
     error: Exception,
     f: Callable, # The learner's function, whose own line is quoted
 ) -> str:
-    "Where an answer stopped, with which error, and what this usually means."
+    "Where an answer stopped, with which error, and what that usually means."
     file = getattr(getattr(unwrap(f), "__code__", None), "co_filename", "")  # below `@torch.no_grad()`, too
     frames = traceback.extract_tb(error.__traceback__)
     own_lines = [frame.line for frame in frames if frame.filename == file and frame.line]
@@ -159,21 +158,21 @@ class Answer:
                          "The first hint above shows where to begin.", is_try=False) from None
         except (Exception, SystemExit) as error: raise NotYet(self.explain(error)) from error
 
-    def explain(self, error): return explained(error, self.f)
+    def explain(self, error): return explain_error(error, self.f)
     def leaves_hooks(self): return any(len(hooks_on(m)) != before for m, before in self.hooks_before.items())
 
 # %% ../../nbs/lib/exercises/checking.ipynb #c07bde90
-def worded(
-    meanings: dict[str, str], # By pattern: what an error that fits it means in a lesson
+def reword(
+    meanings: dict[str, str], # By pattern: what an error that fits it means; `{said}` is what `check` says otherwise
     answer: Answer,
     *args: Any,
 ) -> Any: # What the answer returns
-    "Ask for an answer, and put its errors into the words of a lesson."
+    "Call an answer, and put its errors into the words of a lesson."
     try: return answer(*args)
     except NotYet as error:
         means = [text for pattern, text in meanings.items() if re.search(pattern, str(error))]
         if not means: raise
-        raise NotYet(means[0]) from error.__cause__
+        raise NotYet(means[0].replace("{said}", str(error))) from error.__cause__
 
 
 def output_of(model: nn.Module, layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -183,7 +182,7 @@ def output_of(model: nn.Module, layer: nn.Module, *args: Any, **kwargs: Any) -> 
         return hook.stored
 
 
-def survives(
+def require_cleanup(
     answer: Answer, # The learner's function, after an answer that is right
     again: Callable, # Calls the answer once more, with something that raises a `Planted` error
 ):
@@ -240,11 +239,11 @@ def one_tensor(
     return value.detach().cpu()
 
 
-def has(
+def has_attribute(
     value: Any, # What the answer returned
     name: str, # Of an attribute
 ) -> bool:
-    "Whether `value` has the attribute, whatever happens when it is asked."
+    "Whether `value` has the attribute. Errors of the lookup count as no."
     try: return hasattr(value, name)
     except Exception: return False
 
@@ -330,7 +329,7 @@ def reading(
 # %% ../../nbs/lib/exercises/checking.ipynb #18f19642
 @contextmanager
 def own_settings() -> Iterator[None]:
-    "The same settings for every check; the learner's are restored at the end."
+    "The same settings for every check; afterwards the learner's are restored."
     dtype = torch.get_default_dtype()
     try:
         with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
@@ -340,7 +339,7 @@ def own_settings() -> Iterator[None]:
     finally: torch.set_default_dtype(dtype)
 
 
-def tried(check_of: Callable, f: Callable) -> str:
+def run_check(check_of: Callable, f: Callable) -> str:
     "What is right about `f`, or a `NotYet` for anything else that happens."
     answer = Answer(f)
     with own_settings():
@@ -350,9 +349,8 @@ def tried(check_of: Callable, f: Callable) -> str:
             raise NotYet(
                 f"The check cannot work with what your function returned ({what_it_is(answer.result)}), or with "
                 f"what it changed: {type(error).__name__}. Compare both with what the task asks for.") from error
-    require(not answer.leaves_hooks(),
-            "The result is right, but a hook stays on the model when your function is done. "
-            "Keep the handle and call `handle.remove()`, or use `with`.")
+    require(not answer.leaves_hooks(), "The result is right, but a hook stays on the model when your function is done. "
+                                       "Keep the handle and call `handle.remove()`, or use `with`.")
     return right
 
 # %% ../../nbs/lib/exercises/checking.ipynb #ecc9d0e2
@@ -367,16 +365,16 @@ def check(
         known = ", ".join(get_close_matches(str(id), CHECKS) or sorted(CHECKS))
         raise LookupError(f"There is no exercise {id!r}" + (f"; did you mean one of these? {known}" if known else ""))
     asks = CHECKS[id]
-    try: right = f"{asks(f)} · try {TRIES[id] + 1}" if isinstance(asks, Letters) else tried(asks, f)
+    try: right = f"{asks(f)} · try {TRIES[id] + 1}" if isinstance(asks, Letters) else run_check(asks, f)
     except NotYet as error:
         if not error.is_try: raise
-        noted(id, False)
+        note_exercise(id, False)
         TRIES[id] += 1
         if TRIES[id] < 3: raise
         shows = f'`hl.solution("{id}")`'
         raise NotYet(f"{error}\n\nTry {TRIES[id]}. If you want to see a solution: {shows}") from error
     del TRIES[id]
-    print(f"ok: {id}, {right}{noted(id, True)}")
+    print(f"ok: {id}, {right}{note_exercise(id, True)}")
 
 # %% ../../nbs/lib/exercises/checking.ipynb #e5c3bb8f
 def solution(

@@ -83,7 +83,7 @@ def one_of(rng: Random, choices: list | tuple):
     return choices[int(rng.random()*len(choices))]
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #e3721422
-def plainly(name: str) -> str:
+def plain_name(name: str) -> str:
     "A name without capitals, hyphens, articles and plurals, and with `lr` spelled out."
     words = re.split(r"[^a-z0-9]+", re.sub(r"\blr\b", "learning rate", str(name).lower()))
     return " ".join(re.sub(r"(?<=[a-rt-z])s$", "", word) for word in words if word not in ("the", "a", "an", ""))
@@ -91,32 +91,32 @@ def plainly(name: str) -> str:
 
 def names() -> dict[str, str]:
     "The id behind each name, plainly written."
-    found = {plainly(alias): d.what for d in DISEASES.values() for alias in d.aliases}
-    return found | {plainly(what): what for what in [*FAULTS, *DISEASES]}
+    found = {plain_name(alias): d.what for d in DISEASES.values() for alias in d.aliases}
+    return found | {plain_name(what): what for what in [*FAULTS, *DISEASES]}
 
 
-def named(name: str) -> str | None:
+def id_of(name: str) -> str | None:
     "The id of a disease or of a finding with this name or alias."
-    return names().get(plainly(name))
+    return names().get(plain_name(name))
 
 
-def similar(name: str) -> list[str]:
-    "Ids and aliases that are written much like this."
-    by_plain = {plainly(text): text for d in DISEASES.values() for text in (*d.aliases, d.what)}
-    return [by_plain[text] for text in get_close_matches(plainly(name), by_plain, cutoff=.5)]
+def similar_names(name: str) -> list[str]:
+    "Ids and aliases with similar spelling."
+    by_plain = {plain_name(text): text for d in DISEASES.values() for text in (*d.aliases, d.what)}
+    return [by_plain[text] for text in get_close_matches(plain_name(name), by_plain, cutoff=.5)]
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #5e0a41d2
-def ended(text: str) -> str: return text if text.endswith("?") else f"{text}."
+def as_sentence(text: str) -> str: return text if text.endswith("?") else f"{text}."
 
 
-def shown(look: str) -> str:
-    "What was to be looked at, without the question that the look has answered."
+def look_in_words(look: str) -> str:
+    "Where to look, without the question that the look has answered."
     return re.sub(r"(: |[.] )[^:.]*[?]$", "", look) + "."
 
 
 def disease_named(name: str) -> str:
     "The id of the disease with this name, or a `NotYet`."
-    what, close = named(name), similar(name)
+    what, close = id_of(name), similar_names(name)
     require(what, f"No disease has the name {name!r}. " + (f"Did you mean {', '.join(close)}? " if close else "") +
                   "`hl.Patient.diseases()` lists all.")
     return what
@@ -137,12 +137,11 @@ def layer_named(
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #5e0a41d3
 UNLIKE = {  # two that look alike: what tells them apart
-    frozenset({"frozen part", "not trained"}):
-        " The parameters of a frozen part have requires_grad=False. Those of a detached part could be trained, but no "
-        "gradient reaches them."}
+    frozenset({"frozen part", "not trained"}): " The parameters of a frozen part have requires_grad=False. Those of a "
+                                               "detached part could be trained, but no gradient reaches them."}
 
 
-def what_is_said(
+def judge_name(
     disease: Disease, # The right one
     layers: list[str], # That have it
     tries: int, # How many names were wrong before
@@ -150,8 +149,8 @@ def what_is_said(
     layer: str | None,
     asked: str = "patient.check", # What was called
 ) -> str:
-    "What is right about this name and this layer, or a `NotYet`."
-    looks = ended(f"Look at {disease.look}" if tries else f"A good doctor would have looked at {disease.area}")
+    "What is right about this name and layer, or a `NotYet`."
+    looks = as_sentence(f"Look at {disease.look}" if tries else f"A good doctor would have looked at {disease.area}")
     if what not in (disease.what, *disease.also):
         other = DISEASES.get(what)
         differs = f" That would look like this: {other.symptom}" if other and other.symptom else ""
@@ -162,4 +161,4 @@ def what_is_said(
     if layer is not None and layers and layer not in layers:
         raise NotYet(f"That is the disease, but it is not in {layer!r}. {looks}")
     place = f" in {first_few(layers, 4)}" if layers else ", which affects the whole run, not one layer"
-    return f"{disease.what}{place}. What shows it: {shown(disease.look)}"
+    return f"{disease.what}{place}. What shows it: {look_in_words(disease.look)}"

@@ -16,8 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hooklab import __version__
-from hooklab.hooks.files import write_file
-from hooklab.hooks.opening import OneOf, read_json
+from hooklab.hooks.files import OneOf, read_json, write_file
 
 # %% ../../nbs/lib/exercises/folder.ipynb #034bea35
 def lesson_files() -> list[Path]:
@@ -26,8 +25,7 @@ def lesson_files() -> list[Path]:
     return sorted((package/"lessons").glob("*.ipynb")) or sorted((package.parent/"nbs"/"lessons").glob("*.ipynb"))
 
 # %% ../../nbs/lib/exercises/folder.ipynb #43bbb3c5
-NOTEBOOK = {"cells": [{"cell_type": str, "source": OneOf(str, [str])}],
-            "metadata": {"hooklab?": {"fingerprint?": str}}}
+NOTEBOOK = {"cells": [{"cell_type": str, "source": OneOf(str, [str])}], "metadata": {"hooklab?": {"fingerprint?": str}}}
 
 
 def read_lesson(path: Path) -> dict: # The notebook

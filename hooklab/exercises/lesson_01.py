@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from .checking import (
-    NotYet, Then, are_rounded, exercise, fails, of_others, one_number, require, survives, what_it_is)
+    Then, are_rounded, exercise, fails, of_others, one_number, require, require_cleanup, what_it_is, reword)
 from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
 
@@ -39,9 +39,8 @@ def _layer_shape(answer):
                 "You return a list of tensors: take one out, and return its shape, `o.shape`.")
         inside = [part for part in shape if isinstance(part, (tuple, list))]
         require(len(inside) != 1, "Your function returns a list that contains the shape: take it out with `[0]`.")
-        require(not inside,
-                "You return several shapes. `hl.Hooks` of an `nn.Sequential` hooks each layer inside it; "
-                "`hl.Hook(layer, f)` hooks the layer itself.")
+        require(not inside, "You return several shapes. `hl.Hooks` of an `nn.Sequential` hooks each layer inside it; "
+                            "`hl.Hook(layer, f)` hooks the layer itself.")
         require(all(isinstance(part, int) for part in shape),
                 f"A shape has whole numbers only; yours is {what_it_is(shape)}.")
         require(shape != took,
@@ -57,13 +56,10 @@ def _count_calls(answer):
     model = _Reader()
     model.head.register_forward_hook(of_others)
     right = {"stem.0": 1, "stem.1": 1, "act": 2, "spare": 0, "head": 1}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HookWarning)  # `spare` never runs, on purpose
-            counts = answer(model, torch.rand(3, 1, 8, 8))
-    except NotYet as error:
-        require(not isinstance(error.__cause__, KeyError), f"{error} Let every count start at 0 before the model runs.")
-        raise
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HookWarning)  # `spare` never runs, on purpose
+        counts = reword({"KeyError": "{said} Let every count start at 0 before the model runs."}, answer, model,
+                        torch.rand(3, 1, 8, 8))
     require(isinstance(counts, dict), f"The answer should be a dict from name to number, but yours is "
                                       f"{what_it_is(counts)}.")
     require(counts, "Your dict is empty. Begin with a 0 for every layer without layers inside, and let the hooks "
@@ -150,9 +146,8 @@ def _require_gains(answer, model, x):
     require(not any(close(ratios(of)) for of in (torch.mean, lambda t: t.abs().mean())),
             "Those are ratios of means. A mean says where the numbers are, not how much they differ from each other: "
             "that is their `std()`.")
-    require(not close(ratios(torch.norm)),
-            "Those are ratios of lengths, `norm()`, to which a part that all numbers share contributes, too: use "
-            "`std()`.")
+    require(not close(ratios(torch.norm)), "Those are ratios of lengths, `norm()`, to which a part that all numbers "
+                                           "share contributes, too: use `std()`.")
     require(not close([(b.std() - a.std()).item() for _, a, b in calls]),
             "Those are differences. A gain is a factor: divide the output's `std` by the input's.")
     require(not close([gain**2 for gain in right]), "Those are ratios of variances: the standard deviation is `std`.")
@@ -171,5 +166,5 @@ def _require_gains(answer, model, x):
 def _gains(answer):
     _require_gains(answer, _Winding(), torch.randn(64, 8))
     _require_gains(answer, nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 4)), torch.randn(3, 5))
-    survives(answer, lambda: answer(nn.Sequential(nn.Linear(8, 8), Then(fails)), torch.randn(64, 8)))
+    require_cleanup(answer, lambda: answer(nn.Sequential(nn.Linear(8, 8), Then(fails)), torch.randn(64, 8)))
     return "the gains are right, and no hook stays even when the model fails"

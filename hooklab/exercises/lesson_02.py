@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..debug.timeline import Timeline
-from .checking import NotYet, exercise, require, what_it_is
+from .checking import NotYet, exercise, require, what_it_is, reword
 from ..hooks.attached import hooks_on
 
 # %% ../../nbs/lib/exercises/lesson-02.ipynb #e3ecd644
@@ -66,25 +66,20 @@ class _Weighing(nn.Module):
         return self.output
 
 # %% ../../nbs/lib/exercises/lesson-02.ipynb #0cc09ba1
-def _told(answer, model, layer, x):
-    "What the answer returns; if it fails, advice about keyword arguments."
-    try: return answer(model, layer, x)
-    except NotYet as error:
-        said = str(error)
-        require("dictionary update sequence" not in said and "but 4 were given" not in said,
-                f"{said} With `with_kwargs=True` a forward hook is called with four arguments, with the dict before "
-                "the output: `f(m, i, named, o)`.")
-        require("required positional argument" not in said,
-                f"{said} Only a hook that is registered `with_kwargs=True` is given the keyword arguments as well.")
-        require("pre-hook must return None" not in said, f"{said} A hook that only looks returns nothing.")
-        require("tuple index out of range" not in said,
-                f"{said} The tuple of inputs has only what is passed by position. A hook that is registered "
-                "`with_kwargs=True` gets the rest in a dict, `f(m, i, named, o)`.")
-        require("cannot be converted to Scalar" not in said,
-                f"{said} Values of any kind are passed by keyword: return them as they are.")
-        require(layer is not model.stem or "returns nothing" not in said,
-                "`stem` is passed nothing by keyword, and there your function returns None: return an empty dict.")
-        raise
+_MEANINGS = {
+    "dictionary update sequence|but 4 were given":
+        "{said} With `with_kwargs=True` a forward hook is called with four arguments, with the dict before the output: "
+        "`f(m, i, named, o)`.",
+    "required positional argument":
+        "{said} Only a hook that is registered `with_kwargs=True` is given the keyword arguments as well.",
+    "pre-hook must return None": "{said} A hook that only looks returns nothing.",
+    "tuple index out of range":
+        "{said} The tuple of inputs has only what is passed by position. A hook that is registered "
+        "`with_kwargs=True` gets the rest in a dict, `f(m, i, named, o)`.",
+    "cannot be converted to Scalar": "{said} Values of any kind are passed by keyword: return them as they are.",
+}
+_OF_STEM = _MEANINGS | {"returns nothing": "`stem` is passed nothing by keyword, and there your function returns None: "
+                                           "return an empty dict."}
 
 # %% ../../nbs/lib/exercises/lesson-02.ipynb #fbaa9881
 def _require_dict(got, model, mask):
@@ -103,9 +98,8 @@ def _require_dict(got, model, mask):
     empty = "Your dict is empty, but `mask` and `scale` were passed"
     require(got or model.hooked is not None,
             f"{empty}, by the model, and it did not run: did the whole model run on `x`, or only `layer`?")
-    require(got or "weigh" in model.hooked,
-            f"{empty} to `layer`, and no hook was on it when the model ran: register one on `layer`, with "
-            "`with_kwargs=True`, before the model runs.")
+    require(got or "weigh" in model.hooked, f"{empty} to `layer`, and no hook was on it when the model ran: register "
+                                            "one on `layer`, with `with_kwargs=True`, before the model runs.")
     require(got,
             f"{empty}, and your hook was on the layer: did it ask for them, `with_kwargs=True`, and did it fill the "
             "dict that you return (`found.update(named)`, not `found = named`, which is a name inside the hook)?")
@@ -126,7 +120,7 @@ def _named_arguments(answer):
     x = torch.randn(3, 6)
     mask = x[:, :4] > 0
     model = _Weighing(mask=mask, scale=0.5)
-    got = _told(answer, model, model.weigh, x)
+    got = reword(_MEANINGS, answer, model, model.weigh, x)
     _require_dict(got, model, mask)
     for name, right in (("mask", mask), ("scale", 0.5)):
         require(type(got[name]) is type(right) and _described(got[name]) == _described(right) and
@@ -135,7 +129,7 @@ def _named_arguments(answer):
                 f"`{name}` was {_described(right)}, and yours is {_described(got[name])}.")
     require(torch.equal(model.output, _output_of(model, x)),
             "The dict is right, but your hook changes the model's output: a hook that only looks returns nothing.")
-    nothing = _told(answer, model, model.stem, x)
+    nothing = reword(_OF_STEM, answer, model, model.stem, x)
     require(not isinstance(nothing, dict) or not {"mask", "scale"} & nothing.keys(),
             "`stem` is passed nothing by keyword, and you return what another layer was passed: hook only `layer`.")
     require(isinstance(nothing, dict) and not nothing,
@@ -171,21 +165,17 @@ def _require_names(got, right, model):
     require(isinstance(got, (list, tuple, set)) and all(isinstance(name, str) for name in got),
             f"The answer should be a list of names, such as ['stem.0'], but yours is {what_it_is(got)}.")
     require(not {"", "(model)", "stem"} & set(got), "Name only layers without layers inside.")
-    require("spare" not in got,
-            "`spare` never runs: name only layers that ran, but that the gradient does not reach.")
-    require("head" not in got,
-            "You name `head`, which gets its gradient. Does the backward pass run while you listen, and do you "
-            "leave out the layers that it reached, `backward pre`?")
-    require("act" not in got,
-            "You name `act`, which runs twice, and its second output gets a gradient. One call that is reached is "
-            "enough: compare names, not calls.")
+    require("spare" not in got, "`spare` never runs: name only layers that ran, but that the gradient does not reach.")
+    require("head" not in got, "You name `head`, which gets its gradient. Does the backward pass run while you listen, "
+                               "and do you leave out the layers that it reached, `backward pre`?")
+    require("act" not in got, "You name `act`, which runs twice, and its second output gets a gradient. One call that "
+                              "is reached is enough: compare names, not calls.")
     require(got or not model.stem[0].weight.requires_grad,
             f"You name no layer, and {sorted(right)} are not reached. If you make hooks in a loop, each must keep its "
             "own name: `name=name` in the arguments. And ask which layers were reached, not whose output "
             "`requires_grad`.")
-    require("aside" in got,
-            "`aside` is missing. It runs, and its output could have a gradient, but nothing uses it, so none "
-            "arrives: ask which layers were reached, not whose output `requires_grad`.")
+    require("aside" in got, "`aside` is missing. It runs, and its output could have a gradient, but nothing uses it, "
+                            "so none arrives: ask which layers were reached, not whose output `requires_grad`.")
     require(model.cut or not model.stem[0].weight.requires_grad or set(got) == right,
             "In a model without a cut, the gradient reaches `stem`; according to your function it does not.")
     require(model.cut or set(got) == right,
@@ -202,11 +192,8 @@ def _unreached(answer):
         model = _Cut(cut)
         _require_names(answer(model, torch.randn(3, 4)), right, model)
     model.stem.requires_grad_(False)
-    try: got = answer(model, torch.randn(3, 4))
-    except NotYet as error:
-        require("doesn't require gradient" not in str(error),
-                f"{error} `stem` is frozen here, so its output needs no gradient, and cannot have a tensor hook: ask "
-                "`o.requires_grad` first.")
-        raise
+    got = reword({"doesn't require "
+                  "gradient": "{said} `stem` is frozen here, so its output needs no gradient, and cannot "
+                  "have a tensor hook: ask `o.requires_grad` first."}, answer, model, torch.randn(3, 4))
     _require_names(got, {"stem.0", "stem.1", "aside"}, model)
     return "found in a model with a cut, in one without, and in a frozen one"

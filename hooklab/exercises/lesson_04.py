@@ -12,7 +12,7 @@ import warnings
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, Then, exercise, of_others, one_tensor, require, what_it_is
+from .checking import NotYet, Planted, Then, exercise, of_others, one_tensor, require, what_it_is, reword
 from ..hooks.attached import hooks_on
 from ..hooks.copies import HookWarning
 
@@ -35,9 +35,8 @@ def _names_of(answer):
     known = [name for name, m in model.named_modules()]
     require(set(got) <= set(known),
             f"These are not names of layers: {sorted(set(got) - set(known))}. `named_modules` gives the names.")
-    require("1.2.0" in got,
-            "Layers inside layers are missing: `named_children` sees the top level only, "
-            "`named_modules` sees all levels.")
+    require("1.2.0" in got, "Layers inside layers are missing: `named_children` sees the top level only, "
+                            "`named_modules` sees all levels.")
     require("1.1" in got, "A subclass of `kind` is missing: `isinstance(m, kind)` finds it, comparing types does not.")
     require("1.3" not in got, "You name `1.3`, whose parameters are all frozen: ask each layer for `p.requires_grad`.")
     require("0" in got, "Layer `0` is missing. Its weight is frozen, but its bias learns, and one parameter is enough.")
@@ -51,9 +50,8 @@ def _names_of(answer):
     require("" not in containers, "You name the model itself: `named_modules` gives it an empty name. Leave it out.")
     require("1" in containers, "The layer `1`, an `nn.Sequential`, is missing. Its parameters are those of the layers "
                                "inside, which `m.parameters()` has too.")
-    require(sorted(containers) == ["1", "1.2"],
-            "The layers of type `Sequential` with a parameter that learns are ['1', '1.2']; your function returns "
-            f"{list(containers)}.")
+    require(sorted(containers) == ["1", "1.2"], "The layers of type `Sequential` with a parameter that learns are "
+                                                f"['1', '1.2']; your function returns {list(containers)}.")
     require([name for name, p in model.named_parameters() if not p.requires_grad] == frozen,
             "The list is right, but your function changes which parameters require gradients: only ask.")
     return "found at every depth, subclasses included, frozen ones left out"
@@ -92,15 +90,13 @@ def _require_input(got, model, k, x):
     given, made = model.given, model.made
     require(not torch.equal(got, x), "That is the input of the model. `layer` has another: let a hook look at it.")
     if torch.equal(got, given[k]): return
-    require(not model.replaced,
-            "Your hook returns what it keeps. So the layer gets this copy as its input, and writes into it: a hook "
-            "that only looks returns nothing.")
+    require(not model.replaced, "Your hook returns what it keeps. So the layer gets this copy as its input, and writes "
+                                "into it: a hook that only looks returns nothing.")
     require(not torch.equal(got, model.last),
             "That is the tensor as it is at the end of the pass: everything here writes into one tensor. Keep a copy, "
             "`i[0].clone()`, in a hook that is called before the layer runs.")
-    require(not torch.equal(got, made[k]),
-            "That is what `layer` made of its input: it works in place, and a forward hook is called after it has run. "
-            "Use `register_forward_pre_hook`.")
+    require(not torch.equal(got, made[k]), "That is what `layer` made of its input: it works in place, and a forward "
+                                           "hook is called after it has run. Use `register_forward_pre_hook`.")
     require(k == 2 or not torch.equal(got, given[2]),
             "You always return the last call: keep all of them, and pick call `k`.")
     before = "That is the call before: calls are counted from 0, and call `k` is wanted, not always the first."
@@ -115,12 +111,8 @@ def _kth_call(answer):
     model, x = _Thrice(), torch.randn(3, 4)
     for k in (1, 0, 2):
         model.given.clear()
-        try: got = answer(model, model.act, x, k)
-        except NotYet as error:
-            require(not isinstance(error.__cause__, LookupError),
-                    f"What you kept has no call {k}: is the hook on `layer`, and does it "
-                    "keep all calls, not only the last?")
-            raise
+        got = reword({"(Lookup|Index|Key)Error": f"What you kept has no call {k}: is the hook on `layer`, and does it "
+                                                 "keep all calls, not only the last?"}, answer, model, model.act, x, k)
         _require_input(got, model, k, x)
     return "the input of each call, as it was"
 
@@ -172,9 +164,8 @@ def _first_output(answer):
             "That is the input of `layer`. Return its output: it is a forward hook that should stop the pass.")
     require(not torch.equal(got, 8 * x), "`layer` runs twice: return its first output.")
     require(torch.equal(got, 4 * x), "That is not the first output of `layer`.")
-    require(not model.rest.calls,
-            "The value is right, but the layers after it ran as well: raise an exception in "
-            "the hook, and catch it outside.")
+    require(not model.rest.calls, "The value is right, but the layers after it ran as well: raise an exception in the "
+                                  "hook, and catch it outside.")
     require(model.middle.calls == 1, "The value is right, but `layer` ran again after its first call.")
     require(len(hooks_on(model.middle)) > 0,
             "The value is right, but a hook that is not yours is gone: remove your own handle instead of clearing all.")

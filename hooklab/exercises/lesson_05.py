@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from .checking import (
-    Then, exercise, fails, one_number, one_tensor, reading, require, survives, unpacked)
+    Then, exercise, fails, one_number, one_tensor, reading, require, require_cleanup, unpacked)
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #de8b57b1
 def _batches_of_units():
@@ -37,9 +37,8 @@ def _dead_fraction(answer):
     require(fraction < 1,
             "That counts the units. For their fraction, take the mean of the comparison instead of the sum.")
     require(not close(7/8), "That is the fraction of units that are alive: reverse the comparison.")
-    require(not any(map(close, (1/13, 1/5, 1/3, 1/10))),
-            "The number of dead units is right, but you divide it by the number of images: units "
-            "are dimension 1, `t.shape[1]`.")
+    require(not any(map(close, (1/13, 1/5, 1/3, 1/10))), "The number of dead units is right, but you divide it by the "
+                                                         "number of images: units are dimension 1, `t.shape[1]`.")
     weighted = sum(d*len(b) for d, b in zip(each, batches))/len(o)
     require(not close(sum(each)/3) and not close(weighted),
             "You average the fractions of the batches. But a unit that is zero in one batch may be positive in the "
@@ -49,14 +48,12 @@ def _dead_fraction(answer):
     require(not any(close((t == 0).float().mean().item()) for t in (o, *batches)),
             "That is the fraction of numbers that are zero. A unit that is zero for one image may be positive for "
             "another: first find out for each unit whether it is ever positive.")
-    require(not close(2/8),
-            "A unit that is positive only slightly, or only in the last batch, is not dead: dead means exactly zero in "
-            "every batch, not nearly zero.")
+    require(not close(2/8), "A unit that is positive only slightly, or only in the last batch, is not dead: dead means "
+                            "exactly zero in every batch, not nearly zero.")
     once = [part(o).eq(0).float().mean().item() for part in (
         lambda t: t.amin((0, 2, 3)), lambda t: t.amax((2, 3)), lambda t: t.amax(0), lambda t: t[..., 0, 0].amax(0))]
-    require(not any(map(close, once)),
-            "A unit that is positive once, for one image or in one place, is not dead: take the largest value of each "
-            "unit, over images, height and width.")
+    require(not any(map(close, once)), "A unit that is positive once, for one image or in one place, is not dead: take "
+                                       "the largest value of each unit, over images, height and width.")
     require(not close(0), "Units are dimension 1, and images dimension 0: reduce over 0, 2 and 3.")
     require(close(1/8), f"One of the 8 units is dead, a fraction of 0.125; your function returns {fraction:.3g}.")
     nothing = [torch.zeros(2, 3, 4, 4), torch.zeros(1, 3, 4, 4)]
@@ -84,34 +81,30 @@ def _colour_image(answer):
     require(image.dim() == 2, f"The image has two dimensions, bins and batches; yours has {image.dim()}.")
     require(tuple(image.shape) != (3, 40),
             "Your image lies on its side: bins should be rows, and batches columns: `torch.stack(columns, 1)`.")
-    require(tuple(image.shape) != (40, 6),
-            "Six columns for 3 batches: you attach a new hook in each round, and the old ones still "
-            "count. Attach one, before the loop.")
+    require(tuple(image.shape) != (40, 6), "Six columns for 3 batches: you attach a new hook in each round, and the "
+                                           "old ones still count. Attach one, before the loop.")
     require(tuple(image.shape) == (40, 3),
             f"40 bins and 3 batches make a shape of (40, 3), but yours is {tuple(image.shape)}.")
     image = image.float()
 
     def close(other): return torch.allclose(image, other, atol=1e-3)
     overwritten = _counts([o.clamp(min=0) for o in outputs])
-    require(not close(overwritten.log1p()),
-            "The first row counts too much. The layer after `layer` overwrites its output in place: take the histogram "
-            "in the hook, or keep `o.clone()`.")
+    require(not close(overwritten.log1p()), "The first row counts too much. The layer after `layer` overwrites its "
+                                            "output in place: take the histogram in the hook, or keep `o.clone()`.")
     require(not close(_counts([o.abs() for o in outputs]).log1p()),
             "You count the absolute values. Negative numbers should be left out: without `abs()`, "
             "`histc(40, 0, 10)` does that.")
     require(not close(_counts([o.clamp(0, 10) for o in outputs]).log1p())
             and not close(_counts([o.clamp(max=10) for o in outputs]).log1p()),
             "You move numbers outside the range to its ends. They should be left out: `histc(40, 0, 10)` does that.")
-    require(not close(counts),
-            "These are the counts. The image should have log(1 + count), or the zeros "
-            "outshine everything else: `.log1p()`")
+    require(not close(counts), "These are the counts. The image should have log(1 + count), or the zeros outshine "
+                               "everything else: `.log1p()`")
     require(not image.isinf().any(), "log(0) is minus infinity: take log(1 + count), `.log1p()`.")
     def with_bins(*ends): return torch.stack([o.histc(40, *ends) for o in outputs], 1).log1p()
     ends = min(map(torch.min, outputs)).item(), max(map(torch.max, outputs)).item()
     require(not close(with_bins(*ends)), "The bins go from 0 to 10, not from the smallest value to the largest.")
-    require(not close(with_bins()),
-            "Each of your histograms has a range of its own, from the smallest number to the largest, so they cannot "
-            "be compared: use `histc(40, 0, 10)`.")
+    require(not close(with_bins()), "Each of your histograms has a range of its own, from the smallest number to the "
+                                    "largest, so they cannot be compared: use `histc(40, 0, 10)`.")
     require(not close(_counts(map(model, batches)).log1p()), "That is the output of the whole model: hook `layer`.")
     require(not close(_counts(map(model[:2], batches)).log1p()),
             "That is the input of `layer`. Its output is the third argument of the hook.")
@@ -121,12 +114,11 @@ def _colour_image(answer):
     base = (image/counts.log1p())[counts > 0]
     require(base.std() > 1e-3 or abs(base.mean() - 1) < 1e-3,
             f"Your logarithms have another base: they are {base.mean():.3f} times the natural ones. Take `.log1p()`.")
-    require(close(counts.log1p()),
-            "The shape is right, but the numbers are not: each entry is log(1 + count), with bins from 0 to 10 "
-            "and one column for each batch.")
+    require(close(counts.log1p()), "The shape is right, but the numbers are not: each entry is log(1 + count), with "
+                                   "bins from 0 to 10 and one column for each batch.")
     require(theirs.id in layer._forward_hooks,
             "A hook was on the layer before your function ran, and now it is gone. Remove only your own.")
-    survives(answer, lambda: answer(model.append(Then(fails)), layer, batches))
+    require_cleanup(answer, lambda: answer(model.append(Then(fails)), layer, batches))
     return "that is the colourful dimension"
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #05af8767
@@ -231,15 +223,13 @@ def _mean_and_std(answer):
             "The gap between the means counts squared: `gap**2 * n_old * n_new / n`.")
     require(math.isclose(my_std, std, rel_tol=1e-5),
             f"The standard deviation should be about {std:.4f}; your function returns {my_std:.4f}.")
-    require(stream.alive <= 2,
-            f"{stream.alive} tensors were alive at the same time, as they would be in a list: keep "
-            "numbers, and let each tensor go.")
+    require(stream.alive <= 2, f"{stream.alive} tensors were alive at the same time, as they would be in a list: keep "
+                               "numbers, and let each tensor go.")
     _harder_streams(given, tensors)
     return "one pass, one tensor at a time, and exact far from zero too"
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #ee3a4641
-reading(
-    "05r", "C", "seven of its units are zero for every training image; A has more zeros, but all of its units are "
+reading("05r", "C", "seven of its units are zero for every training image; A has more zeros, but all of its units are "
                 "alive",
     A="Nine of ten numbers are zero there, but look at the bars: every unit is positive for many of the "
       "images. A dead unit is one whose bar has no height.",

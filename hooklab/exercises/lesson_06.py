@@ -58,8 +58,7 @@ class _Writes(Callback):
 
 
 def _learner(skips=False, n=11):
-    model = nn.Sequential(OrderedDict(
-        first=nn.Linear(6, 8), drop=nn.Dropout(.5), fades=_Fades(), last=nn.Linear(8, 3)))
+    model = nn.Sequential(OrderedDict(first=nn.Linear(6, 8), drop=nn.Dropout(.5), fades=_Fades(), last=nn.Linear(8, 3)))
     scales = [*range(1, n + 1), 1, 5, 9]
     batches = [(torch.randn(20, 6)*k, torch.randint(3, (20,))) for k in scales]
     loaders = _Loader(batches[:n], skips), _Loader(batches[n:], False)
@@ -117,9 +116,8 @@ def _interrupted(answer, *args):
     except KeyboardInterrupt: pass
     else:
         raise NotYet("When Ctrl-C is pressed, your function goes on as if nothing had happened: do not catch it.")
-    require(not hooks_on(learn.model),
-            "Right, as long as the fit is not interrupted. If it is, a hook stays. A `HookCallback` always removes its "
-            "hooks, and so does `with`.")
+    require(not hooks_on(learn.model), "Right, as long as the fit is not interrupted. If it is, a hook stays. A "
+                                       "`HookCallback` always removes its hooks, and so does `with`.")
 
 # %% ../../nbs/lib/exercises/lesson-06.ipynb #acb633b9
 @exercise("06a")
@@ -136,12 +134,10 @@ def _batches_seen(answer):
     require(27 not in got, "All batches were counted as one kind: check `self.training` in `after_batch`.")
     require(got != (2, 2), "These are the epochs. Count batches, in `after_batch`.")
     require(got[1] != 3, "These are the batches of one epoch. Does something reset the counters?")
-    require(got != (22, 6),
-            "That is what the lengths of the loaders promise. But one batch fewer came in the second epoch: count "
-            "them in a callback.")
-    require(got == right,
-            f"There were {right[0]} training batches and {right[1]} validation batches; your function returns "
-            f"{tuple(map(round, got))}.")
+    require(got != (22, 6), "That is what the lengths of the loaders promise. But one batch fewer came in the second "
+                            "epoch: count them in a callback.")
+    require(got == right, f"There were {right[0]} training batches and {right[1]} validation batches; your function "
+                          f"returns {tuple(map(round, got))}.")
     _is_tidy(learn)
     again = unpacked(answer(_learner(n=5)), 2, "two numbers, `trained, validated`")
     require([one_number(v) for v in again] == [10, 6],
@@ -265,19 +261,16 @@ def _fit_until_dead(answer):
     trained = sum(modes)
     require(modes != [True]*4,
             "The fit ended with batch 4, in which all numbers are small, but none is zero. Zero means `o == 0`.")
-    require(trained != 55,
-            "The fit was never stopped. What does the hook return, what does `after_batch` compare with `limit`, and "
-            "does it raise `hl.CancelFitException`?")
+    require(trained != 55, "The fit was never stopped. What does the hook return, what does `after_batch` compare with "
+                           "`limit`, and does it raise `hl.CancelFitException`?")
     require(modes[:9] != [True]*9 or trained == 9,
             "The layer dies in training batch 9, but the fit went on: only `CancelFitException` ends the whole fit.")
     require(modes != [True]*8,
             "The fit ended in the middle of batch 9, before its step: raise in `after_batch`, not in the hook.")
-    require(modes != [True],
-            "The fit should end with batch 9, but yours ended with the first: do you compare a fraction of zeros, from "
-            "0 to 1, and check that it is above `limit`?")
-    require(modes == [True]*9,
-            f"The fit should end with batch 9; there were {trained} training batches and "
-            f"{len(modes) - trained} validation batches.")
+    require(modes != [True], "The fit should end with batch 9, but yours ended with the first: do you compare a "
+                             "fraction of zeros, from 0 to 1, and check that it is above `limit`?")
+    require(modes == [True]*9, f"The fit should end with batch 9; there were {trained} training batches and "
+                               f"{len(modes) - trained} validation batches.")
     got = one_number(got, "The answer, how many training batches there were,")
     require(got != 8, "The batch in which the fit stopped counts too: count first, then look.")
     require(got == 9, f"There were 9 training batches; your function returns {got:g}.")

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import nn
 
-from .checking import Then, exercise, one_number, reading, require, what_it_is, worded
+from .checking import Then, exercise, one_number, reading, require, what_it_is, reword
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #98474487
 def _deep(act=nn.Tanh, biases=(.0,)*4, head_bias=True):
@@ -44,9 +44,8 @@ def _saturated(answer):
     got = [one_number(v, "Each entry of the list") for v in got]
 
     def close(values): return all(math.isclose(a, b, abs_tol=1e-3) for a, b in zip(got, values, strict=True))
-    require(max(got) <= 1,
-            "These are not fractions: they go beyond 1. Counts are divided by the number of all values, images times "
-            "units; the mean of the comparison does that, and 1 stands for all.")
+    require(max(got) <= 1, "These are not fractions: they go beyond 1. Counts are divided by the number of all values, "
+                           "images times units; the mean of the comparison does that, and 1 stands for all.")
     require(not close(fractions(lambda o: o > .97)),
             "You count only the upper end, but a tanh saturates at -1 as well: `o.abs()`.")
     require(not close(fractions(lambda o: o.abs() < .97)),
@@ -87,15 +86,13 @@ def _require_gain_of_relu(act, z, g):
             f"That is the mean of the squares of `act(z)`, {size**2:.3g}: what comes out without a gain. The gain is "
             "the factor of `z` that makes it 1. For ReLU that is 1 divided by its root; for others, search.")
     require(not is_(1/size**2), "That is 1 divided by the mean of the squares: the size is its square root.")
-    require(not is_(1/act(z).std().item()),
-            "You made the standard deviation 1. But the next layer's sums depend on `square().mean()`, since "
-            "after a ReLU the mean is not 0.")
+    require(not is_(1/act(z).std().item()), "You made the standard deviation 1. But the next layer's sums depend on "
+                                            "`square().mean()`, since after a ReLU the mean is not 0.")
     require(not math.isclose(g, 1, rel_tol=.02),
             f"With a gain of 1, the output of ReLU has size {size:.3g}. Do you return the size that the search has "
             "reached, not the gain, `middle`? Or does it compare with another number than 1?")
-    require(not is_(5.05),
-            "5.05 is the first middle, (0.1 + 10) / 2, so your interval was never halved. Is `return` inside the loop, "
-            "or `else` outside it?")
+    require(not is_(5.05), "5.05 is the first middle, (0.1 + 10) / 2, so your interval was never halved. Is `return` "
+                           "inside the loop, or `else` outside it?")
     require(not is_(1/act(z).abs().mean().item()),
             "You made the mean 1, or that of the absolute values. The size is the root of the mean of the squares.")
 
@@ -147,19 +144,15 @@ def _divided(before, biases):
                 "a mean.")
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #9d64c846
-_MEANINGS = {
-    "too many indices for tensor of dimension 0":
-        "`o.std()` is one number for the whole layer. Each unit needs its own: `o.std(0)`.",
-    "size of tensor a":
+_MEANINGS = {"too many indices for tensor of dimension 0":
+        "`o.std()` is one number for the whole layer. Each unit needs its own: `o.std(0)`.", "size of tensor a":
         "The shapes do not match. `o.std(0)` goes over the images and has one number for each unit. A unit is a row of "
         "the weight: divide by `std[:, None]`, a column with a number for each row.",
     "'NoneType' object has no attribute '(div|data|mul|copy|detach)|for /=?: 'NoneType'":
-        "One layer has no bias: its `m.bias` is None. Check before you divide it.",
-    "as parameter":
+        "One layer has no bias: its `m.bias` is None. Check before you divide it.", "as parameter":
         "A tensor cannot take the place of a parameter. Change the parameter in place, with `m.weight.div_(…)`.",
-    "leaf Variable":
-        "Autograd does not let you change a weight in place while it records: use `m.weight.data /= std`, or do "
-        "everything under `torch.no_grad()`.",
+    "leaf Variable": "Autograd does not let you change a weight in place while it records: use `m.weight.data /= std`, "
+                     "or do everything under `torch.no_grad()`.",
 }
 
 # %% ../../nbs/lib/exercises/lesson-07.ipynb #d7fe0a28
@@ -170,12 +163,11 @@ def _set_stds(answer):
     before = {m: m.weight.detach().clone() for m in linears}
     biases = {m: m.bias.detach().clone() for m in linears[:-1]}
     parameters = list(model.parameters())
-    result = worded(_MEANINGS, answer, model, nn.Linear, x)
+    result = reword(_MEANINGS, answer, model, nn.Linear, x)
     require(isinstance(result, nn.Module), f"The answer should be the model, not {type(result).__name__}.")
     require(result is model, "You return another model: change the one that you are given.")
-    require(not answer.leaves_hooks(),
-            "A hook stays on the model when your function is done; it would change the "
-            "weights in every pass. Remove it.")
+    require(not answer.leaves_hooks(), "A hook stays on the model when your function is done; it would change the "
+                                       "weights in every pass. Remove it.")
     require(all(p is q for p, q in zip(parameters, model.parameters(), strict=True)),
             "The model has new parameters, but an optimizer that was made before would train the old ones: change them "
             "in place, `m.weight.data /= std`.")

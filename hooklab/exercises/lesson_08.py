@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .checking import (
-    NotYet, are_rounded, exercise, has, one_number, one_tensor, reading, require, what_it_is, worded)
+    NotYet, are_rounded, exercise, has_attribute, one_number, one_tensor, reading, require, what_it_is, reword)
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #ad3e541e
 def _loss(model, x, y): return F.cross_entropy(model(x), y)
@@ -23,20 +23,16 @@ def _loss(model, x, y): return F.cross_entropy(model(x), y)
 def _close(a, b): return a.shape == b.shape and torch.allclose(a, b, rtol=1e-3, atol=1e-6)
 
 
-_MEANINGS = {
-    "BackwardHookFunction":
+_MEANINGS = {"BackwardHookFunction":
         "A layer of this model works in place, which `register_full_backward_hook` does not allow. Register a forward "
-        "hook instead, and call `o.register_hook` in it.",
-    "has no attribute 'backward'":
-        "`loss` is a function that runs the model and returns the loss: `loss().backward()`.",
-    "which layers of this":
+        "hook instead, and call `o.register_hook` in it.", "has no attribute 'backward'":
+        "`loss` is a function that runs the model and returns the loss: `loss().backward()`.", "which layers of this":
         "This model is not an `nn.Sequential`: say which layers, `hl.hook_outputs(model, grad=True, names=[…])`.",
     "'tuple' object has no attribute":
         "A hook gets gradients in a tuple, since a layer may return several tensors. Take `[0]`, then `norm()`.",
     "has no attribute '(weight|bias)'":
         "You ask for a parameter of a layer that has none. The exercise asks for the gradient of the layer's output, "
-        "`hl.hook_output(layer, grad=True)`.",
-    "'NoneType' object is not subscriptable":
+        "`hl.hook_output(layer, grad=True)`.", "'NoneType' object is not subscriptable":
         "There is no gradient yet: hooks are called with it in the backward pass, `loss().backward()`.",
     "changed the size of value|invalid number of grad_":
         "What a hook on a gradient returns replaces the gradient: a hook that only listens returns nothing.",
@@ -53,19 +49,17 @@ def _output_gradient(answer):
     layer, before = model[1], model[0](x)
     made = layer(before)
     right, going_in = torch.autograd.grad(F.cross_entropy(model[2](made), y), (made, before))
-    got = worded(_MEANINGS, answer, layer, partial(_loss, model, x, y))
+    got = reword(_MEANINGS, answer, layer, partial(_loss, model, x, y))
     require(not isinstance(got, tuple),
             "You return a tuple, since hooks get gradients in tuples. Return the tensor in it, `[0]`.")
     require(not isinstance(got, list), f"You return {what_it_is(got)}. Return the gradient itself, one tensor.")
     got = one_tensor(got, "The gradient")
     require(not _close(got, made) and not _close(got, made[0]),
             "That is the layer's output, not its gradient: `grad=True` keeps the gradient.")
-    require(not _close(got, going_in),
-            "That is the gradient of the layer's input. In a backward hook the gradient of "
-            "the output is the third argument.")
-    require(_close(got, right),
-            f"The gradient should have shape {tuple(right.shape)} and norm {right.norm():.4f}; yours has shape "
-            f"{tuple(got.shape)} and norm {got.float().norm():.4f}.")
+    require(not _close(got, going_in), "That is the gradient of the layer's input. In a backward hook the gradient of "
+                                       "the output is the third argument.")
+    require(_close(got, right), f"The gradient should have shape {tuple(right.shape)} and norm {right.norm():.4f}; "
+                                f"yours has shape {tuple(got.shape)} and norm {got.float().norm():.4f}.")
     return "you can see the gradient of any layer's output"
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #4fee3a2b
@@ -108,7 +102,7 @@ def _gradient_norms(answer):
               "means of the absolute values": [g.abs().mean().item() for g in gradients[:3]],
               "largest values": [g.abs().max().item() for g in gradients[:3]]}
     right = dict(zip(("block.linear", "block.act", "head"), norms))
-    got = worded(_MEANINGS, answer, model, partial(_loss, model, x, y))
+    got = reword(_MEANINGS, answer, model, partial(_loss, model, x, y))
     require(isinstance(got, dict), f"The answer should be a dict from name to number, not {type(got).__name__}.")
     require(all(isinstance(name, str) for name in got), "The keys should be the names of layers.")
     require(not {"", "block"} & got.keys(),
@@ -214,7 +208,7 @@ def _clip_at(answer):
     require(not isinstance(handle, nn.Module),
             "You return a layer, not a handle. If it comes from `hl.gradient_clipper`: that clips the gradients of "
             "parameters, and here that of the layer's output should be clipped, with a forward hook.")
-    require(has(handle, "remove") and not isinstance(handle, list),
+    require(has_attribute(handle, "remove") and not isinstance(handle, list),
             "Return the handle of the forward hook, with which the clipping can be removed.")
     try: same_output = torch.equal(model(x), out)
     except Exception as error:
@@ -232,17 +226,14 @@ def _clip_at(answer):
     require(not (untouched and _close(inner, free["inner.weight"])),
             "Nothing is clipped. Is your hook still on when your function is done? And `clamp` makes a new tensor, "
             "which the tensor hook must return: is the `return` missing? (`hl.Hook` only listens.)")
-    require(not untouched,
-            "The layer's own parameters are clipped, but earlier layers see the old gradient: put the tensor "
-            "hook on the layer's output, `o`.")
-    require(not _close(first, spoiled[0]),
-            "The path around the layer is clipped too: `clamp_` works in place, on a tensor that both paths use. "
-            "Return `g.clamp(…)`, a new one.")
+    require(not untouched, "The layer's own parameters are clipped, but earlier layers see the old gradient: put the "
+                           "tensor hook on the layer's output, `o`.")
+    require(not _close(first, spoiled[0]), "The path around the layer is clipped too: `clamp_` works in place, on a "
+                                           "tensor that both paths use. Return `g.clamp(…)`, a new one.")
     require(not _close(first, behind[0]),
             "You clip the gradient of the layer's input. Clip that of its output, so that its own weights feel it too.")
-    require(not _close(first, swapped[0]),
-            "What a backward hook returns replaces the gradient of the layer's input, not that of its output. Let a "
-            "forward hook call `o.register_hook`.")
+    require(not _close(first, swapped[0]), "What a backward hook returns replaces the gradient of the layer's input, "
+                                           "not that of its output. Let a forward hook call `o.register_hook`.")
     require(_close(first, right[0]) and _close(inner, right[1]),
             "The gradient is changed, but not as it should be: clamp each number to `-limit` … `limit`.")
     try:
@@ -258,8 +249,7 @@ def _clip_at(answer):
     return "the gradient is clipped, other paths are free, and the hook can be removed"
 
 # %% ../../nbs/lib/exercises/lesson-08.ipynb #0bd2b42d
-reading(
-    "08r", "E", "A and C have gradients of the same size at every layer; one of them had shuffled labels, which no "
+reading("08r", "E", "A and C have gradients of the same size at every layer; one of them had shuffled labels, which no "
                 "gradient before the first step shows",
     A="Its gradient has nearly the same size at every layer, so the first layers are reached. But the same is true "
       "of C: what in the figure tells the two apart?",

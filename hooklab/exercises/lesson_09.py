@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .checking import NotYet, Planted, exercise, one_number, reading, require, what_it_is
+from .checking import NotYet, Planted, exercise, one_number, reading, require, what_it_is, reword
 
 # %% ../../nbs/lib/exercises/lesson-09.ipynb #c7c3cedf
 def _ratio(new, old): return ((new - old).norm()/old.norm()).item()
@@ -89,16 +89,12 @@ def _n_step_hooks(opt):
     return len(opt._optimizer_step_pre_hooks) + len(opt._optimizer_step_post_hooks)
 
 
-def _ratios(answer, model, opt, train):
-    try: return answer(model, opt, train)
-    except NotYet as error:
-        if "'NoneType'" in str(error):
-            raise NotYet("There is no gradient yet when the model first runs forward; and with Adam or momentum "
-                         "a step does not follow the gradient. Compare the parameters just before and just after "
-                         "a step: `hl.step_hook(opt, f)`.") from None
-        if "positional argument" not in str(error): raise
-        raise NotYet("A hook on an optimizer's step is called with three arguments: the optimizer, and the arguments "
-                     "and keyword arguments that `step` was called with.") from None
+_IN_STEPS = {
+    "'NoneType'": "There is no gradient yet when the model first runs forward; and with Adam or momentum a step does "
+                  "not follow the gradient. Compare the parameters just before and just after a step: "
+                  "`hl.step_hook(opt, f)`.",
+    "positional argument": "A hook on an optimizer's step is called with three arguments: the optimizer, and the "
+                           "arguments and keyword arguments that `step` was called with."}
 
 # %% ../../nbs/lib/exercises/lesson-09.ipynb #2d3f8abe
 @exercise("09b")
@@ -119,7 +115,7 @@ def _all_ratios(answer):
     for _ in range(5):
         step(twin, of_twin)
         states.append(params())
-    got = _ratios(answer, model, opt, train)
+    got = reword(_IN_STEPS, answer, model, opt, train)
     require(isinstance(got, dict), f"The answer should be a dict from name to list, not {type(got).__name__}.")
     require(all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters())),
             "The model is not where `train()` alone would have moved it: call `train()` once, and take no step.")
@@ -142,17 +138,15 @@ def _is_list_of_steps(name, ratios):
     "One entry for each step."
     require(isinstance(ratios, (list, tuple)),
             f"Each value should be a list with a number for each step; that of `{name}` is {what_it_is(ratios)}.")
-    require(len(ratios) == 5,
-            f"There were 5 steps; your list for `{name}` has length {len(ratios)}: a hook on `opt` should append "
-            "to it in every step, the first and the last too.")
+    require(len(ratios) == 5, f"There were 5 steps; your list for `{name}` has length {len(ratios)}: a hook on `opt` "
+                              "should append to it in every step, the first and the last too.")
 
 
 def _says_none_for_zeros(name, ratios):
     "None for the first step of the bias that begins at zero, and nowhere else."
     if name == "0.bias":
-        require(ratios[0] is None,
-                f"`{name}` is all zeros before the first step, so this entry should be None; yours is "
-                f"{what_it_is(ratios[0])}. Look at the copy from before the step.")
+        require(ratios[0] is None, f"`{name}` is all zeros before the first step, so this entry should be None; yours "
+                                   f"is {what_it_is(ratios[0])}. Look at the copy from before the step.")
         ratios = ratios[1:]
     require(all(r is not None for r in ratios),
             f"`{name}` has a None where it was not all zeros just before the step. Keep a new copy before each step, "
@@ -203,17 +197,11 @@ class _Stuck(nn.Module):
     def forward(self, x): return self.head(self.frozen(self.body(x) + 0*self.silent(x)).relu())
 
 
-def _reasons(answer, *args):
-    "What the answer returns. Typical errors are put into the words of this exercise."
-    try: return answer(*args)
-    except NotYet as error:
-        if "'NoneType'" in str(error):
-            raise NotYet("Where there is no gradient, `p.grad` is None, not zero: check `p.grad is None`.") from None
-        if "'function' object" in str(error):
-            raise NotYet("`loss` is a function that runs the model: `loss().backward()`.") from None
-        if not any(hint in str(error) for hint in ("Boolean value of Tensor", "must match the size")): raise
-        raise NotYet("`in` compares tensors number by number. To tell whether it is the same parameter, use `id(p)`: "
-                     "collect the ids of the optimizer's parameters.") from None
+_ABOUT_REASONS = {"'NoneType'": "Where there is no gradient, `p.grad` is None, not zero: check `p.grad is None`.",
+    "'function' object": "`loss` is a function that runs the model: `loss().backward()`.",
+    "Boolean value of Tensor|must match the size":
+        "`in` compares tensors number by number. To tell whether it is the same parameter, use `id(p)`: collect the "
+        "ids of the optimizer's parameters."}
 
 # %% ../../nbs/lib/exercises/lesson-09.ipynb #046f9be8
 @exercise("09c")
@@ -227,7 +215,7 @@ def _stuck(answer):
     reasons = {"spare": "gradient", "head": "optimizer", "lost": "optimizer"}
     right = {f"{layer}.{kind}": why for layer, why in reasons.items() for kind in ("weight", "bias")}
     old = [p.detach().clone() for p in model.parameters()]
-    got = _reasons(answer, model, opt, lambda: F.cross_entropy(model(x), y))
+    got = reword(_ABOUT_REASONS, answer, model, opt, lambda: F.cross_entropy(model(x), y))
     require(isinstance(got, dict), f"The answer should be a dict from name to reason, not {type(got).__name__}.")
     got = {str(name): why for name, why in got.items()}
     require(all(torch.equal(p, q) for p, q in zip(model.parameters(), old, strict=True)),
@@ -238,9 +226,8 @@ def _stuck(answer):
     layers = "body", "silent", "spare", "head"
     found = {layer: {why for name, why in got.items() if name.startswith(layer)} for layer in layers}
     require("gradient" not in found["body"], "`body` gets a gradient in the backward pass: `loss().backward()`.")
-    require("gradient" not in found["silent"],
-            "The gradient of `silent` is all zeros, but not None. With weight decay the optimizer moves it all the "
-            "same: check `p.grad is None`.")
+    require("gradient" not in found["silent"], "The gradient of `silent` is all zeros, but not None. With weight decay "
+                                               "the optimizer moves it all the same: check `p.grad is None`.")
     require("optimizer" not in found["body"] | found["silent"] | found["spare"],
             "The optimizer does have `body`, `spare` and `silent`: parameters can be in several groups, so go "
             "through all of `opt.param_groups`.")
@@ -258,8 +245,7 @@ def _stuck(answer):
     return "the parameters that will not move are found, with the reason"
 
 # %% ../../nbs/lib/exercises/lesson-09.ipynb #43c166c1
-reading(
-    "09r", "D", "within ten steps it moves its weights by a fifth of their norm or more; that its late steps are so"
+reading("09r", "D", "within ten steps it moves its weights by a fifth of their norm or more; that its late steps are so"
                 " short is the damage, and no sign of health",
     A="Its steps begin at some hundredths of the weights and become shorter: that is what Adam does in a healthy "
       "run. Compare its first ten steps with those of the other three.",

@@ -12,7 +12,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from .checking import NotYet, Then, exercise, fails, reading, require, survives, what_it_is, worded
+from .checking import NotYet, Then, exercise, fails, reading, require, require_cleanup, what_it_is, reword
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #32224fb8
 class _Bad(nn.Module):
@@ -61,22 +61,18 @@ def _is_found(answer):
         require(name == right, f"In another model it is {right!r}, and your function returns {name!r}. {told}")
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #61f62715
-_ADVICE = {
-    "Boolean inputs not supported":
-        "Your hook returns something, and that replaces the layer's output. A hook that only looks returns nothing: "
-        "append to a list in an `if`.",
+_ADVICE = {"Boolean inputs not supported": "Your hook returns something, and that replaces the layer's output. A hook "
+                                           "that only looks returns nothing: append to a list in an `if`.",
     "Boolean value of Tensor": "`isfinite` gives one answer for each number; `.all()` combines them into one.",
-    "list index out of range":
-        "In a model where everything is finite your list stays empty, and has no first "
-        "entry: return the empty string then.",
-    "'tuple' object has no attribute":
+    "list index out of range": "In a model where everything is finite your list stays empty, and has no first entry: "
+                               "return the empty string then.", "'tuple' object has no attribute":
         "`i`, `gi` and `go` are tuples, since a layer may take and return several tensors: check each of them.",
     "'function' object has no attribute": "`loss` is a function that runs the model: `loss().backward()`."}
 
 
 def _name(answer, *args):
     "The answer, which should be a name. Typical errors are put into the words of this lesson."
-    name = worded(_ADVICE, answer, *args)
+    name = reword(_ADVICE, answer, *args)
     require(isinstance(name, str),
             f"The answer should be a name, or the empty string if there is none; yours is {what_it_is(name)}.")
     return name
@@ -87,17 +83,14 @@ def _first_bad(answer):
     x = torch.rand(3, 4)
     model = _Bad(-1.)
     name = _name(answer, model, x)
-    require(name != "last",
-            "`last` runs after the bad layer. Look for everything that is not finite, with `isfinite`, not only for "
-            "NaN; one bad number is enough, `not t.isfinite().all()`. And let the hooks append to one list, which "
-            "is then in the order in which layers finish.")
+    require(name != "last", "`last` runs after the bad layer. Look for everything that is not finite, with `isfinite`, "
+                            "not only for NaN; one bad number is enough, `not t.isfinite().all()`. And let the hooks "
+                            "append to one list, which is then in the order in which layers finish.")
     require(name != "middle", "`middle` is only the container, and finishes after the bad layer in it.")
-    require(name != "first",
-            "`first` is fine. Is your condition reversed? Or, in a loop, is `name` looked up when the hook is called? "
-            "Then bind it with `name=name` in the arguments.")
-    require(name,
-            "Your function finds nothing, or the model itself, whose name is empty. But the output of `middle.log` is "
-            "-inf where its input is zero, and it is the first.")
+    require(name != "first", "`first` is fine. Is your condition reversed? Or, in a loop, is `name` looked up when the "
+                             "hook is called? Then bind it with `name=name` in the arguments.")
+    require(name, "Your function finds nothing, or the model itself, whose name is empty. But the output of "
+                  "`middle.log` is -inf where its input is zero, and it is the first.")
     require(name == "middle.log", f"It is `middle.log`; your function returns {name!r}.")
     require(model.runs, "The name is right, but the model stops there. Let it run to its end: a hook that raises an "
                         "error also stops what comes later, such as a training. Note the name, and return it at the "
@@ -111,9 +104,8 @@ def _first_bad(answer):
     except NotYet as error:
         if "tuple" not in str(error): raise
         raise NotYet("A layer may return a tuple of tensors: look at each of them, `for t in o`.") from None
-    require(name == "halves",
-            "In another model, `halves` returns two tensors, and the second is not finite; your function returns "
-            f"{name!r}. Look at all tensors of a tuple.")
+    require(name == "halves", "In another model, `halves` returns two tensors, and the second is not finite; your "
+                              f"function returns {name!r}. Look at all tensors of a tuple.")
     return "you can find the first bad output of any model"
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #d84a21dd
@@ -132,9 +124,8 @@ def _maker(answer):
     require(name != "last",
             "An input of `last` is Inf, so it is not the maker: all inputs must be finite, not only free of NaN.")
     require(name != "middle", "`middle` is only the container; the guilty layer in it finishes first.")
-    require(name != "first",
-            "`first` is fine. In a loop, is `name` looked up when the hook is called? Then bind it "
-            "with `name=name` in the arguments.")
+    require(name != "first", "`first` is fine. In a loop, is `name` looked up when the hook is called? Then bind it "
+                             "with `name=name` in the arguments.")
     require(name, "It is `middle.log`. An empty string is the answer if no layer is to blame, and the name of the "
                   "model itself, which finishes last: keep all names, and return the first.")
     require(name == "middle.log", f"It is `middle.log`; your function returns {name!r}.")
@@ -147,7 +138,7 @@ def _maker(answer):
     require(name != "add", "The second input of `add` is bad: look at all of `i`.")
     require(not name, f"Here something bad arose between the layers, but your function accuses {name!r}.")
     _is_found(answer)
-    survives(answer, lambda: answer(Then(torch.tanh, first=nn.Linear(4, 4), bad=Then(fails)), torch.rand(3, 4)))
+    require_cleanup(answer, lambda: answer(Then(torch.tanh, first=nn.Linear(4, 4), bad=Then(fails)), torch.rand(3, 4)))
     return "makers are told from carriers"
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #9cf71bb6
@@ -196,20 +187,17 @@ def _gradient_maker(answer):
                 "`head` passes on a finite gradient, `gi`; the gradient that it gets is `go`, and comes from the loss.")
         require(name != "root",
                 "`root` is only the container: leave out those for which `list(m.children())` is not empty.")
-        require(name or not right,
-                "Your function finds nothing. The forward pass is fine: in one layer it is `gi`, the "
-                "gradient passed on, that is bad.")
+        require(name or not right, "Your function finds nothing. The forward pass is fine: in one layer it is `gi`, "
+                                   "the gradient passed on, that is bad.")
         require(name == right, f"It should be {right!r}; your function returns {name!r}.")
     model = _slope(0., _safe_root)
     name = _blamed(answer, model, lambda: model(x).sum())
-    require(name == "root.0",
-            f"In another model `root.0` makes a NaN, not an Inf; your function returns {name!r}. Look for everything "
-            "that is not finite, with `isfinite`.")
+    require(name == "root.0", f"In another model `root.0` makes a NaN, not an Inf; your function returns {name!r}. "
+                              "Look for everything that is not finite, with `isfinite`.")
     model = _slope(1.)
     name = _blamed(answer, model, lambda: _spoiled(model, x))
-    require(not name,
-            f"Here the loss itself spoils the gradient, but your function accuses {name!r}, which only passes it on: "
-            "`go`, the gradient that it gets, must be finite.")
+    require(not name, f"Here the loss itself spoils the gradient, but your function accuses {name!r}, which only "
+                      "passes it on: `go`, the gradient that it gets, must be finite.")
     model = nn.Sequential(OrderedDict(scale=nn.Linear(4, 4), own=Then(torch.sqrt, zero=_zero()), head=nn.Linear(4, 1)))
     name = _blamed(answer, model, lambda: model(x).sum())
     require(name != "own",
@@ -218,8 +206,7 @@ def _gradient_maker(answer):
     return "you can find the layer that spoils a gradient"
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #b76211bc
-reading(
-    "10r", "E", "the films of C and D are the same, and one of them comes from a weight that was NaN; only a look "
+reading("10r", "E", "the films of C and D are the same, and one of them comes from a weight that was NaN; only a look "
                 "at what goes into `first` tells the two apart",
     A="There the outputs of `first`, `act` and `head` are fine. A NaN in the data would be in the output of `first`"
       " already. Here `log` makes the first number that is not finite.",

@@ -12,7 +12,7 @@ from itertools import cycle
 import torch
 from torch import Tensor, nn
 
-from .checking import NotYet, exercise, one_number, one_tensor, require, unpacked
+from .checking import exercise, one_number, one_tensor, require, unpacked, reword
 
 # %% ../../nbs/lib/exercises/lesson-11.ipynb #5f4c09cf
 def _reader():
@@ -33,22 +33,18 @@ def _rows(answer):
         require(model.training == training and all(m.training == training for m in model.modules()),
                 f"The model was in {'train' if training else 'eval'} mode, and now it is not: store the mode "
                 "first, and restore it at the end.")
-        require(got.numel() != x.numel(),
-                f"You give `x` to the layer itself. Layer `{name}` gets its input from the layer before it: run the "
-                "model on `x`, and put a hook on the layer.")
-        require(got.dim() == 2 and len(got) == 6,
-                f"There should be 6 rows, one for each sample; your tensor has shape {tuple(got.shape)}. `flatten(1)` "
-                "makes one row of each sample.")
+        require(got.numel() != x.numel(), f"You give `x` to the layer itself. Layer `{name}` gets its input from the "
+                                          "layer before it: run the model on `x`, and put a hook on the layer.")
+        require(got.dim() == 2 and len(got) == 6, "There should be 6 rows, one for each sample; your tensor has shape "
+                                                  f"{tuple(got.shape)}. `flatten(1)` makes one row of each sample.")
         require(name == "2.1" or got.shape != (6, 5), f"That is the output of the model: return that of `{name}`.")
-        require(not got.requires_grad,
-                "Your rows still require gradients, and keep the graph of the whole pass in memory: detach them, or "
-                "run the model under `torch.no_grad()`.")
+        require(not got.requires_grad, "Your rows still require gradients, and keep the graph of the whole pass in "
+                                       "memory: detach them, or run the model under `torch.no_grad()`.")
         require(not (name == "1" and training) or got.count_nonzero() > 0.9*got.numel(),
                 "Half of your numbers are zero: that is the dropout of train mode. Call `model.eval()` first.")
         right = right.flatten(1)
-        require(got.shape == right.shape,
-                f"The output of layer `{name}` has {right.shape[1]} numbers for each sample; "
-                f"your rows have {got.shape[1]}.")
+        require(got.shape == right.shape, f"The output of layer `{name}` has {right.shape[1]} numbers for each sample; "
+                                          f"your rows have {got.shape[1]}.")
         require(torch.allclose(got, right, atol=1e-5),
                 f"The rows are not the output of layer `{name}` for `x` in eval mode.")
     _rows_in_place(answer, x)
@@ -96,10 +92,9 @@ def _honest(answer):
         by_heart = asked(y, y, slice(n)), asked(y, y, slice(None))
         told_apart = len({*right, wrong_control, *by_heart}) == 5
     taught.clear()
-    try: got = answer(fit, f, y, nonsense, n)
-    except NotYet as error:
-        if "must match the size" not in str(error): raise
-        raise NotYet("There should be as many predictions as labels: compare those for `f[n:]` with `y[n:]`.") from None
+    got = reword({"must match the "
+                  "size": "There should be as many predictions as labels: compare those for `f[n:]` with "
+                                         "`y[n:]`."}, answer, fit, f, y, nonsense, n)
     got = unpacked(got, 2, "two numbers: the accuracy, and that of the control")
     require(taught, "Your function never calls `fit`, which makes a probe from rows and labels.")
     got = [one_number(v, f"The {what}, a fraction of rows,") for v, what in zip(got, ("accuracy", "control"))]
@@ -115,16 +110,14 @@ def _honest(answer):
             "You test the probe on all rows, and it was trained on some of them. Test it on `f[n:]`.")
     require(not (near(got[0], right[1]) and near(got[1], right[0])),
             "The other way round: the accuracy first, the control second.")
-    require(near(got[0], right[0]),
-            f"The accuracy should be about {right[0]:.2f}; yours is {got[0]:.2f}. It is the "
-            "fraction of matches: between 0 and 1.")
+    require(near(got[0], right[0]), f"The accuracy should be about {right[0]:.2f}; yours is {got[0]:.2f}. It is the "
+                                    "fraction of matches: between 0 and 1.")
     require(len(taught) > 1, "You train only one probe. The control is another: train it on `nonsense[:n]`.")
     require(not near(got[1], right[0]), "Your control was trained on the true labels. Train it on `nonsense[:n]`.")
     require(near(got[1], right[1]) or not near(got[1], wrong_control),
             "You also compare your control with `nonsense`: compare it with the true labels, `y[n:]`.")
-    require(near(got[1], right[1]),
-            f"The control should be about {right[1]:.2f}; yours is {got[1]:.2f}. Train it on "
-            "`nonsense[:n]`, and compare with `y[n:]`.")
+    require(near(got[1], right[1]), f"The control should be about {right[1]:.2f}; yours is {got[1]:.2f}. Train it on "
+                                    "`nonsense[:n]`, and compare with `y[n:]`.")
     return "the probe is tested on rows that it has not seen, and compared with a control"
 
 # %% ../../nbs/lib/exercises/lesson-11.ipynb #74fd31a3
@@ -169,7 +162,6 @@ def _gained(answer):
     require(not near(0.95), "That is the trained model alone: subtract what is read from untrained ones.")
     require(not near(0.5), "That is the mean of the untrained ones alone: subtract it from what is read from `model`.")
     require(not near(0.55), "You subtract the median of the three: subtract their mean.")
-    require(near(0.45),
-            "That is not what `probe` reads from the layer in `model`, minus the mean of what it reads from the same "
-            f"layer in the three others. Your function returns {got:.3f}.")
+    require(near(0.45), "That is not what `probe` reads from the layer in `model`, minus the mean of what it reads "
+                        f"from the same layer in the three others. Your function returns {got:.3f}.")
     return "what training added is separated from what was there before"

@@ -11,7 +11,7 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
-from .checking import NotYet, exercise, require, worded
+from .checking import exercise, require, reword
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #bab88f1e
 class _Mean(nn.Module):
@@ -22,18 +22,15 @@ class _Mean(nn.Module):
     def forward(self, x): return self.head(self.body(x).mean((2, 3)))
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #b8af78ec
-_ADVICE = {
-    "must match the size":
+_ADVICE = {"must match the size":
         "The weights do not fit the maps, whose shape is (images, maps, height, width). With one weight for each "
         "map, they need the shape `(-1, 1, 1)`; with one for each image and map, `(-1, maps, 1, 1)`. Use `view`, "
-        "`[..., None, None]` or `keepdim=True`.",
-    "'tuple' object has no attribute":
+        "`[..., None, None]` or `keepdim=True`.", "'tuple' object has no attribute":
         "`torch.autograd.grad` returns a tuple, with a gradient for each input tensor: "
         "`gradient, = torch.autograd.grad(…)`.",
     "scalar outputs": "Only a single number has a gradient: sum the scores of the images, which do not mix.",
-    "does not require grad":
-        "There is no gradient path from the score to the maps that you keep. Keep them with `detach=False`, "
-        "and not under `torch.no_grad()`."}
+    "does not require grad": "There is no gradient path from the score to the maps that you keep. Keep them with "
+                             "`detach=False`, and not under `torch.no_grad()`."}
 _ADVICE["requires_grad=False"] = _ADVICE["have been used in the graph"] = _ADVICE["does not require grad"]
 
 
@@ -83,8 +80,7 @@ def _classes(c):
         "All your maps are for the class of the first image: each image has its own class in `c`.":
             of(weight[c[0]].expand(4, -1)),
         "That is one of the maps. Maps do not belong to classes: each map has a weight for class `c`, in row `c` of "
-        "`model.head.weight`.": maps[range(4), c],
-        "You added the bias to each pixel: it belongs to none of them.":
+        "`model.head.weight`.": maps[range(4), c], "You added the bias to each pixel: it belongs to none of them.":
             right + model.head.bias[c].detach()[:, None, None],
         "That is the mean over the maps; take the sum, so that the pixels add up to the logit.": right/5,
         "The negative values are missing: they are evidence against the class.": right.relu()}
@@ -94,7 +90,7 @@ def _classes(c):
 def _class_map(answer):
     for c in (torch.tensor([0, 3, 4, 1]), torch.tensor([2, 2, 0, 4])):
         right, model, x, mistakes = _drawn(lambda c=c: _classes(c))
-        _require_map(_is_map(worded(_ADVICE, answer, model, x, c), x), right, mistakes,
+        _require_map(_is_map(reword(_ADVICE, answer, model, x, c), x), right, mistakes,
                      "That is not the sum of the maps of `body`, each times its weight for class `c`.")
     return "each pixel has its part of the logit"
 
@@ -117,8 +113,7 @@ def _positive_case(c=2):
     share, every = weighed(weights), sum(_gradient(model, x, k)[1] for k in range(4))
     probable = _gradient(nn.Sequential(*model, nn.Softmax(1)), x, c)[1]
     negative = "You set negative weights to zero: set negative values of the map to zero, after the sum."
-    return share.relu(), model, x, {
-        "Negative values should be zero: `.relu()` at the end.": share,
+    return share.relu(), model, x, {"Negative values should be zero: `.relu()` at the end.": share,
         "You take absolute values: negative values should be zero, `.relu()` at the end.": share.abs(),
         negative: weighed(weights.relu()), f"{negative} Only there.": weighed(weights.relu()).relu(),
         "In your map each pixel has its own weight. Grad-CAM has one for each map: the mean of its gradient over "
@@ -140,12 +135,8 @@ def _positive_map(answer):
     c = 2
     right, model, x, mistakes = _drawn(_positive_case)
     model[0].weight.grad = before = torch.ones_like(model[0].weight)
-    try: got = worded(_ADVICE, answer, model, model[1], x, c)
-    except NotYet as error:
-        if "'NoneType'" in str(error):
-            raise NotYet("`backward()` gives tensors in the middle no gradient, unless you name them: "
-                         "`score.backward(inputs=[maps])`.") from None
-        raise
+    got = reword(_ADVICE | {"'NoneType'": "`backward()` gives tensors in the middle no gradient, unless you name them: "
+                                          "`score.backward(inputs=[maps])`."}, answer, model, model[1], x, c)
     got = _is_map(got, x)
     grads = [p.grad for p in model.parameters()]
     as_before = grads[0] is not None and torch.equal(grads[0], torch.ones_like(before))
@@ -154,22 +145,22 @@ def _positive_map(answer):
             "`zero_grad()` removes those that were there. `torch.autograd.grad(score, maps)` leaves them alone.")
     require(not x.requires_grad and x.grad is None,
             "`x` itself now requires a gradient, or has one: use a copy, `x.detach().clone().requires_grad_()`.")
-    _require_map(got, right, mistakes,
-                 "That is not the sum of the maps, each times the mean of its gradient, with negative values "
-                 "set to zero.")
+    _require_map(got, right, mistakes, "That is not the sum of the maps, each times the mean of its gradient, with "
+                                       "negative values set to zero.")
     _of_frozen(answer, model, x, c, right)
     return "you can map what any layer contributes, and the parameters never notice"
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #1a4511ef
+_WITHOUT_GRAPH = {
+    "require grad|requires_grad":
+        "Right, but not for a frozen network: nothing is recorded if neither a parameter nor the input requires a "
+        "gradient. Let a copy of the input require one: `x.detach().clone().requires_grad_()`."}
+
+
 def _of_frozen(answer, model, x, c, right):
     "Require the same map for a network in which no parameter requires a gradient."
     model.requires_grad_(False)
-    try: got = _is_map(answer(model, model[1], x, c), x)
-    except NotYet as error:
-        if "require grad" not in str(error) and "requires_grad" not in str(error): raise
-        raise NotYet("Right, but not for a frozen network: nothing is recorded if neither a parameter nor the "
-                     "input requires a gradient. Let a copy of the input require one: "
-                     "`x.detach().clone().requires_grad_()`.") from None
+    got = _is_map(reword(_WITHOUT_GRAPH, answer, model, model[1], x, c), x)
     require(_close(got, right), "Right, but your map changes when the network is frozen.")
     require(not any(p.requires_grad for p in model.parameters()), "The network was frozen, and now it is not.")
 
@@ -197,9 +188,8 @@ def _ablation_case(c=1):
     falls = score - without
     right = weighed(falls)
     mean = "You set the map to its mean. That is a good choice too, but here it should be zero."
-    return right, model, x, {
-        "Your map is all zeros. Does your hook return the changed maps? And do the maps that you weight come from an "
-        "ordinary pass?": torch.zeros_like(right),
+    return right, model, x, {"Your map is all zeros. Does your hook return the changed maps? And do the maps that you "
+                             "weight come from an ordinary pass?": torch.zeros_like(right),
         "Upside down: the weight is how much the score drops, so before minus after.": -right,
         "Your weights are the scores without the map: use how much the score drops.": weighed(without),
         "You remove map after map and put none back: remove one at a time. Is the edit still on?":
@@ -223,6 +213,6 @@ def _ablation_case(c=1):
 @exercise("12c")
 def _ablation_map(answer):
     right, model, x, mistakes = _drawn(_ablation_case)
-    _require_map(_is_map(worded(_ADVICE, answer, model, model[1], x, 1), x), right, mistakes,
+    _require_map(_is_map(reword(_ADVICE, answer, model, model[1], x, 1), x), right, mistakes,
                  "That is not the sum of the maps, each times how much the score of `c` drops without it.")
     return "each map is weighted by what happens without it"

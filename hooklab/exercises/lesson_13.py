@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .checking import NotYet, Planted, exercise, one_number, one_tensor, require, survives, unpacked
+from .checking import Planted, exercise, one_number, one_tensor, require, require_cleanup, unpacked, reword
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #bcf8f977
 class _Net(nn.Module):
@@ -53,18 +53,20 @@ def _with(units, to, dim):
     return edit
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #5cdc3ec4
+_OF_ANY_KIND = {"AttributeError: 'Identity' object":
+                "This layer has no weights, and `layer` can be of any kind: change its output in a hook, not its "
+                "parameters."}
+_BATCHES = {
+    "(Type|Attribute)Error: .*list": "`others` is a list of batches: run them one after the other.",
+    "expand|broadcast|invalid for input of size":
+        "`to=` takes one number for each of the units that are off. The mean over dimensions 0, 2 and 3 is one "
+        "number for each channel of `layer`; choose from them: `means[units]`.",
+    "must match": "Batches differ in size and cannot be added: add up `sum((0, 2, 3))` of each."}
+
 def _tried(answer, model, layer, *args):
     "What the answer returns, for a layer of any kind; its weights must not have changed."
     before = {name: v.clone() for name, v in model.state_dict().items()}
-    try: got = answer(model, layer, *args)
-    except NotYet as error:
-        if isinstance(error.__cause__, AttributeError) and "'Identity' object" in str(error):
-            raise NotYet("This layer has no weights, and `layer` can be of any kind: change its output in a hook, "
-                         "not its parameters.") from None
-        if any(sign in str(error) for sign in ("mat1 and mat2", "expected input", "are asked for, but there are")):
-            raise NotYet("A layer in the middle needs its input from the layer before it: run the whole model on "
-                         "`x`.") from None
-        raise
+    got = reword(_OF_ANY_KIND | (_BATCHES if len(args) > 2 else {}), answer, model, layer, *args)
     require(all(torch.equal(v, before[name]) for name, v in model.state_dict().items()),
             "The weights of the model have changed: change the layer's output, not the layer.")
     require(not isinstance(got, Tensor) or got.shape != args[1].shape,
@@ -75,7 +77,7 @@ def _still_right(answer, model, layer, *args):
     "Hooks are off afterwards, even if the model raises, and its mode is as before."
     require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
     model.fails_for = args[1]
-    survives(answer, lambda: answer(model, layer, *args))
+    require_cleanup(answer, lambda: answer(model, layer, *args))
     model.fails_for = None
 
 _IN_PLACE = ("You wrote into the layer's output itself, which other parts of the model use as well: change a `clone()` "
@@ -92,9 +94,8 @@ def _without(answer):
         whole = model.output(x)
         got = _tried(answer, model, layer, units, x)
         def off(units, layer=layer, x=x, dim=-1, to=0): return model.output(x, layer, _with(units, to, dim))
-        require(not _close(got, whole),
-                "Nothing has changed: the output is the same as with all units. A function that only looks, or a hook "
-                "that returns nothing, edits nothing.")
+        require(not _close(got, whole), "Nothing has changed: the output is the same as with all units. A function "
+                                        "that only looks, or a hook that returns nothing, edits nothing.")
         require(not _close(got, model.output(x, layer, _with(units, 0, -1), in_place=True)) or _close(got, off(units)),
                 _IN_PLACE)
         require(len(units) == 1 or not any(_close(got, off([k])) for k in units),
@@ -124,25 +125,12 @@ def _at_mean(answer):
     for layer, units, sizes in ((model.tap, [4, 1], (7, 2, 4)), (model.second, [0, 5, 2], (1, 6))):
         x, others = torch.rand(5, 2, 5, 4), [n + 2*torch.randn(n, 2, 5, 4) for n in sizes]
         whole, model.most = model.output(x), 0
-        try: got = _tried(answer, model, layer, units, x, others)
-        except NotYet as error:
-            _named(error)
-            raise
-        require(model.most <= max(*sizes, len(x)),
-                f"The model got {model.most} images at once. All of `others` together are too many: run the model "
-                "batch by batch, and add up.")
+        got = _tried(answer, model, layer, units, x, others)
+        require(model.most <= max(*sizes, len(x)), f"The model got {model.most} images at once. All of `others` "
+                                                   "together are too many: run the model batch by batch, and add up.")
         _mean_of(model, layer, units, x, others, got, whole)
         _still_right(answer, model, layer, units, x, others)
     return "the units are off, and the next layer sees what it usually sees"
-
-def _named(error):
-    said = str(error)
-    require(not isinstance(error.__cause__, TypeError | AttributeError) or "list" not in said,
-            "`others` is a list of batches: run them one after the other.")
-    require(not any(sign in said for sign in ("expand", "broadcast", "invalid for input of size")),
-            "`to=` takes one number for each of the units that are off. The mean over dimensions 0, 2 and 3 is one "
-            "number for each channel of `layer`; choose from them: `means[units]`.")
-    require("must match" not in said, "Batches differ in size and cannot be added: add up `sum((0, 2, 3))` of each.")
 
 # %% ../../nbs/lib/exercises/lesson-13.ipynb #d762db76
 def _mean_of(model, layer, units, x, others, got, whole):
@@ -166,9 +154,8 @@ def _mean_of(model, layer, units, x, others, got, whole):
             "That is the mean of the batch means. The batches differ in size, so add up sums and numbers of pixels, "
             "and divide once at the end.")
     for n, which in ((-1, "last"), (0, "first")):
-        require(not _close(got, with_(each[n][units])),
-                f"That is the mean of the {which} batch alone: a hook stores only the last call, so add up after each "
-                "one.")
+        require(not _close(got, with_(each[n][units])), f"That is the mean of the {which} batch alone: a hook stores "
+                                                        "only the last call, so add up after each one.")
     require(not _close(got, with_(means.mean())) and not _close(got, with_(means[units].mean())),
             "One mean for all units: each has its own. Take the mean over dimensions 0, 2 and 3, and not over 1.")
     require(not _close(got, with_(means[units].flip(0))) and not _close(got, with_(means[sorted(units)])),
@@ -217,7 +204,7 @@ def _compared(answer):
     require(score.x.eq(1).all(), _IN_PLACE)
     _right_pair(answer, score, drop, fraction)
     score.calls, score.fails_at = 0, 3
-    survives(answer, lambda: answer(layer, units, draws, score))
+    require_cleanup(answer, lambda: answer(layer, units, draws, score))
     return "the effect is compared with that of random units"
 
 def _right_pair(answer, score, drop, fraction):
@@ -236,13 +223,11 @@ def _right_pair(answer, score, drop, fraction):
             "Edits stay on the layer: remove the edit of each draw before the next.")
     require(not near(fraction, 5/8),
             "Your answer counts draws without which the score *rises*: that is a negative drop, so do without `abs`.")
-    require(not near(fraction, 0),
-            "Your answer counts no draw, but two make the score drop by just as much. *At least as large* includes "
-            "them (`>=`), and all units of a draw are off together.")
+    require(not near(fraction, 0), "Your answer counts no draw, but two make the score drop by just as much. *At least "
+                                   "as large* includes them (`>=`), and all units of a draw are off together.")
     require(not near(fraction, 6/8),
             "The wrong way round: count the draws whose drop is as large or larger, not the smaller ones.")
-    require(not near(fraction, 1),
-            "Your answer counts every draw. Switch off the units of the draw, not `units` again, and count it if its "
-            "*drop* (not the score) is `>=` the drop for `units`.")
+    require(not near(fraction, 1), "Your answer counts every draw. Switch off the units of the draw, not `units` "
+                                   "again, and count it if its *drop* (not the score) is `>=` the drop for `units`.")
     require(fraction <= 1, "The second number should be a fraction: divide by the number of draws.")
     require(near(fraction, 2/8), f"The fraction of the draws should be {2/8}; your function returns {fraction:.3f}.")

@@ -12,7 +12,7 @@ from torch import nn
 from ..edit.changes import patch
 from ..edit.edits import edit_output
 from .checking import (
-    NotYet, Planted, exercise, one_number, one_tensor, output_of, require, survives, unpacked)
+    NotYet, Planted, exercise, one_number, one_tensor, output_of, require, require_cleanup, unpacked, reword)
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #760ab0ad
 class _Looks(nn.Module):
@@ -37,7 +37,7 @@ class _Looks(nn.Module):
 def _survives(answer, model, x, *args, twice=False):
     "Hooks are off even when the model raises in its run on `x` or, with `twice`, in its second run on `x`."
     model.fails_for, model.seen, model.twice = x, 0, twice
-    try: survives(answer, lambda: answer(model, *args))
+    try: require_cleanup(answer, lambda: answer(model, *args))
     finally: model.fails_for = None
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #07bbf6ee
@@ -52,20 +52,20 @@ def _class_attention(answer):
     return "a map for each head"
 
 
+_NO_SQUARE = {"must match the "
+              "size": "The sums do not fit the weights: `sum(-1, keepdim=True)` keeps the last dimension, so that each "
+                           "row is divided by its own sum.",
+    "too many indices": "`tap` returns the weights when the whole model runs: hook it, and call `model(x)`.",
+    "invalid for input of size|don't multiply up":
+        "These numbers do not make a square. The image is all positions but the "
+        "class token, `[:, :, 0, 1:]`, and `side` is the square root of their number."}
+
+
 def _one_map(answer, model, x, n):
     whole = output_of(model, model.pattern, x)
     w, mean = whole[:, :, 0, 1:], whole.mean(0)
     right = (w / w.sum(-1, keepdim=True)).mean(0).unflatten(1, (3, 3))
-    try: got = answer(model, model.pattern, x)
-    except NotYet as error:
-        if "must match the size" in str(error):
-            raise NotYet("The sums do not fit the weights: `sum(-1, keepdim=True)` keeps the last dimension, so that "
-                         "each row is divided by its own sum.") from None
-        if "too many indices" in str(error):
-            raise NotYet("`tap` returns the weights when the whole model runs: hook it, and call `model(x)`.") from None
-        if "invalid for input of size" not in str(error) and "don't multiply up" not in str(error): raise
-        raise NotYet("These numbers do not make a square. The image is all positions but the class token, "
-                     "`[:, :, 0, 1:]`, and `side` is the square root of their number.") from None
+    got = reword(_NO_SQUARE, answer, model, model.pattern, x)
     got = one_tensor(got)
     shapes = {
         (n, 2, 3, 3): "There should be one map for each head: take the mean over the batch, `mean(0)`.",
@@ -149,9 +149,8 @@ def _which_patch(got, model, layer, a, b, p):
         with edit_output(layer, change): return model(x)
     def is_(wrong): return torch.allclose(got, wrong, atol=1e-6)
     at, right = (slice(None), p), run(patch(value, at=(slice(None), p)))
-    require(not is_(model(b)),
-            "Your patch changed nothing: a hook that replaces must return the new output. And "
-            "is it on while `model(b)` runs?")
+    require(not is_(model(b)), "Your patch changed nothing: a hook that replaces must return the new output. And is it "
+                               "on while `model(b)` runs?")
     require(not is_(model(a)[:len(b)]) and not is_(model(a[:len(b)])),
             "That is the model's output for `a`: run it on `b`, with one position of `a`.")
     require(not is_(run(patch(of_a.mean(0)))), "You patched all positions: `at=(slice(None), p)` is only one.")
@@ -222,9 +221,8 @@ def _head_shares(answer):
             "You patched sample `h` of the batch: heads are the second dimension, `[:, h]`.")
     require(not is_([0, 0]), "Your numbers are 0. Are the patches on while `model(b)` runs? And a negative number "
                              "stays as it is.")
-    require(is_(right),
-            f"It should be {[round(share, 3) for share in right]}; your function returns "
-            f"{[round(share, 3) for share in got]}.")
+    require(is_(right), f"It should be {[round(share, 3) for share in right]}; your function returns "
+                        f"{[round(share, 3) for share in got]}.")
     require(not model.training,
             "The model was in eval mode, and is in train mode now: restore the mode that it was in.")
     model.train()
@@ -238,6 +236,5 @@ def _head_shares(answer):
     for mode, x, twice in ((True, a, False), (False, b, False), (True, b, True)):
         model.train(mode)
         _survives(answer, model, x, model.heads, a, b, score, twice=twice)
-        require(model.training is mode,
-                "When the model raises, it stays in the other mode: restore it in a `finally`.")
+        require(model.training is mode, "When the model raises, it stays in the other mode: restore it in a `finally`.")
     return "head by head, undisturbed"

@@ -11,7 +11,7 @@ from itertools import cycle
 import torch
 from torch import nn
 
-from .checking import NotYet, Planted, exercise, one_number, one_tensor, require, survives, what_it_is
+from .checking import Planted, exercise, one_number, one_tensor, require, require_cleanup, what_it_is, reword
 from ..hooks.occasions import saved_tensors
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #2f9c05e9
@@ -29,10 +29,7 @@ class _Keeps(nn.Module):
 def _kept_bytes(answer):
     for wide, n, dtype in ((6, 8, torch.float32), (9, 5, torch.float64)):
         model, x = _Keeps(wide).to(dtype), torch.randn(n + 2, 4, dtype=dtype)[2:]  # a part of a larger tensor
-        try: got = answer(model, x)
-        except NotYet as error:
-            _explains(error)
-            raise
+        got = reword(_BYTES, answer, model, x)
         got = one_number(got, "The number of bytes")
         right = x.element_size() * (n * wide + n * wide + n * 2)  # bytes of exponentials, squares and sines
         _which_bytes(got, right, model, x)
@@ -42,14 +39,13 @@ def _kept_bytes(answer):
 def _same_mode(model):
     require(model.training, "The model was in train mode, and is in eval mode now: leave its mode as it is.")
 
-def _explains(error):
-    said = str(error)
-    require(not isinstance(error.__cause__, UnboundLocalError),
-            "A function inside another cannot do `total += …`: keep the numbers in a list or a dict, and `sum` them.")
-    require("Boolean value of Tensor" not in said and "must match the size" not in said,
-            "`in` compares the numbers in tensors: recognise memory by its `data_ptr()`.")
-    require("which layers of" not in said,
-            "You look at the outputs of layers, but autograd keeps other tensors: `hl.saved_tensors(look)` shows them.")
+_BYTES = {
+    "UnboundLocalError":
+        "A function inside another cannot do `total += …`: keep the numbers in a list or a dict, and `sum` them.",
+    "Boolean value of Tensor|must match the size":
+        "`in` compares the numbers in tensors: recognise memory by its `data_ptr()`.",
+    "which layers of":
+        "You look at the outputs of layers, but autograd keeps other tensors: `hl.saved_tensors(look)` shows them."}
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #d04d2cee
 def _which_bytes(got, right, model, x):
@@ -62,9 +58,8 @@ def _which_bytes(got, right, model, x):
     of_parameters = sum(everything.values()) - right - of_x
     outputs = len(x) * model.lin.out_features * x.element_size()
     require(got != 0, "Nothing was seen: is `model(x)` inside the `with` block?")
-    require(got not in (outputs, outputs + out.nbytes),
-            "That is the memory of the outputs of layers, but autograd keeps other tensors: `hl.saved_tensors(look)` "
-            "shows them.")
+    require(got not in (outputs, outputs + out.nbytes), "That is the memory of the outputs of layers, but autograd "
+                                                        "keeps other tensors: `hl.saved_tensors(look)` shows them.")
     require(got not in (len(saved), len(own)), "That is how many tensors were saved: return their bytes.")
     counted_twice = [sum(size(t) for t in tensors) for tensors in (own, saved)
                      for size in (lambda t: t.nbytes, lambda t: t.untyped_storage().nbytes())]
@@ -109,10 +104,7 @@ def _slim_gradients(answer):
         x = torch.randn(n + 1, 4, dtype=torch.double)[1:]  # a part of a larger tensor
         whole = {name: p.detach().clone() for name, p in model.named_parameters()}
         for p in model.parameters(): p.grad = torch.ones_like(p)  # left over from an earlier step
-        try: got = answer(model, loss, x, dtype)
-        except NotYet as error:
-            _explains_dtype(error)
-            raise
+        got = reword(_DTYPES, answer, model, loss, x, dtype)
         require(all(p.dtype == torch.double for p in model.parameters()),
                 "The model itself has another dtype now: change only what it keeps, in `pack`.")
         require(all(torch.equal(p, whole[name]) for name, p in model.named_parameters()),
@@ -121,13 +113,10 @@ def _slim_gradients(answer):
         _same_mode(model)
     return "few bits, and the right dtype in the backward pass"
 
-def _explains_dtype(error):
-    said = str(error.__cause__)
-    require("positional argument" not in said, "`unpack` gets one argument from `pack`: a pair is one tuple.")
-    signs = "must match", "same dtype", "expected m1", "scalar type", "expected to have dtype", "invalid gradient"
-    require(not any(sign in said for sign in signs),
-            "A tensor came back in another dtype: let `pack` return a pair of tensor and dtype, and `unpack` convert "
-            "the tensor back to this dtype.")
+_DTYPES = {"positional argument": "`unpack` gets one argument from `pack`: a pair is one tuple.",
+    "must match|same dtype|expected m1|scalar type|expected to have dtype|invalid gradient":
+        "A tensor came back in another dtype: let `pack` return a pair of tensor and dtype, and `unpack` convert the "
+        "tensor back to this dtype."}
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #29a63a16
 def _which_gradients(got, model, x, loss, dtype):
@@ -216,7 +205,7 @@ def _layer_times(answer):
         _right_times(answer(model, torch.zeros(1), clock, 5), model, slower)
         _same_mode(model)
     model.inner[0].fails = True
-    survives(answer, lambda: answer(model, torch.zeros(1), clock, 5))
+    require_cleanup(answer, lambda: answer(model, torch.zeros(1), clock, 5))
     return "the median, warmed up, layer by layer"
 
 def _right_times(got, model, slower):

@@ -6,7 +6,6 @@
 __all__ = []
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #78813221
-import re
 from typing import NamedTuple
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from ..edit.changes import patch
 from ..edit.edits import edit_output
 from .checking import (
-    NotYet, Planted, exercise, one_number, one_tensor, output_of, require, survives, what_it_is)
+    NotYet, Planted, exercise, one_number, one_tensor, output_of, require, require_cleanup, what_it_is, reword)
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #b1183ccd
 class _Inputs(dict):
@@ -64,7 +63,7 @@ def _survives(answer, model, inputs, *args):
     "Hooks are off even when the model raises for `inputs`, and the mode is as before."
     require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
     model.fails_for = inputs["input_ids"]
-    survives(answer, lambda: answer(model, *args))
+    require_cleanup(answer, lambda: answer(model, *args))
     model.fails_for = None
 
 def _answered(answer, model, layer, *args):
@@ -90,13 +89,11 @@ def _sentence_vectors(answer):
         unmasked = _first(output_of(model, layer, input_ids=inputs["input_ids"]))
         right = (found * mask).sum(1) / mask.sum(1)
         got = _answered(answer, model, layer, inputs)
-        require(not isinstance(got, tuple),
-                "You return a tuple: this layer returns one, and the vectors are its first part. Take it if "
-                "`isinstance(output, tuple)`.")
+        require(not isinstance(got, tuple), "You return a tuple: this layer returns one, and the vectors are its first "
+                                            "part. Take it if `isinstance(output, tuple)`.")
         got = one_tensor(got)
-        require(got.shape != (6, 4),
-                "You return one row for each token, the mean over sentences. Over the tokens it is `sum(1)`. Or did "
-                "you take `[0]` of a tensor, which is its first sentence?")
+        require(got.shape != (6, 4), "You return one row for each token, the mean over sentences. Over the tokens it "
+                                     "is `sum(1)`. Or did you take `[0]` of a tensor, which is its first sentence?")
         require(got.shape != (3, 6, 4), "You return one vector for each token: take the mean of each sentence.")
         require(got.shape != (4,),
                 "You return one vector in all, but each sentence has its own. Take `[0]` only of a tuple.")
@@ -133,19 +130,16 @@ def _looks_back(answer):
     model = _model()
     for attention, lengths in ((model.attention, (7, 3, 5)), (model.last, (4, 6))):
         inputs = _sentences(*lengths)
-        try: got = answer(model, attention, inputs)
-        except NotYet as told: raise NotYet(_explained(str(told))) from None
+        got = reword(_ON_DIAGONALS, answer, model, attention, inputs)
         _which_heads(got, model, attention, inputs)
     _survives(answer, model, inputs, attention, inputs)
     return "you can tell a head that looks back from any other"
 
-def _explained(told):
-    if re.search("tuple|Dimension out of range|too many indices", told):
-        return "Your function stops at the output of `attention`, a tuple. The weights are its second part, `[1]`."
-    if re.search("must match the size|broadcast", told):
-        return (f"{told} `diagonal(-1)` alone takes the first two dimensions: say `diagonal(-1, 2, 3)`. And the mask "
-                "needs a dimension for the heads, `[:, None, 1:]`.")
-    return told
+_ON_DIAGONALS = {"tuple|Dimension out of range|too many indices":
+        "Your function stops at the output of `attention`, a tuple. The weights are its second part, `[1]`.",
+    "must match the "
+    "size|broadcast": "{said} `diagonal(-1)` alone takes the first two dimensions: say `diagonal(-1, 2, 3)`. "
+                                     "And the mask needs a dimension for the heads, `[:, None, 1:]`."}
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #df2c1874
 def _which_heads(got, model, attention, inputs):

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from .checking import Answer, NotYet, Planted, exercise, one_number, require, what_it_is
-from .patterns import Calls, Surrounded
 from ..hooks.attached import hooks_on
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #bcccedc9
@@ -41,9 +40,8 @@ def _once(answer):
     require(len(seen[0]) == 3 and seen[0][0] is layer and isinstance(seen[0][1], tuple),
             "A forward hook is called with three arguments: the layer, its inputs in a tuple, and its output. Pass all "
             "of them on to `hook`.")
-    require(isinstance(first, torch.Tensor),
-            f"What your own function returns replaces the output, and that is now {what_it_is(first)}: return what "
-            "`hook` returned, as it is.")
+    require(isinstance(first, torch.Tensor), "What your own function returns replaces the output, and that is now "
+                                             f"{what_it_is(first)}: return what `hook` returned, as it is.")
     require(torch.allclose(first, 3*plain),
             "What `hook` returns is lost: your own function has to return it, so that it replaces the output. "
             "(`hl.Hook` stores it instead: use `layer.register_forward_hook`.)")
@@ -89,13 +87,34 @@ def _once_with_errors(answer, layer, runs, plain):
             require(not last, "`hook` raised an error, and is still on the layer: remove it before you call `hook`.")
         else: require(not last or torch.allclose(output, plain), "After an error in `hook` the output has changed.")
 
+# %% ../../nbs/lib/exercises/lesson-17.ipynb #1cc402d7
+class _Calls:
+    "Functions that write down who was called with what."
+    def __init__(self): self.log = []
+
+    def tells(self, name, value=None):
+        "A hook of this name that returns `value`."
+        def hook(*given):
+            self.log.append((name, *given))
+            return value
+        return hook
+
+    def forward(self, x, fails=False):
+        self.log.append(("forward", x))
+        if fails: raise Planted("planted")
+        return x + 10
+
+    def fails(self, x): self.forward(x, fails=True)
+
+    def names(self): return [name for name, *_ in self.log]
+
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #6d641650
 def _given(calls, name): return next(given for who, *given in calls.log if who == name)
 
 
 @exercise("17b")
 def _run(answer):
-    calls = Calls()
+    calls = _Calls()
     require(one_number(answer(calls.forward, [], [], 1)) == 11, "Without any hook, the answer should be `forward(x)`.")
     _values(answer)
     _errors(answer)
@@ -106,14 +125,13 @@ def _run(answer):
 
 def _values(answer):
     "What hooks return."
-    calls = Calls()
+    calls = _Calls()
     pres = [calls.tells("p1", 3), calls.tells("p2"), calls.tells("p3", 0)]
     after = [(calls.tells("a"), False), (calls.tells("b", 5), True), (calls.tells("c", 0), False)]
     got = answer(calls.forward, pres, after, 1)
     twice = [name for name, always in (("b", True), ("a", False), ("c", False)) if calls.names().count(name) > 1]
-    require(twice != ["b"],
-            "`forward` raised nothing, and the hook with `always` was called twice. `finally` runs after a success, "
-            "too: call these hooks in `except`, and all hooks after it.")
+    require(twice != ["b"], "`forward` raised nothing, and the hook with `always` was called twice. `finally` runs "
+                            "after a success, too: call these hooks in `except`, and all hooks after it.")
     require(not twice, f"Each hook is called once; yours are {calls.names()}.")
     require(len(calls.log) == 7,
             f"The calls should be three pre hooks, `forward` and three hooks; yours are {calls.names()}.")
@@ -133,7 +151,7 @@ def _values(answer):
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #8eaebedc
 def _errors(answer):
     "`forward` raises."
-    calls = Calls()
+    calls = _Calls()
     hooks = [(calls.tells("a"), False), (calls.tells("b", 7), True), (calls.tells("c"), True)]
     passed_on = False
     try: answer(calls.fails, [calls.tells("p", 2)], hooks, 1)
@@ -155,7 +173,7 @@ def _errors(answer):
 
 def _fails_itself(answer):
     "A hook raises, after another was called."
-    calls = Calls()
+    calls = _Calls()
     def raises(*given):
         calls.log.append(("raises", *given))
         raise Planted("planted")
@@ -173,7 +191,7 @@ def _fails_itself(answer):
 def _shrinks(answer):
     "Hooks that remove themselves from their list."
     for which in ("pre_hooks", "hooks", "hooks when `forward` raises"):
-        calls = Calls()
+        calls = _Calls()
         pres, hooks = [], []
         def leaves(*given, calls=calls, pres=pres, hooks=hooks):
             calls.log.append(("leaves", *given))
@@ -181,9 +199,32 @@ def _shrinks(answer):
         if which == "pre_hooks": pres += [leaves, calls.tells("next")]
         else: hooks += [(leaves, True), (calls.tells("next"), True)]
         with suppress(Planted): answer(calls.fails if "raises" in which else calls.forward, pres, hooks, 1)
-        require("next" in calls.names(),
-                f"A hook removed itself from its list ({which}), and the next one was missed: loop over a copy, "
-                "`[*hooks]`.")
+        require("next" in calls.names(), f"A hook removed itself from its list ({which}), and the next one was missed: "
+                                         "loop over a copy, `[*hooks]`.")
+
+# %% ../../nbs/lib/exercises/lesson-17.ipynb #ba306cbe
+class _Surrounded(nn.Module):
+    "A layer, called `times` times, between two others; its input is also used beside it."
+    def __init__(self, layer, times=1, beside=False):
+        super().__init__()
+        self.first, self.layer, self.last = nn.Linear(3, 4), layer, nn.Linear(4, 2)
+        self.times, self.beside = times, beside
+
+    def forward(self, x):
+        x = self.first(x)
+        for _ in range(self.times): x = 2*self.layer(x) + (x if self.beside else 0)
+        return self.last(x)
+
+    def by_hand(self, x, run):
+        "The gradients of input and output of each call, the last call first, when `run` computes the layer."
+        x, found = self.first(x), []
+        for _ in range(self.times):
+            entered = x*1
+            left = run(entered)*1
+            found.insert(0, (entered, left))
+            x = 2*left + (x if self.beside else 0)
+        flat = torch.autograd.grad(self.last(x).pow(2).sum(), [t for pair in found for t in pair])
+        return list(zip(flat[::2], flat[1::2]))
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #dfd4a34d
 def _same(got, right):
@@ -238,7 +279,7 @@ def _which_is_wrong(seen, right, case):
 def _gradients(answer, case):
     "Raise `NotYet` unless the answer is right for one case."
     make, run, times, beside, helps = _CASES[case]
-    model, x, seen = Surrounded(make(), times, beside), torch.randn(5, 3), []
+    model, x, seen = _Surrounded(make(), times, beside), torch.randn(5, 3), []
     right, plain = model.by_hand(x, run), torch.autograd.grad(model(x).pow(2).sum(), [*model.parameters()])
 
     def hook(*given):
@@ -278,7 +319,7 @@ def _gradients(answer, case):
 @exercise("17c")
 def _on_gradients(answer):
     for case in _CASES: _gradients(answer, case)
-    model, x, seen = Surrounded(nn.Tanh()), torch.randn(5, 3), []
+    model, x, seen = _Surrounded(nn.Tanh()), torch.randn(5, 3), []
     plain, remove = model(x), answer(model.layer, lambda *given: seen.append(given))
     with torch.no_grad():
         output = _later(answer, lambda: model(x), "Under `no_grad()` nothing requires a gradient, and the pass stopped")

@@ -85,9 +85,8 @@ _PARTS = [  # what is changed, the limit, the right answer, what is special abou
 ]
 
 
-_LIKE_THIS = (
-    "Take the length of the difference, and divide by the length of the output of the original: "
-    "`(a - b).norm() / a.norm()`.")
+_LIKE_THIS = ("Take the length of the difference, and divide by the length of the output of the original: `(a - "
+              "b).norm() / a.norm()`.")
 _MEASURES = {  # of the original's output `a` and the port's `b`, and what to say of them
     lambda a, b: (a - b).norm()/b.norm(): "Divide by the length of the original's output, not the port's.",
     lambda a, b: (a - b).norm(): "That is no fraction of anything, but the error is relative.",
@@ -137,9 +136,8 @@ def _parting(answer):
         errors = {name: error for name, (_, error) in _errors_of_layers(model, port, x).items()}
         require(order.index(got) <= order.index(right) or got == "last" or got != max(errors, key=errors.get),
                 f"{said}, whose error is the largest. The first one above the limit is asked for.")
-        require(order.index(got) <= order.index(right),
-                f"{said}, and {right} runs earlier. Take the first above the limit, in the order of the run and not "
-                "of `named_modules()`.")
+        require(order.index(got) <= order.index(right), f"{said}, and {right} runs earlier. Take the first above the "
+                                                        "limit, in the order of the run and not of `named_modules()`.")
     _hides(answer)
     require(not math.isnan(number),
             f"Where one output of three is wrong, your answer does not depend on the limit. {_LIKE_THIS}")
@@ -151,9 +149,8 @@ def _hides(answer):
         model.first.bias.data -= 50
         model.first.weight.data[:, 0] *= 2
     model, port, x = _Pair(lambda m: m.first.bias.data.sub_(50)), _Pair(below_zero), torch.randn(7, 5)
-    require(answer(model, port, x, 1e-4) == "first",
-            "The outputs of the first layer differ, but the next one works in place and overwrites what you kept: keep "
-            "a `clone()`.")
+    require(answer(model, port, x, 1e-4) == "first", "The outputs of the first layer differ, but the next one works in "
+                                                     "place and overwrites what you kept: keep a `clone()`.")
 
 # %% ../../nbs/lib/exercises/lesson-18.ipynb #d3db4517
 class _Sum(nn.Module):
@@ -298,13 +295,11 @@ def _best_fix(answer):
                 f"{said}; the smallest error is {errors[best]:.4g}, with `{best}`. It works in place, and has "
                 "overwritten its input before a forward hook runs: keep a `clone()` in a pre-hook. (Copying weights "
                 "does not help: its slope is not a weight.)")
-        require(name == best or not is_(plain),
-                f"{said}, the error without any exchange: is the exchange on while the port runs, and do you take the "
-                "smallest error?")
+        require(name == best or not is_(plain), f"{said}, the error without any exchange: is the exchange on while the "
+                                                "port runs, and do you take the smallest error?")
         require(name != max(errors, key=errors.get) or name == best,
                 f"{said}, where the error stays largest: take the smallest.")
-        require(name == best,
-                f"{said}; the smallest error is {errors[best]:.4g}, with `{best}`.")
+        require(name == best, f"{said}; the smallest error is {errors[best]:.4g}, with `{best}`.")
         require(is_(errors[best]), _other_number(said, value, errors[best], plain, model(x), exchanged[best]))
     return "the one exchange that brings the port closest"
 
@@ -321,8 +316,7 @@ def _other_number(said, value, right, plain, of_model, exchanged):
     return f"{said}; the relative error of the output is then {right:.4g}."
 
 # %% ../../nbs/lib/exercises/lesson-18.ipynb #914c0973
-reading(
-    "18r", "A", "one layer is wrong by itself, and all others inherit; how large the error at the end is says "
+reading("18r", "A", "one layer is wrong by itself, and all others inherit; how large the error at the end is says "
                 "nothing about the number of mistakes",
     B="Its error at the end is small, but count the dots above the dashed line: two layers are wrong by themselves."
       " The size of an error does not say how many mistakes made it.",

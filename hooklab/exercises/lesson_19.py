@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .checking import (
-    NotYet, Planted, Then, exercise, fails, one_number, one_tensor, require, what_it_is)
+    NotYet, Planted, Then, exercise, fails, one_number, one_tensor, require, what_it_is, reword)
 from ..features.heads.attending import attention
 from ..hooks.attached import hooks_on
 
@@ -32,12 +32,7 @@ def _heads(got, n):
 def _shown(numbers): return [round(number, 3) for number in numbers.tolist()]
 
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #05cf1ac8
-def _entropies(answer, weights, hint):
-    "What the answer returns, or its error with a hint about dimensions."
-    try: return answer(weights)
-    except NotYet as error:
-        require("must match the size of tensor" not in str(error), f"{error} {hint}")
-        raise
+_UNEQUAL = "must match the size of tensor"
 
 
 def _require_shape(got):
@@ -64,9 +59,8 @@ def _require_finite(got, answer, positive):
     require(got.isnan().any() or not again.isfinite().all(),
             "There is infinity in your numbers, and only where weights are 0: you divide by the entropy, which is 0 "
             "when one key has all the weight. Divide the entropy by ln(i + 1).")
-    require(got.isnan().any(),
-            "There is infinity in your numbers: you divide a row by ln 1, which is 0. Query i sees i + 1 keys, so the "
-            "second query is divided by ln 2: it is ln(i + 1), not ln(i).")
+    require(got.isnan().any(), "There is infinity in your numbers: you divide a row by ln 1, which is 0. Query i sees "
+                               "i + 1 keys, so the second query is divided by ln 2: it is ln(i + 1), not ln(i).")
     first = "Leave out the first query: it sees one key, its entropy and ln 1 are both 0, and 0 / 0 is NaN."
     zeros = "Where a weight is 0, `w * w.log()` is NaN: use `torch.special.entr`."
     reasons = zeros if again.isfinite().all() else first if not again.isnan().any() else f"{zeros} {first}"
@@ -82,9 +76,8 @@ def _wrong_entropies(weights):
     return [
         (later.mean((0, 2)),
          "That is the mean entropy: divide each row by the entropy of uniform attention, ln(i + 1)."),
-        (later.mean((0, 2))/highest[-1],
-         "You divide every row by ln 6, but query i sees only i + 1 keys: each row has a number of its own, ln(i + "
-         "1)."),
+        (later.mean((0, 2))/highest[-1], "You divide every row by ln 6, but query i sees only i + 1 keys: each row has "
+                                         "a number of its own, ln(i + 1)."),
         (later.mean((0, 2))/highest[1:].mean(),
          "You divide the mean entropy by the mean of the highest: divide each row first, then take the mean."),
         (by(later, torch.arange(2, n + 1)), "You divide by i + 1, how many keys there are: it is the logarithm, ln(i "
@@ -123,8 +116,9 @@ def _causal_entropy(answer):
     logits = logits.masked_fill(torch.eye(6).bool(), 0.).masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
     weights = logits.softmax(-1)
     given = weights.clone()
-    got = _entropies(answer, given, "Entropy, a sum over keys, has the dimensions texts, heads, queries. `[:, :, 1:]` "
-                                    "leaves out the first query; the divisors, one for each query, go along the last.")
+    got = reword({_UNEQUAL: "{said} Entropy, a sum over keys, has the dimensions texts, heads, queries. `[:, :, 1:]` "
+                            "leaves out the first query; the divisors, one for each query, go along the "
+                            "last."}, answer, given)
     _require_shape(got)
     got = _heads(got, 4)
     _require_finite(got, answer, positive)
@@ -137,9 +131,8 @@ def _causal_entropy(answer):
     require(torch.allclose(got, right, atol=1e-4), f"It should be {_shown(right)}; yours is {_shown(got)}.")
     even = torch.ones(2, 1, 9, 9).tril()/torch.arange(1, 10)[:, None]
     nine = "There are nine positions here, and six before: take their number from `weights.shape[-1]`."
-    require(abs(_heads(_entropies(answer, even, nine), 1).item() - 1) < 1e-4, "For uniform attention, and nine "
-                                                                              "positions, "
-            "it should be 1.")
+    uniform = _heads(reword({_UNEQUAL: f"{{said}} {nine}"}, answer, even), 1).item()
+    require(abs(uniform - 1) < 1e-4, "For uniform attention, and nine positions, it should be 1.")
     require(torch.equal(given, weights), "The numbers are right, but `weights` is changed: work on a copy.")
     return "1 is uniform, in each row by its own measure"
 
@@ -277,9 +270,8 @@ def _evenly(answer):
                  "1 values."),
             ]: require(not torch.allclose(got, run(name, [h], change), atol=1e-5), said)
         same = torch.allclose(got, right, atol=1e-5)
-        require(got.isfinite().all(),
-                "There is Inf or NaN in your output. Query i sees the keys 0 to i, which are i + 1: "
-                "divide by `torch.arange(1, n + 1)`, which does not begin with 0.")
+        require(got.isfinite().all(), "There is Inf or NaN in your output. Query i sees the keys 0 to i, which are i + "
+                                      "1: divide by `torch.arange(1, n + 1)`, which does not begin with 0.")
         if not same: _computed_again(got, model, name, h, x)
         require(same, f"That is not the output if only head {h} of {name!r} attends evenly: it returns a mean of the "
                       "values, `call.inputs[2]`, and all other heads what they returned, as in `call.output.clone()`.")

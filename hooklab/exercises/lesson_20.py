@@ -57,11 +57,9 @@ def _wrong_scores(weights, tokens):
         (per_query.mean((0, 2)), too_many), (per_query.sum((0, 2))/(before_last + last), too_many),
         (per_query[:, :, :-1].sum((0, 2))/before_last, too_many),
         (_score_of(weights, before), "That is the weight right before earlier occurrences: an induction head looks "
-                                     "right "
-         "after them."),
+                                     "right after them."),
         (_score_of(weights, before, counts), "That is the weight right before earlier occurrences: an induction head "
-                                             "looks "
-         "right after them."),
+                                             "looks right after them."),
         (per_query.sum((0, 2)), "That is a sum: divide by the number of queries whose token occurred before."),
         (per_query.sum((0, 2))/after.sum(), "You divide by the number of earlier occurrences: a token that occurred "
          "three times before is one query."),

@@ -65,8 +65,7 @@ def _step_change(answer):
         require(is_(right) or not hooked, _HOOKED)
         require(got != 0, "The change is always zero: are both outputs the same tensor, or is `step` called before or "
                           "after both measurements? Keep a copy.")
-        wrong = {
-            "the mean of the change, in which signs cancel": change.mean(), "the mean of its absolute "
+        wrong = {"the mean of the change, in which signs cancel": change.mean(), "the mean of its absolute "
                     "values": change.abs().mean(),
             "the mean of its squares: the root is missing": change.pow(2).mean(), "its norm, a sum: take the "
                     "mean": change.norm(),
@@ -135,12 +134,10 @@ def _mup_groups(answer):
         def is_(name, rate, rates=rates): return math.isclose(rates[name], rate, rel_tol=1e-5)
         for name in ("up.bias", "norm.weight", "norm.bias", "out.bias", "scale", "conv.bias", "again.bias"):
             require(is_(name, lr), f"`{name}` has rate {rates[name]:.4g}, but is not a matrix: it gets lr={lr}.")
-        require(is_("conv.weight", lr),
-                f"`conv.weight` has rate {rates['conv.weight']:.4g}, but it has three dimensions and is not a matrix, "
-                f"`p.dim() == 2`: it gets lr={lr}.")
-        require(is_("embed.weight", lr),
-                f"`embed.weight` has rate {rates['embed.weight']:.4g} for lr={lr}: only its outputs have grown. The "
-                "inputs are `shape[1]`.")
+        require(is_("conv.weight", lr), f"`conv.weight` has rate {rates['conv.weight']:.4g}, but it has three "
+                                        f"dimensions and is not a matrix, `p.dim() == 2`: it gets lr={lr}.")
+        require(is_("embed.weight", lr), f"`embed.weight` has rate {rates['embed.weight']:.4g} for lr={lr}: only its "
+                                         "outputs have grown. The inputs are `shape[1]`.")
         require(is_("table", lr), f"`table` has not grown, and has rate {rates['table']:.4g} for lr={lr}.")
         for name, inputs in (("up.weight", 2*width), ("out.weight", 3*width)):
             said = (f"`{name}` has {inputs} inputs, {4*inputs//width} in `base`; "
@@ -204,10 +201,9 @@ def _exponents(answer):
         require(not {"", "inside"} & got.keys(), "Leave out layers with layers inside: `\"\"` and `inside`.")
         require(got, "Your dict is empty: no layer changes in your numbers. Measure before and after `train()`, and "
                      "keep a `clone()`.")
-        require(got.keys() >= {"a", "inside.1"}, f"The names should be {['a', 'inside.1']}; yours are "
-                                                 f"{sorted(map(str, got))}. (`inside.0` does not change. If "
-                                                 "`a` does not in your numbers: the next layer works in place, so "
-                                                 "keep a `clone()`.)")
+        require(got.keys() >= {"a", "inside.1"},
+                f"The names should be {['a', 'inside.1']}; yours are {sorted(map(str, got))}. (`inside.0` does not "
+                "change. If `a` does not in your numbers: the next layer works in place, so keep a `clone()`.)")
         _exponent(one_number(got["a"], "Each exponent"), widths, power)
         require("inside.0" not in got, "The output of `inside.0` does not change, so there is no exponent: log 0 is "
                                        "minus infinity, and a slope through that is NaN. Leave out layers that do not "

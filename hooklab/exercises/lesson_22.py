@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .checking import NotYet, exercise, one_number, one_tensor, require, turning_point
+from .checking import NotYet, exercise, one_number, one_tensor, require, turning_point, reword
 
 # %% ../../nbs/lib/exercises/lesson-22.ipynb #3a8aea49
 def _two_of_twelve() -> tuple[Tensor, Tensor]:
@@ -138,9 +138,8 @@ def _leak_map(answer):
         model = _Looking(x).train(training)
         before = x.clone()
         given = answer(model, x, y, 2)
-        require(torch.equal(x, before),
-                "`x` has changed: `blank = x` is no copy, and `blank[...] = 0` then writes into the images. Use "
-                "`x.clone()`.")
+        require(torch.equal(x, before), "`x` has changed: `blank = x` is no copy, and `blank[...] = 0` then writes "
+                                        "into the images. Use `x.clone()`.")
         got = _as_map(given, (2, 3))
         _is_looked_at_rightly(model, training)
         right = _rises(model, x, y, 2)
@@ -207,9 +206,8 @@ _OTHER_WAYS = {  # to blank cell i, j, and what to say of them
     lambda x, i, j, size: _blank(x, j, i, size):
         "Rows and columns are swapped: cell i, j has rows by `i` (dimension 2) and columns by `j` (dimension 3).",
     lambda x, *cell: x - _blank(x, *cell): "You blank everything but the cell: it is the other way round.",
-    lambda x, i, j, size: _blank(x, i, j, 1):
-        "You blank one pixel. Cell i, j has the rows from `i * size` to `(i + 1) * size`, and the columns from "
-        "`j * size` to `(j + 1) * size`.",
+    lambda x, i, j, size: _blank(x, i, j, 1): "You blank one pixel. Cell i, j has the rows from `i * size` to `(i + 1) "
+                                              "* size`, and the columns from `j * size` to `(j + 1) * size`.",
     _overlapping: "Your cells overlap: cell i, j begins at row `i * size` and column `j * size`.",
     lambda x, *cell: _blank(x, *cell, channels=0): _CHANNEL, lambda x, *cell: _blank(x, *cell, channels=1): _CHANNEL,
     lambda x, *cell: torch.cat([_blank(x[:1], *cell), x[1:]]):
@@ -289,25 +287,24 @@ def _fours(spread: bool) -> tuple[Tensor, Tensor]:
     return torch.cat([group + 10*k for k in range(8)]).view(-1, 2, 3), torch.tensor([0, 0, 1, 1]).repeat(8)
 
 # %% ../../nbs/lib/exercises/lesson-22.ipynb #3ace401c
+_NO_ROWS = {"all dimensions of input|at least 2D":
+            "Samples may have any shape: `x.flatten(1)` makes a row of each, and `torch.cdist` needs rows."}
+
+
 @exercise("22c")
 def _labels_fit(answer):
     def given(x, y, k):
         before = x.clone(), y.clone()
-        try: result = round(one_number(answer(x, y, k)), 6)  # float32 will do
-        except NotYet as error:
-            if not any(sign in str(error) for sign in ("all dimensions of input", "at least 2D")): raise
-            raise NotYet("Samples may have any shape: `x.flatten(1)` makes a row of each, and `torch.cdist` needs "
-                         "rows.") from None
+        result = round(one_number(reword(_NO_ROWS, answer, x, y, k)), 6)  # float32 will do
         require(torch.equal(x, before[0]), "`x` has changed: work on a copy.")
         require(torch.equal(y, before[1]), "`y` has changed: `y[torch.randperm(len(y))]` is a copy, shuffled.")
         return result
 
     _is_small(given, given(*_clusters(), 19), 19)
     result = given(*_eight(), 199)
-    require(result < .01,
-            "Here each sample's nearest has the same label, if the distance is over all numbers of a sample; a single "
-            f"number, or their mean, says nothing about the label. The result should be 1 / 200; yours is {result:.3g}."
-            " `x.flatten(1)` keeps all numbers of a sample in a row.")
+    require(result < .01, "Here each sample's nearest has the same label, if the distance is over all numbers of a "
+                          "sample; a single number, or their mean, says nothing about the label. The result should be "
+                          f"1 / 200; yours is {result:.3g}. `x.flatten(1)` keeps all numbers of a sample in a row.")
     for spread, why in ((True, "the sum of all differences"), (False, "the largest of all differences")):
         result = given(*_fours(spread), 99)
         require(math.isclose(result, .01),
@@ -327,18 +324,16 @@ def _is_small(given, result, k):
     require(not close(0), "No shuffle agrees as often, and your result is 0. That would be certainty, which a few "
                           "shuffles cannot give: (1 + n) / (1 + k).")
     require(not close(1/k), "You divide by k. `y` itself is counted above and below: (1 + n) / (1 + k).")
-    require(not close(k/(1 + k)),
-            "These labels fit, and hardly a shuffle agrees as often, so the result should be small. Count shuffles "
-            "that agree at least as often as `y`, and add 1.")
+    require(not close(k/(1 + k)), "These labels fit, and hardly a shuffle agrees as often, so the result should be "
+                                  "small. Count shuffles that agree at least as often as `y`, and add 1.")
     require(not close(24) and not (close(1) and math.isclose(given(*_three(), k), 2/3, abs_tol=1e-6)),
             "That is the agreement itself. Whether it is large, only shuffles say: count how many of k agree at least "
             "as often, (1 + n) / (1 + k).")
     if close(1): raise NotYet(_why_all_agree(given))
     require(result <= 1, f"The result should be a fraction, (1 + n) / (1 + k); yours is {result:.3g}.")
-    require(close(1/(1 + k)),
-            "These labels fit: each sample's nearest by distance has the same one, so no shuffle agrees as often. The "
-            f"result should be 1 / (1 + {k}) = {1/(1 + k):.3f}; yours is {result:.3g}. Take the distance over all "
-            "numbers of a sample, `x.flatten(1)`.")
+    require(close(1/(1 + k)), "These labels fit: each sample's nearest by distance has the same one, so no shuffle "
+                              f"agrees as often. The result should be 1 / (1 + {k}) = {1/(1 + k):.3f}; yours is "
+                              f"{result:.3g}. Take the distance over all numbers of a sample, `x.flatten(1)`.")
 
 # %% ../../nbs/lib/exercises/lesson-22.ipynb #c628ced6
 def _why_all_agree(given) -> str:
@@ -366,12 +361,10 @@ def _with_one_label(given):
                            "`y[torch.randperm(len(y))]` has the labels of `y`, in another order.")
         require(not math.isclose(result, 1/(1 + k)),
                 "With one label for all, each shuffle of `y` agrees just as often as `y`, and counts: at least, `>=`.")
-        require(not math.isclose(result, k/(1 + k)),
-                f"With one label for all, all {k} shuffles count, and the result is (1 + {k}) / (1 + {k}): add 1 "
-                "above, too.")
-        require(math.isclose(result, 1),
-                f"With one label for all, each of {k} shuffles counts, and the result should be 1; yours is "
-                f"{result:.3g}. Are there k shuffles?")
+        require(not math.isclose(result, k/(1 + k)), f"With one label for all, all {k} shuffles count, and the result "
+                                                     f"is (1 + {k}) / (1 + {k}): add 1 above, too.")
+        require(math.isclose(result, 1), f"With one label for all, each of {k} shuffles counts, and the result should "
+                                         f"be 1; yours is {result:.3g}. Are there k shuffles?")
 
 
 def _wrong_orders(given, result) -> str:

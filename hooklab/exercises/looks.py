@@ -45,7 +45,7 @@ def ratio(a: float, b: float) -> float: return a/b if b else math.nan
 def fraction(where: Tensor) -> float: return where.float().mean().item()
 
 
-def of_output(x: Tensor) -> dict[str, float]:
+def output_numbers(x: Tensor) -> dict[str, float]:
     "The numbers of a layer's output, whose first dimension is the batch."
     x = x.detach().float()
     rows = x.flatten(1)
@@ -54,8 +54,8 @@ def of_output(x: Tensor) -> dict[str, float]:
             "finite": fraction(x.isfinite())}
 
 
-def middle(values: list[float]) -> float:
-    "The median of the measured steps in which it is finite; NaN where it never is."
+def finite_median(values: list[float]) -> float:
+    "The median over the measured steps with finite values; NaN if there are none."
     finite = [v for v in values if math.isfinite(v)]
     return median(finite) if finite else math.nan
 
@@ -105,7 +105,7 @@ class Probe:
         if not self.on: return
         x, nan = first_tensor(output), math.nan
         self.of_outputs[name] = {"output": nan, "output_finite": nan, "reached": 0. if x.requires_grad else nan}
-        self.add("outputs", name, **of_output(x))
+        self.add("outputs", name, **output_numbers(x))
         self.add("modes", name, training=float(layer.training))
         def arrives(g):
             self.of_outputs[name] = {"output": norm([g]), "output_finite": fraction(g.isfinite()), "reached": 1.}
@@ -137,7 +137,7 @@ class Probe:
                      along_gradient=ratio(dot, length*norm(given)))
 
     def after_step(self, loss: float):
-        "The end of a step: by now, everything has arrived that will."
+        "The end of a step, when every gradient has arrived."
         if not self.on: return
         for name, numbers in self.of_outputs.items(): self.add("gradients", name, **numbers)
         for name, ps in self.owned.items():
@@ -152,7 +152,7 @@ Table = dict[str, dict[str, float]]  # row, such as a layer -> name of what is m
 
 
 def in_both_modes(p: Training, layers: dict[str, nn.Module]) -> dict[str, float]:
-    "How far the output of each layer in train mode is from that in eval mode, for one batch."
+    "How much the output of each layer differs between train mode and eval mode, for one batch."
     found = []
     for mode in (True, False):
         model = deepcopy(p.model).train(mode)
@@ -166,7 +166,7 @@ def tables(probe: Probe) -> dict[str, Table]:
     "What each look sees: the median of the measured steps, and what is known at the end."
     p, found = probe.p, defaultdict(lambda: defaultdict(dict))
     for (look, row, name), values in probe.steps.items():
-        found[look][row][name] = middle(values)
+        found[look][row][name] = finite_median(values)
         if name.endswith("finite"): found[look][row][f"{name}_first"] = values[0]  # before it has spread
     found["batch"]["samples"]["different"] = len(p.rows.unique())
     for name, ps in probe.owned.items(): found["updates"][name]["growth"] = ratio(norm(ps), probe.start[name])
@@ -179,7 +179,7 @@ def tables(probe: Probe) -> dict[str, Table]:
     return {look: {row: dict(numbers) for row, numbers in table.items()} for look, table in found.items()}
 
 
-def examined(p: Training, after_step: Callable | None = None) -> Probe:
+def measure_training(p: Training, after_step: Callable | None = None) -> Probe:
     "Train `p` while it is measured."
     probe = Probe(p)
     def both(loss):
@@ -196,23 +196,19 @@ def in_digits(value: float) -> str:
 
 @dataclass(frozen=True)
 class Side:
-    "A side of a run to look at: what it costs, and what one sees."
+    "One side of a run: what a look at it costs and shows."
     cost: int
     sees: str
     columns: dict[str, str] = field(default_factory=dict) # What each number of its table is
     stats: dict[str, bool] | None = None # Options of the `ActivationStats` that records the run as well
 
 
-LOOKS = {
-    "batch": Side(1, "the inputs and labels of a batch, next to the stored samples of the same rows", {
-        "mean": "mean of the numbers",
-        "std": "their standard deviation",
+LOOKS = {"batch": Side(1, "the inputs and labels of a batch, next to the stored samples of the same rows", {
+        "mean": "mean of the numbers", "std": "their standard deviation",
         "classes": "how many different labels a batch has",
         "as_stored": "the fraction that equals the stored samples of the same rows",
         "different": "how many different samples all batches have together"}),
-    "outputs": Side(1, "the output of each layer", {
-        "mean": "mean of the numbers",
-        "std": "their standard deviation",
+    "outputs": Side(1, "the output of each layer", {"mean": "mean of the numbers", "std": "their standard deviation",
         "near_zero": f"the fraction from -{NEAR} to {NEAR}",
         "std_samples": "standard deviation along the batch, 0 if all samples get the same",
         "std_units": "standard deviation along the units, 0 if all units return the same",
@@ -230,8 +226,7 @@ LOOKS = {
         "step": "length of a step, divided by that of the parameters",
         "along_gradient": "cosine between step and gradient, negative if the step goes downhill",
         "growth": "length of the parameters at the end, divided by that at the start",
-        "first": "learning rate in the first step",
-        "last": "that in the last step",
+        "first": "learning rate in the first step", "last": "that in the last step",
         "largest": "the largest of all steps"}, {}),
     "modes": Side(1, "train mode or eval mode, and how much they differ", {
         "training": "1 if the layer is in train mode during the steps, 0 if in eval mode",
@@ -241,10 +236,8 @@ LOOKS = {
         "largest": "largest number of an answer; or the largest loss of a step",
         "sum": "sum of the numbers of one answer",
         "gradient_right": "gradient of the right class's number, negative if the step makes it larger",
-        "first": "loss of the first step",
-        "last": "mean of the last 20 steps",
-        "trained_on": "loss on stored samples after the training",
-        "new": "loss on new samples"}),
+        "first": "loss of the first step", "last": "mean of the last 20 steps",
+        "trained_on": "loss on stored samples after the training", "new": "loss on new samples"}),
     "source": Side(3, "the code of the loop, the data and the loss, and the model as it is printed"),
     "diagnosis": Side(3, "what `hl.diagnose` says"),
 }
@@ -314,4 +307,4 @@ def look_at(
         stats = None if options is None else ActivationStats(**options)
         optimizer = p.optimizer if what == "updates" else None
         with stats.on(p.model, optimizer=optimizer) if stats else nullcontext():
-            return CaseLook(what, examined(p, stats and stats.step), stats)
+            return CaseLook(what, measure_training(p, stats and stats.step), stats)

@@ -19,7 +19,7 @@ from ..diagnosis.diagnosing import diagnose
 from ..diagnosis.result import Diagnosis
 from . import layer_diseases, run_diseases  # noqa: F401, as they enter their diseases
 from .checking import NotYet, own_settings
-from .diseases import DISEASES, Disease, disease_named, layer_named, one_of, shown, what_is_said
+from .diseases import DISEASES, Disease, disease_named, layer_named, one_of, look_in_words, judge_name
 from .patterns import NETWORKS
 from .progress import note
 from .reports import in_points
@@ -53,7 +53,7 @@ def plant(p: Training, plan: Plan) -> list[str]: # The layers in which it is
     with own_settings(): return plan.disease.plant(p, Random(f"where {plan.code}"))
 
 
-def admitted(plan: Plan, seed: int) -> Training:
+def admit(plan: Plan, seed: int) -> Training:
     "Another training with the disease of this plan."
     p = Training(plan.kind, seed)
     plant(p, plan)
@@ -114,7 +114,7 @@ class Patient(Training):
 
     def diagnose(self) -> Diagnosis: # It is not always right
         "What `hl.diagnose` says about this patient. A copy of it is trained, and the patient itself is left unchanged."
-        p, stats = admitted(self._plan, self.seed), ActivationStats.for_diagnosis()
+        p, stats = admit(self._plan, self.seed), ActivationStats.for_diagnosis()
         self._chart.diagnoses += 1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -157,7 +157,7 @@ class Patient(Training):
     ) -> None:
         "Check whether this is the disease and the right layer; if not, say what a good doctor would have looked at."
         what, layer = disease_named(disease), layer_named(self.model, layer, bool(self._layers))  # no try, if unknown
-        try: said = what_is_said(self._plan.disease, self._layers, self._tries, what, layer)
+        try: said = judge_name(self._plan.disease, self._layers, self._tries, what, layer)
         except NotYet as error:
             self._tries += 1
             self._chart.wrong_names += 1
@@ -177,7 +177,7 @@ class Patient(Training):
         `f` may refer to layers by name, and may swap layers without
         parameters. It must not replace the model: parameters keep their names and shapes. The patient itself is left
         unchanged."""
-        try: said = treatment(partial(admitted, self._plan), self.seed, f)
+        try: said = treatment(partial(admit, self._plan), self.seed, f)
         except NotYet as error:
             self._chart.wrong_treatments += 1
             raise NotYet(f"{error} ({in_points(WRONG_TREATMENT)})") from error.__cause__
@@ -187,7 +187,7 @@ class Patient(Training):
     def answer(self) -> None:
         "Print which disease it is, where, and what shows it; a real case also says its source. Then there is no score."
         self._chart.told = True
-        print(f"{self._what_and_where}. What shows it: {shown(self._plan.disease.look)}{self._report}")
+        print(f"{self._what_and_where}. What shows it: {look_in_words(self._plan.disease.look)}{self._report}")
 
     @property
     def _report(self) -> str: # Of a real case

@@ -15,8 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hooklab.exercises.checking import Planted
-
 # %% ../../nbs/lib/exercises/patterns.ipynb #a106d822
 CLASSES, SIDE = 8, 8
 MIDDLE, UNIT = 2048, 256  # what a sensor adds to the numbers, and multiplies them by
@@ -86,56 +84,10 @@ class Kind(NamedTuple):
 def sgd(parameters) -> torch.optim.Optimizer: return torch.optim.SGD(parameters, .03, momentum=.9)
 
 
-NETWORKS = {
-    "relu": Kind("a plain network of four hidden layers", lambda: plain_network(nn.ReLU, 2), sgd),
+NETWORKS = {"relu": Kind("a plain network of four hidden layers", lambda: plain_network(nn.ReLU, 2), sgd),
     "tanh": Kind("a plain network of four hidden layers", lambda: plain_network(nn.Tanh, 1), sgd),
     "cnn": Kind("a convolutional network of three layers", convolutional,
                 lambda parameters: torch.optim.Adam(parameters, 5e-3), scales=True),
     "rnn": Kind("a recurrent network that reads four numbers at a time", Reader,
                 lambda parameters: torch.optim.Adam(parameters, 3e-3)),
 }
-
-# %% ../../nbs/lib/exercises/patterns.ipynb #1cc402d7
-class Calls:
-    "Functions that write down who was called with what."
-    def __init__(self): self.log = []
-
-    def tells(self, name, value=None):
-        "A hook of this name that returns `value`."
-        def hook(*given):
-            self.log.append((name, *given))
-            return value
-        return hook
-
-    def forward(self, x, fails=False):
-        self.log.append(("forward", x))
-        if fails: raise Planted("planted")
-        return x + 10
-
-    def fails(self, x): self.forward(x, fails=True)
-
-    def names(self): return [name for name, *_ in self.log]
-
-# %% ../../nbs/lib/exercises/patterns.ipynb #ba306cbe
-class Surrounded(nn.Module):
-    "A layer, called `times` times, between two others; its input is also used beside it."
-    def __init__(self, layer, times=1, beside=False):
-        super().__init__()
-        self.first, self.layer, self.last = nn.Linear(3, 4), layer, nn.Linear(4, 2)
-        self.times, self.beside = times, beside
-
-    def forward(self, x):
-        x = self.first(x)
-        for _ in range(self.times): x = 2*self.layer(x) + (x if self.beside else 0)
-        return self.last(x)
-
-    def by_hand(self, x, run):
-        "The gradients of input and output of each call, the last call first, when `run` computes the layer."
-        x, found = self.first(x), []
-        for _ in range(self.times):
-            entered = x*1
-            left = run(entered)*1
-            found.insert(0, (entered, left))
-            x = 2*left + (x if self.beside else 0)
-        flat = torch.autograd.grad(self.last(x).pow(2).sum(), [t for pair in found for t in pair])
-        return list(zip(flat[::2], flat[1::2]))

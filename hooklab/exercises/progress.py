@@ -25,10 +25,8 @@ from ..hooks.files import write_file
 
 # %% ../../nbs/lib/exercises/progress.ipynb #234d2874
 TRACKS = {  # title: numbers of its lessons, in order
-    "Begin": ["01", "02", "03", "04"],
-    "Mend: what goes wrong": ["05", "06", "07", "08", "09", "10", "21", "18", "22"],
-    "Read: what it knows": ["11", "12", "13", "14", "16", "19", "20"],
-    "Engine: how hooks work": ["15", "17"],
+    "Begin": ["01", "02", "03", "04"], "Mend: what goes wrong": ["05", "06", "07", "08", "09", "10", "21", "18", "22"],
+    "Read: what it knows": ["11", "12", "13", "14", "16", "19", "20"], "Engine: how hooks work": ["15", "17"],
 }
 
 
@@ -95,8 +93,8 @@ def reset(folder: Path) -> Path: # Where the old one is now
     return old
 
 
-def tries(path: Path) -> list[dict[str, Any]]:
-    "What a file has of each try, in order."
+def read_tries(path: Path) -> list[dict[str, Any]]:
+    "The tries in a file, in order."
     found, broken = [], 0
     for line in path.read_bytes().splitlines():
         try: row = json.loads(line)
@@ -113,8 +111,8 @@ def tries(path: Path) -> list[dict[str, Any]]:
 def is_no_file(path: Path): warnings.warn(f"Progress is not kept: {path} is no file.", stacklevel=3)
 
 
-def kept_in() -> Path | None: # None outside of a learner's folder
-    "The file in the working directory; what else has its name is told once."
+def progress_file() -> Path | None: # None outside of a learner's folder
+    "The file in the working directory. Anything else with its name is warned about once."
     path = Path(FILE).absolute()
     if path.exists() and not path.is_file(): is_no_file(path)
     return path if path.is_file() else None
@@ -122,10 +120,10 @@ def kept_in() -> Path | None: # None outside of a learner's folder
 
 def note(what: str, right: bool, **more: Any) -> list[dict] | None: # All tries; None outside of a learner's folder
     "Note a try, if the working directory is a learner's folder."
-    path = kept_in()
+    path = progress_file()
     if path is None: return None
     try:
-        found = tries(path)
+        found = read_tries(path)
         before = [row for row in found if row["what"] == what]
         now = int(time.time())
         row = {"what": what, "right": bool(right), "try": len(before) + 1,
@@ -157,7 +155,7 @@ class Progress:
     def n_done(self, lesson: Lesson) -> int: return sum(each.id in self.done for each in lesson.exercises)
 
     def guessed(self, lesson: Lesson | None = None) -> str:
-        "How often the first guess was right, in a lesson or in all."
+        "How often the first guess was right, in one lesson or in all."
         ids = self.guesses if lesson is None else {each.id for each in lesson.predictions} & self.guesses.keys()
         return f"{sum(self.guesses[id] for id in ids)} of {len(ids)}" if ids else ""
 
@@ -182,7 +180,7 @@ class Progress:
         return sorted(open_ones, key=lambda lesson: (places[lesson.number] < place, places[lesson.number]))
 
     def after(self, id: str) -> str:
-        "What a learner reads behind the ok of an exercise."
+        "What follows the ok of an exercise."
         lesson, upcoming = self.lessons[id[:2]], self.next(id[:2])
         parts = [f"lesson {lesson.number}: {self.n_done(lesson)} of {len(lesson.exercises)}",
                  f"course: {self.course_done()}"]
@@ -263,23 +261,23 @@ class Map:
 # %% ../../nbs/lib/exercises/progress.ipynb #9216b0be
 def how_far() -> Map: # Printed, or drawn in a notebook
     "Your progress in the lessons of this folder, and what comes next."
-    path = kept_in()
-    return Map(Progress(tries(path) if path else [], course()))
+    path = progress_file()
+    return Map(Progress(read_tries(path) if path else [], course()))
 
 # %% ../../nbs/lib/exercises/progress.ipynb #9becd443
-def noted(
+def note_exercise(
     id: str, # Which exercise
     right: bool, # Whether the answer was right
 ) -> str: # What to say behind the ok; empty outside of a learner's folder
     "Note a try of an exercise, where progress is kept."
-    if kept_in() is None: return ""
+    if progress_file() is None: return ""
     lessons = course()
     if id not in {each.id for lesson in lessons.values() for each in lesson.exercises}: return ""
     found = note(id, right)
     return "" if found is None else Progress(found, lessons).after(id)
 
 # %% ../../nbs/lib/exercises/progress.ipynb #39cbffb4
-def asked(id: str) -> Prediction:
+def prediction_for(id: str) -> Prediction:
     "The prediction with this number."
     found = {each.id: each for lesson in course().values() for each in lesson.predictions}
     if id in found: return found[id]
@@ -309,7 +307,7 @@ def guess(
     answer: str, # One of the options that stand beside it; "?" shows the answer without a guess
 ) -> None:
     "Say what you expect before a lesson shows it; then the answer appears."
-    about = asked(question)
+    about = prediction_for(question)
     options, told = " · ".join(f'"{option}"' for option in about.options), without_links(about.answer)
     if answer == "?": return show(told)
     chosen = option_of(answer, about.options)

@@ -47,7 +47,7 @@ class Claim(NamedTuple):
     def of_twins(self, twins: list[Table]) -> str: return " and ".join(in_digits(self.value(twin)) for twin in twins)
 
 
-def checked(
+def check_claim(
     claim: Claim,
     table: Table, # What was seen of the patient
     twins: list[Table], # What was seen of its healthy twins
@@ -62,7 +62,7 @@ def checked(
                  f"{claim.of_twins(twins)}. What is different here?")
 
 # %% ../../nbs/lib/exercises/reports.ipynb #b1a7c0e5
-def asserted(row: str, what: str, sign: str, number: float) -> Claim:
+def make_claim(row: str, what: str, sign: str, number: float) -> Claim:
     "A claim, if it is one."
     require(sign in SIGNS, f"A claim compares with one of {', '.join(SIGNS)}, and not with {sign!r}.")
     is_number = isinstance(number, (int, float)) and not isinstance(number, bool) and not math.isnan(number)
@@ -82,7 +82,7 @@ def rows_of(seen: dict[str, Table], row: str) -> str:
 def in_points(points: int) -> str: return f"{points} {'point' if points == 1 else 'points'}"
 def in_layer(layer: str | None = None) -> str: return f" in {layer}" if layer else ""
 def name_of(f: Callable) -> str: return getattr(f, "__name__", type(f).__name__)
-def behind(treatment: Callable | None) -> str: return f" after `{name_of(treatment)}`" if treatment else ""
+def after_in_words(treatment: Callable | None) -> str: return f" after `{name_of(treatment)}`" if treatment else ""
 
 
 def code_of(f: Callable) -> str:
@@ -107,7 +107,8 @@ class Shown(NamedTuple):
     after: Callable | None = None # The treatment after which it was seen
 
     def __str__(self):
-        return f"{self.claim.what} of {self.claim.row} is {self.numbers} (look at {self.look}{behind(self.after)})"
+        where = f"look at {self.look}{after_in_words(self.after)}"
+        return f"{self.claim.what} of {self.claim.row} is {self.numbers} ({where})"
 
 # %% ../../nbs/lib/exercises/reports.ipynb #a090bfe8
 class Report:
@@ -138,7 +139,7 @@ class Report:
         return ["## Treatment", "", *found] if found else []
 
     def work(self) -> list[str]:
-        "What it cost, and last what was not right."
+        "The costs, and at the end what was wrong."
         looks, lines = [f"{entry.text} ({in_points(entry.points)})" for entry in self.of("look")], []
         wrong = [f"- {e.kind}: {e.text} ({in_points(e.points)})" for e in self.entries if e.wrong]
         if looks: lines += ["## Looks", "", f"{', '.join(looks)}.", ""]

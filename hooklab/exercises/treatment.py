@@ -18,15 +18,15 @@ from torch import nn
 from tqdm import tqdm
 
 from hooklab.diagnosis.diagnosing import diagnose
-from hooklab.exercises.checking import NotYet, explained, own_settings, require, what_it_is
+from hooklab.exercises.checking import NotYet, explain_error, own_settings, require, what_it_is
 from hooklab.exercises.patterns import patterns
 from hooklab.exercises.twins import BATCH, GUESS, N_STEPS, N_TRAIN, Training, loss_of_twin
 from hooklab.stats.activation_stats import ActivationStats
 
 # %% ../../nbs/lib/exercises/treatment.ipynb #c7f1baa3
 CURED = 1.2  # times the loss of the healthy twin
-NEARLY = 1.5  # times that loss: no worse, however much harm was done
-APART = 10_000  # between the seeds of the three patients
+NEARLY_CURED = 1.5  # times that loss: no worse, however much harm was done
+SEED_DISTANCE = 10_000  # between the seeds of the three patients
 LARGEST_BATCH = 2*BATCH
 
 
@@ -43,11 +43,11 @@ class Outcome(NamedTuple):
     def limit(self, untreated: float) -> float: # Of this loss
         "1.2 times a twin's loss: the second's up to 1.5 times the first's, where nine tenths of the harm are undone."
         harm = min(untreated, GUESS) - self.twin
-        return max(CURED*self.twin, min(CURED*self.alike, self.twin + harm/10, NEARLY*self.twin))
+        return max(CURED*self.twin, min(CURED*self.alike, self.twin + harm/10, NEARLY_CURED*self.twin))
 
     def cured(self, untreated: Callable[[], float]) -> bool:
         "Is it as good as that? The patient is only trained without a treatment where it matters."
-        return self.ratio <= CURED or self.ratio <= NEARLY and self.loss <= self.limit(untreated())
+        return self.ratio <= CURED or self.ratio <= NEARLY_CURED and self.loss <= self.limit(untreated())
 
 # %% ../../nbs/lib/exercises/treatment.ipynb #d7127923
 def parameter_shapes(model: nn.Module) -> dict[str, tuple]:
@@ -55,7 +55,7 @@ def parameter_shapes(model: nn.Module) -> dict[str, tuple]:
 
 
 def require_same_model(p: Training, before: dict[str, tuple]):
-    "Its parameters have the names and shapes that they had."
+    "Its parameters still have the same names and shapes."
     now = parameter_shapes(p.model)
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     require(not changed, f"The model has other parameters than before: {', '.join(changed[:3])}. Set the numbers in "
@@ -75,13 +75,13 @@ def require_same_data(p: Training):
             f"samples in it; yours is {what_it_is(rows)}.")
 
 
-def treated(p: Training, f: Callable) -> Training:
-    "`p`, after `f` has changed it; or a sentence that says why that is no treatment."
+def apply_treatment(p: Training, f: Callable) -> Training:
+    "`p`, changed by `f`; or a sentence that says why that is no treatment."
     before, p.locked = parameter_shapes(p.model), True
     try: f(p)
     except NotYet: raise
     except NotImplementedError: raise NotYet("Nothing is written here yet: change the patient in `f`.") from None
-    except (Exception, SystemExit) as error: raise NotYet(explained(error, f)) from error
+    except (Exception, SystemExit) as error: raise NotYet(explain_error(error, f)) from error
     finally: p.locked = False
     require_same_model(p, before)
     require_same_data(p)
@@ -94,22 +94,23 @@ CALLS = (" The clinic calls `batch(patient, i)`, `step(patient, inputs, labels)`
          "`prepare(inputs)`.")
 
 
-def trained(p: Training, f: Callable, after_step: Callable | None = None) -> Training:
+def train_treated(p: Training, f: Callable, after_step: Callable | None = None) -> Training:
     "Train a treated patient; its errors become sentences."
     try: p.train(after_step=after_step)
     except NotYet: raise
     except Exception as error:
         where = f"After the treatment, the training stops in step {len(p.losses)}."
-        raise NotYet(f"{where} {explained(error, f)}{CALLS if 'positional argument' in str(error) else ''}") from error
+        calls = CALLS if "positional argument" in str(error) else ""
+        raise NotYet(f"{where} {explain_error(error, f)}{calls}") from error
     return p
 
 
-def treated_beside(p: Training, f: Callable) -> Training:
+def treat_with_twin(p: Training, f: Callable) -> Training:
     "Treat `p`, and give a healthy twin what `f` chose: weights and biases that it set, and a new optimizer."
     twin, old = Training(p.kind, p.seed), p.optimizer
     own = dict(twin.model.named_parameters())
     before = {name: value.detach().clone() for name, value in p.model.named_parameters()}
-    treated(p, f)
+    apply_treatment(p, f)
     for name, value in p.model.named_parameters():
         if not torch.equal(value, before[name]): own[name].data.copy_(value)
     if p.optimizer is not old:  # a copy of the new one, with the twin's parameters in place of the patient's
@@ -119,7 +120,7 @@ def treated_beside(p: Training, f: Callable) -> Training:
 
 
 def loss_of(twin: Training) -> float:
-    "Its loss on new data; 0 if it cannot be trained, as with an optimizer that needs another `step`."
+    "Its loss on new data; 0 if it can't be trained, as with an optimizer that needs another `step`."
     try: twin.train()
     except Exception: return 0.
     return twin.new_loss()
@@ -127,16 +128,16 @@ def loss_of(twin: Training) -> float:
 
 def outcome_of(p: Training, f: Callable) -> Outcome:
     "Treat, train and measure."
-    beside = treated_beside(p, f)
-    trained(p, f)
+    beside = treat_with_twin(p, f)
+    train_treated(p, f)
     try: old, new = p.loss_on(p.x[:len(p.x)//2], p.y[:len(p.y)//2]), p.new_loss()
     except Exception as error:
-        raise NotYet(f"After the training, the model cannot answer new data. {explained(error, f)}") from error
+        raise NotYet(f"After the training, the model cannot answer new data. {explain_error(error, f)}") from error
     twin = loss_of_twin(p.kind, p.seed)
     return Outcome(new, old, twin, twin if new <= CURED*twin else loss_of(beside))
 
 
-def untreated(admit: Callable[[int], Training], seed: int) -> float:
+def untreated_loss(admit: Callable[[int], Training], seed: int) -> float:
     "The loss on new data of a patient without a treatment."
     p = admit(seed)
     p.train()
@@ -146,7 +147,7 @@ def untreated(admit: Callable[[int], Training], seed: int) -> float:
 def first_finding(p: Training, f: Callable) -> str:
     "What a diagnosis of the treated training says first; empty where it says nothing."
     stats = ActivationStats.for_diagnosis()
-    with stats.on(treated(p, f).model, optimizer=p.optimizer) as s: trained(p, f, after_step=s.step)
+    with stats.on(apply_treatment(p, f).model, optimizer=p.optimizer) as s: train_treated(p, f, after_step=s.step)
     found = diagnose(s).first
     return f"{found.sure}: {found.what} {found.where}".rstrip() if found else ""
 
@@ -163,21 +164,21 @@ class Cured(NamedTuple):
 
     @property
     def said(self) -> str:
-        return (f"Loss on new data, of this patient and two others: {written(self.losses)}; of their healthy twins: "
-                f"{written(self.twins)}.")
+        return (f"Loss on new data, of this patient and two others: {in_words(self.losses)}; of their healthy twins: "
+                f"{in_words(self.twins)}.")
 
     def beside(self, before: str) -> str: # For a report
-        return (f"Loss on new data: {before} before, {written(self.losses[:1])} after, {written(self.twins[:1])} of a "
-                f"healthy twin. Of two others with the same faults: {written(self.losses[1:])} after, "
-                f"{written(self.twins[1:])} of their healthy twins.")
+        (own, *losses), (twin, *twins) = self.losses, self.twins
+        return (f"Loss on new data: {before} before, {in_words([own])} after, {in_words([twin])} of a healthy twin. Of "
+                f"two others with the same faults: {in_words(losses)} after, {in_words(twins)} of their healthy twins.")
 
 
-def written(losses) -> str: return ", ".join(f"{loss:.2f}" if math.isfinite(loss) else "NaN or Inf" for loss in losses)
+def in_words(losses) -> str: return ", ".join(f"{loss:.2f}" if math.isfinite(loss) else "NaN or Inf" for loss in losses)
 
 
 def what_is_wrong(own: Outcome, before: float) -> str:
     "What the loss says about a treatment that does not cure its patient."
-    if own.old_loss <= CURED*own.twin and own.ratio > NEARLY: return (
+    if own.old_loss <= CURED*own.twin and own.ratio > NEARLY_CURED: return (
         "On the stored data it does well. New data go through `patient.prepare` and the model in eval mode, and not "
         "through `patient.batch`: what is different for them?")
     if not math.isfinite(own.loss): return "That is not finite: look where the first such number is made."
@@ -194,7 +195,7 @@ def cured_alone(alone: Alone, seed: int, f: Callable) -> list[str]:
     for what, admit in alone.items():
         try: own = outcome_of(admit(seed), f)
         except NotYet: continue  # it needs the other fault, and so cannot be judged
-        if own.cured(partial(untreated, admit, seed)): found.append(what)
+        if own.cured(partial(untreated_loss, admit, seed)): found.append(what)
     return found
 
 
@@ -203,18 +204,18 @@ def what_is_left(own: Outcome, before: float, alone: Alone, cured: list[str]) ->
     left = [what for what in alone if what not in cured]
     if not cured: return what_is_wrong(own, before)
     if not left: return "It cures each of the two where it comes alone, and not yet both together."
-    (was, now), (one,), (other,) = (written([loss]) for loss in (before, own.loss)), cured, left
+    (was, now), (one,), (other,) = (in_words([loss]) for loss in (before, own.loss)), cured, left
     return f"One of the two is cured, “{one}”: the loss was {was}, and is {now} now. What is left is “{other}”."
 
 
-def not_cured(
+def why_not_cured(
     admit: Callable[[int], Training], seed: int, f: Callable, own: Outcome, before: float, alone: Alone,
 ) -> NotYet:
     "Why this patient is not cured."
     why = what_is_left(own, before, alone, cured_alone(alone, seed, f))
     found = first_finding(admit(seed), f)
     said = f" `diagnose` says of the treated patient: {found}." if found else ""
-    return NotYet(f"After this treatment, the loss on new data is {written([own.loss])}; the healthy twin's is "
+    return NotYet(f"After this treatment, the loss on new data is {in_words([own.loss])}; the healthy twin's is "
                   f"{own.twin:.2f}, and at most {own.limit(before):.2f} is allowed. {why}{said}")
 
 
@@ -229,16 +230,16 @@ def treatment(
     unseen = not sys.stderr.isatty() and "ipykernel" not in sys.modules
     with own_settings(), tqdm(total=3, desc="treated patients", leave=False, disable=unseen) as bar:
         all_three, left = [], []
-        for one in range(seed, seed + 3*APART, APART):
+        for one in range(seed, seed + 3*SEED_DISTANCE, SEED_DISTANCE):
             own = outcome_of(admit(one), f)
             all_three.append(own)
             bar.update()
-            before = cache(partial(untreated, admit, one))
+            before = cache(partial(untreated_loss, admit, one))
             if own.cured(before): continue
-            if one == seed: raise not_cured(admit, seed, f, own, before(), alone or {})
+            if one == seed: raise why_not_cured(admit, seed, f, own, before(), alone or {})
             left.append(f"{own.loss:.2f}, where at most {own.limit(before()):.2f} is allowed")
     cured = Cured(tuple(r.loss for r in all_three), tuple(r.twin for r in all_three))
-    helps = max(r.ratio for r in all_three) <= NEARLY
+    helps = max(r.ratio for r in all_three) <= NEARLY_CURED
     require(not left or not helps, f"{cured.said} It helps all three, but one has {' and one '.join(left)}: something "
                                    "small still differs from a healthy training.")
     require(not left, f"{cured.said} It helps this patient but not the others: does it set something that fits one "

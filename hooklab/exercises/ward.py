@@ -16,69 +16,51 @@ from typing import NamedTuple
 from torch import nn
 
 from hooklab.exercises import layer_diseases, run_diseases  # noqa: F401, as they enter their diseases
-from hooklab.exercises.checking import NotYet, explained, own_settings, require
+from hooklab.exercises.checking import NotYet, explain_error, own_settings, require
 from hooklab.exercises.diseases import (
-    DISEASES, Disease, disease_named, layer_named, one_of, plainly, shown, what_is_said)
-from hooklab.exercises.looks import LOOKS, CaseLook, Table, examined, look_at, tables
+    DISEASES, Disease, disease_named, layer_named, one_of, plain_name, look_in_words, judge_name)
+from hooklab.exercises.looks import LOOKS, CaseLook, Table, measure_training, look_at, tables
 from hooklab.exercises.patterns import NETWORKS
 from hooklab.exercises.progress import FILE, note
 from hooklab.exercises.reports import (
-    Entry, Report, Shown, asserted, behind, checked, code_of, in_layer, in_points, name_of, rows_of)
-from hooklab.exercises.treatment import APART, treated, treatment, written
+    Entry, Report, Shown, make_claim, after_in_words, check_claim, code_of, in_layer, in_points, name_of, rows_of)
+from hooklab.exercises.treatment import SEED_DISTANCE, apply_treatment, treatment, in_words
 from hooklab.exercises.twins import BATCH, N_STEPS, Training, loss_of_twin
 
 # %% ../../nbs/lib/exercises/ward.ipynb #6924a56a
 PAIRS = {  # network, fault of a layer: faults of the run
-    ("cnn", "NaN or Inf"):
-        "constant inputs, label in the input, labels shuffled, learning rate too small, other parameters in the "
-        "optimizer, scheduler each batch",
-    ("cnn", "batch norm"):
-        "step before backward",
-    ("cnn", "dead units"):
-        "eval mode, wrong sign",
-    ("cnn", "dropout too strong"):
-        "constant inputs, step before backward",
-    ("cnn", "samples alike"):
-        "label in the input, train and validation differ",
-    ("relu", "NaN or Inf"):
-        "activation before the loss, inputs not scaled, label in the input, learning rate jumps, learning rate too "
-        "small, scheduler each batch, wrong sign",
-    ("relu", "activations explode"):
-        "activation before the loss, learning rate jumps, not in the optimizer, step before backward, too few "
-        "samples, train and validation differ, wrong sign",
-    ("relu", "activations vanish"):
-        "clipping too tight, constant inputs, label in the input, learning rate jumps, not in the optimizer, "
-        "scheduler each batch, train and validation differ, wrong sign",
-    ("relu", "constant output"):
-        "activation before the loss, labels shuffled, weight decay too strong, wrong sign",
+    ("cnn", "NaN or Inf"): "constant inputs, label in the input, labels shuffled, learning rate too small, other "
+                           "parameters in the optimizer, scheduler each batch",
+    ("cnn", "batch norm"): "step before backward",
+    ("cnn", "dead units"): "eval mode, wrong sign",
+    ("cnn", "dropout too strong"): "constant inputs, step before backward",
+    ("cnn", "samples alike"): "label in the input, train and validation differ",
+    ("relu", "NaN or Inf"): "activation before the loss, inputs not scaled, label in the input, learning rate jumps, "
+                            "learning rate too small, scheduler each batch, wrong sign",
+    ("relu", "activations explode"): "activation before the loss, learning rate jumps, not in the optimizer, step "
+                                     "before backward, too few samples, train and validation differ, wrong sign",
+    ("relu", "activations vanish"): "clipping too tight, constant inputs, label in the input, learning rate jumps, not "
+                                    "in the optimizer, scheduler each batch, train and validation differ, wrong sign",
+    ("relu", "constant output"): "activation before the loss, labels shuffled, weight decay too strong, wrong sign",
     ("relu", "dead units"):
         "label in the input, labels shuffled, learning rate too large, other parameters in the optimizer",
     ("relu", "dropout too strong"):
         "clipping too tight, constant inputs, label in the input, labels shuffled, learning rate jumps, learning rate "
         "too small, scheduler each batch, too few samples",
-    ("relu", "frozen part"):
-        "labels shuffled, learning rate jumps, learning rate too large, no zero_grad",
-    ("relu", "gradients vanish"):
-        "activation before the loss, label in the input, no zero_grad, other parameters in the optimizer, scheduler "
-        "each batch, step before backward, weight decay too strong",
-    ("relu", "not trained"):
-        "constant inputs, learning rate too small, no zero_grad, step before backward",
-    ("relu", "samples alike"):
-        "scheduler each batch, step before backward, weight decay too strong, wrong sign",
-    ("relu", "units alike"):
-        "label in the input",
-    ("rnn", "gradients explode"):
-        "learning rate jumps, other parameters in the optimizer, too few samples, wrong sign",
+    ("relu", "frozen part"): "labels shuffled, learning rate jumps, learning rate too large, no zero_grad",
+    ("relu", "gradients vanish"): "activation before the loss, label in the input, no zero_grad, other parameters in "
+                                  "the optimizer, scheduler each batch, step before backward, weight decay too strong",
+    ("relu", "not trained"): "constant inputs, learning rate too small, no zero_grad, step before backward",
+    ("relu", "samples alike"): "scheduler each batch, step before backward, weight decay too strong, wrong sign",
+    ("relu", "units alike"): "label in the input",
+    ("rnn", "gradients explode"): "learning rate jumps, other parameters in the optimizer, too few samples, wrong sign",
     ("tanh", "activations vanish"):
         "activation before the loss, clipping too tight, labels shuffled, step before backward, too few samples",
-    ("tanh", "frozen part"):
-        "activation before the loss, clipping too tight, learning rate too large, no zero_grad, step before backward, "
-        "wrong sign",
-    ("tanh", "saturated"):
-        "clipping too tight, labels shuffled, no zero_grad, step before backward, train and validation differ, weight "
-        "decay too strong",
-    ("tanh", "units alike"):
-        "label in the input, not in the optimizer, too few samples, wrong sign",
+    ("tanh", "frozen part"): "activation before the loss, clipping too tight, learning rate too large, no zero_grad, "
+                             "step before backward, wrong sign",
+    ("tanh", "saturated"): "clipping too tight, labels shuffled, no zero_grad, step before backward, train and "
+                           "validation differ, weight decay too strong",
+    ("tanh", "units alike"): "label in the input, not in the optimizer, too few samples, wrong sign",
 }
 
 # %% ../../nbs/lib/exercises/ward.ipynb #71f695c3
@@ -116,8 +98,8 @@ class CasePlan(NamedTuple):
 
 
 @cache
-def in_turn() -> list[tuple[str, str, str]]: # Network, fault of a layer, fault of the run
-    "All pairs. Those with the same fault of a layer have even distances, so that neighbours differ."
+def all_pairs() -> list[tuple[str, str, str]]: # Network, fault of a layer, fault of the run
+    "All pairs. Those with the same faulty layer are evenly spaced, so neighbors differ."
     random, of_layer, placed = Random("pairs"), defaultdict(list), []
     for (kind, layer), runs in PAIRS.items(): of_layer[layer] += [(kind, layer, run) for run in runs.split(", ")]
     for _, those in sorted(of_layer.items()):
@@ -129,7 +111,7 @@ def in_turn() -> list[tuple[str, str, str]]: # Network, fault of a layer, fault 
 
 def plan_of_case(seed: int) -> CasePlan:
     "The plan for a seed. A healthy network comes in the place of a pair, so that no kind of network is healthier."
-    kind, *faults = in_turn()[seed % len(in_turn())]
+    kind, *faults = all_pairs()[seed % len(all_pairs())]
     again, place = divmod(seed, ROUND)
     if place == one_of(Random(f"healthy {again}"), range(ROUND)): faults = []
     return CasePlan(kind, tuple(DISEASES[what] for what in faults), str(seed))
@@ -138,7 +120,7 @@ def plan_of_case(seed: int) -> CasePlan:
 WRONG_CLAIM, WRONG_NAME, WRONG_TREATMENT = 1, 2, 2  # points; what a look costs is in `LOOKS`
 FOLLOWS = " If this case looks so, that follows from a fault: what was odd before it, in an earlier layer or step?"
 LOOKS_FIRST = 3  # so many looks before “nothing is wrong” is believed
-NOTHING = {plainly(name) for name in (
+NOTHING = {plain_name(name) for name in (
     "nothing", "nothing is wrong", "nothing wrong", "healthy", "it is healthy", "no fault", "no disease", "none")}
 
 
@@ -148,7 +130,7 @@ def evidence(
     named: dict[str, Disease], # The faults by name
     claims: list[Shown],
 ) -> dict[str, list[Shown]]: # By name
-    "The claims that hold where a fault comes alone. Those that need both faults are said of each."
+    "The claims that hold if a fault is alone. Claims that need both faults are listed for each."
     @cache
     def seen(name, after): return tables_after(plan.admitted(seed, named[name]), after)
     def holds(each, name): return each.claim.holds(seen(name, each.after).get(each.look, {}))
@@ -159,13 +141,13 @@ def evidence(
 @lru_cache
 def healthy_tables(kind: str, seed: int) -> dict[str, Table]:
     "What each look sees of a healthy training."
-    return tables(examined(Training(kind, seed)))
+    return tables(measure_training(Training(kind, seed)))
 
 
 def tables_after(p: Training, f: Callable | None) -> dict[str, Table]:
-    "What each look sees of `p` after a treatment; nothing, if it stops the training."
+    "What each look shows of `p` after a treatment; nothing if the treatment stops the training."
     try:
-        with own_settings(): return tables(examined(treated(p, f) if f else p))
+        with own_settings(): return tables(measure_training(apply_treatment(p, f) if f else p))
     except Exception: return {}  # the treatment itself has been told why
 
 # %% ../../nbs/lib/exercises/ward.ipynb #433c1bef
@@ -210,12 +192,12 @@ class Case:
         if (what, after) not in self._looks:
             p = self._plan.admitted(self.seed)
             if after is not None:
-                with own_settings(): treated(p, after)
+                with own_settings(): apply_treatment(p, after)
             try: self._looks[what, after] = look_at(p, what)
             except Exception as error:
                 if after is None or isinstance(error, NotYet): raise
-                raise NotYet(f"After this treatment, the training stops. {explained(error, after)}") from error
-            if not self._end: self._entries.append(Entry("look", f"{what}{behind(after)}", LOOKS[what].cost))
+                raise NotYet(f"After this treatment, the training stops. {explain_error(error, after)}") from error
+            if not self._end: self._entries.append(Entry("look", f"{what}{after_in_words(after)}", LOOKS[what].cost))
         return self._looks[what, after]
 
     def claim(
@@ -230,19 +212,20 @@ class Case:
         if number is None: raise TypeError("A claim has a row, what is measured there, a sign and a number, as in "
                                            "`case.claim('act2', 'near_zero', '>', 0.9)`.")
         self._require_open()
-        claim = asserted(row, what, sign, number)
+        claim = make_claim(row, what, sign, number)
         require(row != "loss" or sign in ("<", "<="),
                 "A high loss is the complaint, not evidence; claim something else.")
         require((claim, after) not in [(each.claim, each.after) for each in self._shown],
                 "You have shown that already.")
         seen = {name: look.table for (name, treatment), look in self._looks.items() if treatment is after}
         name = next((name for name, table in seen.items() if what in table.get(row, {})), None)
-        require(name, f"You have not looked at {what!r} of {row!r}{behind(after)}. {rows_of(seen, row)}")
+        require(name, f"You have not looked at {what!r} of {row!r}{after_in_words(after)}. {rows_of(seen, row)}")
         twins = self._twins(name)
-        try: said = checked(claim, seen[name], twins)
-        except NotYet as error: raise self._wrong("claim", f"{claim}{behind(after)}", WRONG_CLAIM, error) from None
+        try: said = check_claim(claim, seen[name], twins)
+        except NotYet as error:
+            raise self._wrong("claim", f"{claim}{after_in_words(after)}", WRONG_CLAIM, error) from None
         self._shown.append(Shown(claim, name, claim.numbers(seen[name], twins), after))
-        print(f"ok: {said}{behind(after)}")
+        print(f"ok: {said}{after_in_words(after)}")
 
     def name(
         self,
@@ -251,7 +234,7 @@ class Case:
     ) -> None:
         "Name what is wrong. Each name needs a claim of its own that counts, and “nothing is wrong” needs three looks."
         self._require_open()
-        if plainly(disease) in NOTHING: return self._nothing_is_wrong()
+        if plain_name(disease) in NOTHING: return self._nothing_is_wrong()
         what, layer = disease_named(disease), layer_named(self._model, layer, any(self._layers))
         require(what not in [fault.what for fault in self._named.values()], "You have named that already.")
         require(not self._named or self._left, "You have named both already: treat them with `case.treat(f)`.")
@@ -260,7 +243,7 @@ class Case:
         if not self._left: raise self._wrong("name", f"{disease}{in_layer(layer)}", WRONG_NAME,
                                              NotYet(f"It is not “{what}”. Is it something that a treatment has done?"))
         fault, layers = next((each for each in self._left if what in (each[0].what, *each[0].also)), self._left[0])
-        try: said = what_is_said(fault, layers, 0, what, layer, "case.name")
+        try: said = judge_name(fault, layers, 0, what, layer, "case.name")
         except NotYet as error:
             if layer is None and what in (fault.what, *fault.also): raise  # only the layer is missing
             if what not in (fault.what, *fault.also): error = NotYet(f"{error}{FOLLOWS}")
@@ -296,14 +279,14 @@ class Case:
             raise self._wrong("treatment", f"`{name_of(f)}`", WRONG_TREATMENT, error) from None
         p = self._plan.admitted(self.seed)
         with own_settings(): p.train()
-        before = written([p.new_loss()])
+        before = in_words([p.new_loss()])
         self._entries.append(Entry("treatment", f"{code_of(f)}\n\n{cured.beside(before)}"))
         print(f"ok: {cured} Without it, this patient has {before}.")
         self._finish()
 
     def answer(self) -> None:
         "Print what is wrong, and what shows it. The case counts as given up, if it is not solved."
-        said = [f"{fault.what}{in_layer(*layers[:1])}. What shows it: {shown(fault.look)}"
+        said = [f"{fault.what}{in_layer(*layers[:1])}. What shows it: {look_in_words(fault.look)}"
                 for fault, layers in zip(self._plan.faults, self._layers)] or ["Nothing is wrong."]
         print("\n".join(said))
         if self._end: return
@@ -319,7 +302,7 @@ class Case:
         return [each for each in zip(self._plan.faults, self._layers) if each[0] not in self._named.values()]
 
     def _twins(self, look: str) -> list[Table]:
-        return [healthy_tables(self._plan.kind, self.seed + k*APART)[look] for k in (0, 1)]
+        return [healthy_tables(self._plan.kind, self.seed + k*SEED_DISTANCE)[look] for k in (0, 1)]
 
     def _require_open(self):
         require(not self._end, f"This case is closed: it is {self._end}. To start over, make it again: "

@@ -86,7 +86,7 @@ def as_array(t: Tensor) -> np.ndarray:
     return t.resolve_neg().numpy()
 
 # %% ../../nbs/lib/features/batch-extractor.ipynb #38843c0f
-def built(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:
+def build_model(model: nn.Module | Callable[[], nn.Module]) -> nn.Module:
     "The model itself, or the one that the function builds."
     if not isinstance(model, nn.Module) and callable(model):
         with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):
@@ -109,7 +109,7 @@ class BatchExtractor:
         stop: bool = False, # End each pass after the first call of each layer
         device: torch.device | str | None = None, # The device to move the model to; by default it is not moved
     ):
-        model = built(model)
+        model = build_model(model)
         if device is not None: model = model.to(device)
         self.extractor = FeatureExtractor(model, names, detach=True, stop=stop, to=("cpu", dtype) if dtype else "cpu")
         self.inputs, self.keep = inputs, [keep] if isinstance(keep, str) else list(keep)

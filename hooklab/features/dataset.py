@@ -22,7 +22,7 @@ from tqdm import tqdm
 from .extractor import FeatureExtractor
 from .shards import (
     GO_ON, Alone, Together, in_all, in_shards, open_folder, open_shard, read_index, refuse_other_settings, sample_plan,
-    shard_file, started_together, what_is_in)
+    shard_file, start_together, what_is_in)
 from ..hooks.files import remove_unfinished, write_file
 from ..hooks.names import printable
 from ..hooks.putting_back import modes_kept, putting_back
@@ -52,7 +52,7 @@ def extract(
 ) -> Path: # The folder
     "Write the features of a data set to `folder`, or continue an interrupted run."
     folder = Path(folder)
-    with started_together() as processes:
+    with start_together() as processes:
         with in_all(processes): job = Job(model, loader, names, inputs, dtype, stop, shard_size)
         first = processes.gather(job.index)[0]
         with in_all(processes): refuse_other_settings(first, job.index, "process 0")

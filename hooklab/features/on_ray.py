@@ -50,7 +50,7 @@ def not_of_ray(ds: Any) -> str:
             "ray.data.from_torch make one")
 
 # %% ../../nbs/lib/features/on-ray.ipynb #db89149f
-def sent(model: nn.Module) -> Callable[[], nn.Module]:
+def send_model(model: nn.Module) -> Callable[[], nn.Module]:
     "A function that gives a worker this model."
     import ray
     content = io.BytesIO()
@@ -58,10 +58,10 @@ def sent(model: nn.Module) -> Callable[[], nn.Module]:
     except Exception as e:
         raise TypeError(printable(f"this {type(model).__name__} cannot be sent to workers ({type(e).__name__}: {e}): "
                                   "give a function that builds it, and each worker calls it once")) from e
-    return partial(received, ray.put(content.getvalue()))
+    return partial(receive_model, ray.put(content.getvalue()))
 
 
-def received(stored: Any) -> nn.Module:
+def receive_model(stored: Any) -> nn.Module:
     "The model that was sent, on the CPU."
     import ray
     return torch.load(io.BytesIO(ray.get(stored)), map_location="cpu", weights_only=False)
@@ -98,7 +98,7 @@ def map_features(
     check_data(ds, [*input_columns(inputs), *keep])
     if isinstance(model, nn.Module):
         Wanted(model, names)
-        model = sent(model)
+        model = send_model(model)
     elif not callable(model): raise TypeError(not_a_model(model))
     if num_cpus is None and not num_gpus: num_cpus = cpus_of_a_worker(least)
     how = {"keep": keep, "dtype": dtype, "stop": stop, "device": "cuda" if num_gpus else "cpu"}

@@ -36,12 +36,12 @@ def dimension_with(sizes: list[int], shapes: list[tuple]) -> int | None:
 
 
 def is_whole(shapes: list[tuple]) -> bool:
-    "Does each pass have everything that the one before had, and more?"
+    "Does each pass contain everything of the pass before, and more?"
     differ = [list(sizes) for sizes in zip(*shapes) if len(set(sizes)) > 1]
     return bool(differ) and all(a < b for sizes in differ for a, b in zip(sizes, sizes[1:]))
 
 
-def heads_unfolded(
+def unfold_heads(
     parts: list[Tensor], # Such as (batch, heads, queries, keys)
     sizes: list[int], # How many positions each pass had
     batch: int, # The size of the batch
@@ -55,8 +55,8 @@ def heads_unfolded(
     return [t.reshape(shape) for t, shape in zip(parts, wanted)]
 
 
-def filled_up(parts: list[Tensor], dim: int) -> list[Tensor]:
-    "The tensors with equal sizes in the dimensions after `dim`, which is where keys are. What is new is zero."
+def pad_after(parts: list[Tensor], dim: int) -> list[Tensor]:
+    "The tensors, padded with zeros to equal sizes in the dimensions after `dim`, where keys are."
     sizes = [max(found) for found in zip(*(t.shape[dim + 1:] for t in parts))]
     def missing(t): return [n for size, now in zip(sizes, t.shape[dim + 1:]) for n in (size - now, 0)][::-1]
     return [F.pad(t, lack) if any(lack := missing(t)) else t for t in parts]
@@ -77,7 +77,7 @@ class JoinPasses:
         parts, dim = self.by_position(parts)
         if self.rows is not None: parts = [_rows(t, rows) for t, rows in zip(parts, self.rows.mT)]
         if len(parts) == 1 or dim is None: return parts[-1]
-        return torch.cat(filled_up(parts, dim), dim)
+        return torch.cat(pad_after(parts, dim), dim)
 
     def by_position(self, parts: list[Tensor]) -> tuple[list[Tensor], int | None]:
         "The tensors and the dimension of the positions; None if the last tensor has all of them."
@@ -86,7 +86,7 @@ class JoinPasses:
         dim = dimension_with(self.sizes, shapes)
         if dim != n_dims - 2 and is_whole(shapes): return parts, None
         if dim is not None: return parts, dim
-        unfolded = heads_unfolded(parts, self.sizes, self.batch)
+        unfolded = unfold_heads(parts, self.sizes, self.batch)
         if unfolded: return unfolded, n_dims - 2
         if (dim := dimension_with([self.batch*n for n in self.sizes], shapes)) is not None:
             return [t.unflatten(dim, (self.batch, n)) for t, n in zip(parts, self.sizes)], dim + 1

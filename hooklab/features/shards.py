@@ -18,9 +18,8 @@ from safetensors import safe_open
 from torch.utils.data import (
     DataLoader, DistributedSampler, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
-from ..hooks.files import write_file
+from ..hooks.files import briefly, in_folder, read_json, write_file
 from ..hooks.names import class_name, printable
-from ..hooks.opening import briefly, in_folder, read_json
 from ..hooks.tensor_files import open_tensors
 
 # %% ../../nbs/lib/features/shards.ipynb #b62a9509
@@ -86,7 +85,7 @@ ANY_SHARD = "features-*.safetensors"
 
 # %% ../../nbs/lib/features/shards.ipynb #92e26c0f
 def refuse_other_settings(there: dict, here: dict, where: str):
-    "An error that says what differs."
+    "Raise an error that says what differs."
     shown = {"weights": "other weights", "shards": "other samples",
              "first_batch": "another first batch (another data set, or random augmentation?)"}
     differ = [shown.get(k, f"{k}: {briefly(there.get(k))} there, {briefly(here[k])} here")
@@ -101,7 +100,7 @@ INDEX = {"shards": [{"file": re.compile(r"features-\d{5,}\.safetensors"), "sampl
 
 
 def read_index(folder: Path) -> dict:
-    "What is in which shard. An index that is damaged and one of somebody else look alike, so nobody is to delete it."
+    "Which samples are in which shard. A damaged index looks like someone else's file, so don't advise deleting it."
     if not (folder/"index.json").exists():
         raise FileNotFoundError(printable(f"{folder} has no index.json: extract has not written there"))
     index = read_json(in_folder(folder, "index.json"), INDEX, "extract", "choose another folder")
@@ -111,7 +110,7 @@ def read_index(folder: Path) -> dict:
 
 
 def open_folder(folder: Path, index: dict):
-    "Begin with a folder, or go on with one that fits."
+    "Begin a folder, or continue one that fits."
     path = folder/"index.json"
     try: folder.mkdir(parents=True, exist_ok=True)
     except OSError as e: raise OSError(e.errno, printable(f"could not make the folder {folder} ({e.strerror})")) from e
@@ -163,7 +162,7 @@ class Together:
 
 
 @contextmanager
-def started_together():
+def start_together():
     dist = torch.distributed
     if not dist.is_available() or not (dist.is_initialized() or dist.is_torchelastic_launched()):
         yield Alone()
@@ -178,7 +177,7 @@ def started_together():
 
 @contextmanager
 def in_all(processes):
-    "What fails here in one process raises an error in all."
+    "An error in one process is raised in all."
     error = None
     try: yield
     except Exception as e: error = e

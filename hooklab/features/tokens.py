@@ -50,14 +50,14 @@ class SeenPasses:
 
 # %% ../../nbs/lib/features/tokens.ipynb #255c51b6
 def passes_of(seen: SeenPasses, name: str) -> list:
-    "What was stored in each pass in which this layer or call ran."
+    "What was stored in each pass that ran this layer or call."
     found = [values[name] for values in seen.values if name in values]
     if found: return found
     near = nearest(name, seen.names()) or seen.names()[:5]
     raise LookupError(printable(f"{name!r} was not seen" + (f"; there is {', '.join(near)}" if near else "")))
 
 
-def joined(seen: SeenPasses, name: str, dim: int | None, rows: Tensor | None = None) -> Any:
+def join_passes(seen: SeenPasses, name: str, dim: int | None, rows: Tensor | None = None) -> Any:
     "What was stored for all positions."
     values, n_passes = passes_of(seen, name), len(seen.values)
     if len(values) < n_passes:
@@ -146,11 +146,11 @@ class ByToken:
         rows: Tensor, # (sequences, passes): the batch row of each sequence; -1 for none, which gives zeros
     ) -> Any: # As `h[name]`, with one row for each sequence
         "Follow sequences that move between rows of the batch from pass to pass, as in beam search."
-        if rows.dim() == 2 and rows.size(1) == len(self): return joined(self.seen, name, self.dim, rows)
+        if rows.dim() == 2 and rows.size(1) == len(self): return join_passes(self.seen, name, self.dim, rows)
         raise ValueError(f"rows has the shape {tuple(rows.shape)}, and its second size should be the number of passes, "
                          f"{len(self)}")
 
-    def __getitem__(self, name: str) -> Any: return joined(self.seen, name, self.dim)
+    def __getitem__(self, name: str) -> Any: return join_passes(self.seen, name, self.dim)
     def __len__(self): return len(self.seen.values)
 
     def clear(self):

@@ -17,12 +17,12 @@ from hooklab.hooks.tensor import TensorHook, look_to_put_on
 
 # %% ../../nbs/lib/hooks/backward-end.ipynb #6f0a2209
 def queue(f: Callable[[], None]):
-    "Have the engine call `f` when the backward pass that goes on has ended."
+    "Have the engine call `f` at the end of the running backward pass."
     torch.autograd.Variable._execution_engine.queue_callback(f)
 
 
 def pass_number() -> int:
-    "The number that torch has for the backward pass that goes on; -1 if there is none."
+    "torch's number of the running backward pass; -1 if there is none."
     return torch._C._current_graph_task_id()
 
 

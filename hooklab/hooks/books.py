@@ -61,7 +61,7 @@ def entered(places: list, state: dict, name: str, number: int, f: Any) -> Book:
 
 
 def left(state: dict, name: str, book: Book):
-    "Give the layer its plain dictionary back, when none of ours is in the book any more. It may be called again."
+    "Give the layer its plain dictionary back once the book has no entry of ours. It may be called again."
     plain = book.plain
     if state.get(name) is not book: return
     if book and not book.keys() <= plain.keys(): return  # other code added hooks, whose handles know the book

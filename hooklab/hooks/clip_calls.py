@@ -76,7 +76,7 @@ LOCK = RLock()
 
 
 def cell_of(f: Any) -> CellType | None:
-    "Where a function that wraps another one looks that one up."
+    "The cell in which a wrapper holds the function that it wraps."
     inner = getattr(f, "__wrapped__", None)
     for cell in (getattr(f, "__closure__", None) or ()) if inner is not None else ():
         with suppress(ValueError):  # it may be empty
@@ -89,7 +89,7 @@ def with_subclasses(kind: type) -> list[type]:
 
 
 def find_places():
-    "Those of this torch, and of the scalers that there are."
+    "The places in this version of torch, and in its scalers."
     for name in "_clip_grads_with_norm_", "clip_grad_value_":
         cell = cell_of(getattr(clip_grad, name, None))
         if cell is not None: PLACES.setdefault(name, Place(cell, "cell_contents", clips))
@@ -97,30 +97,30 @@ def find_places():
         if "unscale_" in vars(kind): PLACES.setdefault(kind, Place(kind, "unscale_", unscales))
 
 
-def tell(one: Any):
-    "Tell `one` of calls from now on. It is held weakly."
+def add_listener(one: Any):
+    "Call `one` back from now on. It is held weakly."
     with LOCK:
         LISTENING.add(one)
-        weakref.finalize(one, give_back).atexit = False
+        weakref.finalize(one, restore_functions).atexit = False
         find_places()
         for place in PLACES.values(): place.put_on()
 
 
-def tell_no_more(one: Any):
+def remove_listener(one: Any):
     with LOCK:
         LISTENING.discard(one)
-        give_back()
+        restore_functions()
 
 
 def forget_stale():
-    "Tell no more those whose hooks are off: Ctrl-C came when nobody held them yet, and `remove_hooks` was called."
+    "Remove listeners whose hooks are off: Ctrl-C came before anyone held them, and `remove_hooks` was called."
     with LOCK:
         for one in [*LISTENING]:
-            if not one.is_on: tell_no_more(one)
+            if not one.is_on: remove_listener(one)
 
 
-def give_back():
-    "Give torch its functions back once nobody listens."
+def restore_functions():
+    "Put torch's own functions back once nobody listens."
     with LOCK:
         if [*LISTENING]: return
         for place in PLACES.values(): place.remove()

@@ -59,10 +59,3 @@ def quoted_line(file: str, line: int, variables: dict[str, Any] | None = None) -
     text = linecache.getline(file, line, variables).strip()
     if not text: return ""
     return f"`{text[:79]}…`" if len(text) > 80 else f"`{text}`"
-
-
-def line_now() -> str:
-    "The line of the user's program that runs now, in parentheses; empty if it is in no file."
-    frame = user_frame(1)
-    found = frame and quoted_line(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
-    return f" ({found})" if found else ""

@@ -16,7 +16,7 @@ from torch.overrides import _push_mode
 
 from .copies import HookWarning
 from .function_mode import (
-    OUR_WORK, FunctionMode, call_name, have_on, in_a_call_of, take_off, wanted_functions)
+    OUR_WORK, FunctionMode, call_name, switch_modes, in_a_call_of, take_off, wanted_functions)
 from .group import Group
 from .layer_hook import check_layers
 from .names import printable
@@ -89,7 +89,7 @@ class FunctionGroup(Group):
         self.now.ends()
         self.switch()
         if self.now.running: return
-        if self.now.around: return have_on(self.now.back())
+        if self.now.around: return switch_modes(self.now.back())
         self.pass_ends()
         if can_leave(self) and sys.exc_info()[0] is None: super().close(*self.leaving)
 
@@ -160,7 +160,7 @@ class FunctionGroup(Group):
 
 # %% ../../nbs/lib/hooks/function-group.ipynb #62ebb735
 def can_leave(group: FunctionGroup) -> bool:
-    "Was it asked to close, and have the layers around that ended? Only their own thread can switch its mode off."
+    "Was it closed, and have the layers around it ended? Only their own thread can switch its mode off."
     here = group.asked_in is vars(group.now)
     return group.leaving is not None and (here or not group.asked_in["running"])
 

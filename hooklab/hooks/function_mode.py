@@ -199,12 +199,12 @@ def own_work(off: type = TorchFunctionMode):
     "Calls inside this block are not calls of the model, for all modes of this class."
     modes = _get_current_function_mode_stack()
     try:
-        have_on([mode for mode in modes if not isinstance(mode, off)])
+        switch_modes([mode for mode in modes if not isinstance(mode, off)])
         yield
     finally:
-        try: have_on(modes)
+        try: switch_modes(modes)
         except BaseException:  # Ctrl-C
-            have_on(modes)
+            switch_modes(modes)
             raise
 
 
@@ -213,14 +213,14 @@ def take_off(mode: TorchFunctionMode):
     modes = _get_current_function_mode_stack()
     if mode not in modes: return
     others = [other for other in modes if other is not mode]
-    try: have_on(others)
+    try: switch_modes(others)
     except BaseException:  # Ctrl-C
-        have_on(others)
+        switch_modes(others)
         raise
 
 
-def have_on(wanted: list[TorchFunctionMode]):
-    "Switch on these modes, but for ours that are closed, and off all others. Repeating it is harmless."
+def switch_modes(wanted: list[TorchFunctionMode]):
+    "Switch on these modes, except closed ones of ours, and switch off all others. It may be called again."
     now = _get_current_function_mode_stack()
     wanted = [mode for mode in wanted if not (isinstance(mode, FunctionMode) and mode.group.closed)]
     same = next((i for i, (a, b) in enumerate(zip(now, wanted)) if a is not b), min(len(now), len(wanted)))

@@ -19,7 +19,7 @@ from .graph import AccumulateGrad
 from .tree import is_one_of, map_tensors, parts_of, tensors
 
 # %% ../../nbs/lib/hooks/gradient.ipynb #26c186f9
-APART: list[object] = []  # not empty while a backward pass goes on that no hook hears: see apart.ipynb
+UNRECORDED: list[object] = []  # not empty while a backward pass goes on that no hook hears: see putting-back.ipynb
 
 
 class Walked(dict):
@@ -208,7 +208,7 @@ class GradientCall:
         if bool(changed) == if_changed: f(places, *given)
 
     def at_output(self, places, grad_outputs):
-        if APART: return
+        if UNRECORDED: return
         self._next()
         for number, position, same in places:
             self.grad_out[number] = g = grad_outputs[position]
@@ -216,7 +216,7 @@ class GradientCall:
         self._arrived()
 
     def at_base(self, place, grad_outputs):
-        if APART: return
+        if UNRECORDED: return
         self._next()
         number, position, laid_out, window, viewed = place
         if (g := grad_outputs[position]) is not None:
@@ -226,12 +226,12 @@ class GradientCall:
         self._arrived()
 
     def at_end(self, places, grad_inputs, grad_outputs):
-        if APART: return
+        if UNRECORDED: return
         self._next()
         self._arrived()
 
     def at_input(self, places, grad_inputs, grad_outputs):
-        if APART: return
+        if UNRECORDED: return
         self._next()
         for number, position, window in places:
             g = grad_inputs[position]

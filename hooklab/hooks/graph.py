@@ -7,7 +7,7 @@ __all__ = []
 
 # %% ../../nbs/lib/hooks/graph.ipynb #6a1e0c04
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -54,17 +54,3 @@ def nodes_before(
 def leaves_before(*starts: Any, ends: Iterable = (), most: float = math.inf) -> Iterator[Tensor]:
     "The tensors that a backward pass from here gives a gradient to, such as parameters; see `nodes_before`."
     return (node.variable for node in nodes_before(*starts, ends=ends, most=most) if isinstance(node, AccumulateGrad))
-
-# %% ../../nbs/lib/hooks/graph.ipynb #6a1e0c0e
-RESHAPING = {"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T", "Slice",
-             "Select", "Alias", "Clone", "ToCopy", "Expand"}
-
-
-def maker_of(x: Any, skipped: Collection[str] = RESHAPING) -> Any:
-    "The node that computed these numbers: the first one behind nodes with such names and a single parent."
-    node = node_of(x)
-    while op_of(node) in skipped:
-        parents = [parent for parent in parents_of(node) if parent is not None]
-        if len(parents) != 1: break
-        node, = parents
-    return node

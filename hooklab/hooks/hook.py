@@ -299,9 +299,9 @@ def hooks_to_attach(
 
 
 @contextmanager
-def hooks_for_now(ms: Layers, f: Callable, detach: bool = True, **options: Any) -> Iterator[list[Hook]]:
+def hooks_for_now(ms: Layers, f: Callable, **options: Any) -> Iterator[list[Hook]]:
     "Hooks of our own, which are on during the `with`. They do not report a layer that did not run."
-    group, made = _hooks_made(ms, f, True, detach, False, **{"names": None, "root": None} | options)
+    group, made = _hooks_made(ms, f, True, True, False, **{"names": None, "root": None} | options)
     with closing(group, report=False):
         group.attach(made)
         yield made

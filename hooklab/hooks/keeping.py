@@ -39,8 +39,7 @@ class HookGroup(Group):
         if "always_call" in self.options and kind != "forward":
             raise ValueError("always_call=True is for forward hooks")
         if not isinstance(detach, bool):
-            raise TypeError(f"detach is True or False, not {detach!r}; "
-                            "name the layers of a model with names=")
+            raise TypeError(f"detach is True or False, not {detach!r}; name the layers of a model with names=")
         self.port, self.detach, self.cpu, self.gather, self.keep = kind, detach, cpu, gather, keep
         self.show = Tensor.detach if detach and not (cpu or gather) else self.shown
         self.plain_store = f is last_given and detach and not (cpu or gather)

@@ -18,9 +18,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from .files import whole_file
+from .files import OTHER, SIZE, briefly, looks_like, misfit, ordinary, parsed, whole_file
 from .names import printable
-from .opening import OTHER, SIZE, briefly, looks_like, misfit, ordinary, parsed
 
 # %% ../../nbs/lib/hooks/tensor-files.ipynb #fffd2ca2
 def bytes_of(t: Tensor) -> memoryview:

@@ -147,7 +147,7 @@ class WatchWrites(TorchDispatchMode):
 
 
 @contextmanager
-def joined(mode: TorchDispatchMode) -> Iterator[TorchDispatchMode]:
+def mode_on(mode: TorchDispatchMode) -> Iterator[TorchDispatchMode]:
     """Put a mode on. Where writes are watched, yield the mode that does so, and have it call the other one:
     a second mode would cost as much again for each operation."""
     stack = _get_current_dispatch_mode_stack()

@@ -62,9 +62,7 @@ class Column(NamedTuple):
     is_number: bool = True # Numbers are aligned on the right, and are never cut
 
 
-COLUMNS = {
-    "name": Column("layer", lambda row: row.label, False),
-    "type": Column("type", lambda row: row.type, False),
+COLUMNS = {"name": Column("layer", lambda row: row.label, False), "type": Column("type", lambda row: row.type, False),
     "input": Column("input", lambda row: shapes_text(row.input), False),
     "output": Column("output", lambda row: shapes_text(row.output), False),
     "own": Column("own parameters", lambda row: f"{row.own:,}" if row.own else ""),
@@ -78,7 +76,7 @@ COLUMNS = {
 }
 
 
-def chosen(columns: Iterable[str] | str, rows: list[Row]) -> list[str]:
+def column_names(columns: Iterable[str] | str, rows: list[Row]) -> list[str]:
     "Names of columns; the layer comes first, and last what is special about a row, if anything is."
     columns = [columns] if isinstance(columns, str) else list(columns)
     for column in columns:

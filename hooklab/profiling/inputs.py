@@ -20,10 +20,10 @@ from ..hooks.putting_back import putting_back
 from ..hooks.select import runs
 from ..hooks.tree import map_tensors
 from ..hooks.undisturbed import own_tensors, same_chance
-from .shapes import first_layer, made_up
+from .shapes import first_layer, made_up_input
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #a12309dc
-def made_inputs(
+def make_inputs(
     model: nn.Module, # The model
     input_size: Any, # A tuple of numbers is a size; lists and dicts hold several
     dtypes: Any = None, # One for all, or one for each
@@ -31,7 +31,7 @@ def made_inputs(
     "Made-up inputs of these sizes."
     if isinstance(input_size, Mapping):
         if not isinstance(dtypes, Mapping): dtypes = dict.fromkeys(input_size, dtypes)
-        return {name: made_inputs(model, size, dtypes.get(name)) for name, size in input_size.items()}
+        return {name: make_inputs(model, size, dtypes.get(name)) for name, size in input_size.items()}
     if not isinstance(input_size, list | tuple):
         raise TypeError(f"a size is a tuple such as (1, 3, 224, 224), not {input_size!r}")
     several = isinstance(dtypes, list | tuple)
@@ -42,7 +42,7 @@ def made_inputs(
     dtypes = list(dtypes) if several else [dtypes]*len(input_size)
     if len(dtypes) != len(input_size):
         raise ValueError(f"{len(input_size)} sizes and {len(dtypes)} dtypes: give one dtype for all, or one for each")
-    return [made_inputs(model, size, dtype) for size, dtype in zip(input_size, dtypes)]
+    return [make_inputs(model, size, dtype) for size, dtype in zip(input_size, dtypes)]
 
 
 def is_size(x: Any) -> bool: return isinstance(x, list | tuple) and len(x) > 0 and all(type(n) is int for n in x)
@@ -57,7 +57,7 @@ def _made(model: nn.Module, size: tuple[int, ...], dtype: torch.dtype | None) ->
     device = torch.device("cpu") if weight.is_meta and comes_later(model) else weight.device
     if device.type == "meta": return torch.empty(size, dtype=dtype, device="meta")
     if not dtype.is_floating_point: return torch.zeros(size, dtype=dtype, device=device)
-    return made_up(size).to(device, dtype)
+    return made_up_input(size).to(device, dtype)
 
 
 def _takes_words(model: nn.Module) -> bool:
@@ -109,7 +109,7 @@ Inputs = tuple[tuple, dict] # Positional ones, and those by name
 
 
 def ways_to_call(model: nn.Module, args: tuple, kwargs: dict) -> Iterator[Inputs]:
-    "The inputs as they are, and how else a batch from a loader can be meant."
+    "The inputs as they are, and other ways to call the model with a batch from a loader."
     if len(args) == 1 and isinstance(args[0], DataLoader): args = (first_batch(args[0]),)
     yield args, kwargs
     if len(args) != 1 or kwargs: return
@@ -124,7 +124,7 @@ def ways_to_call(model: nn.Module, args: tuple, kwargs: dict) -> Iterator[Inputs
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #79e3b908
 def needs_input(model: nn.Module) -> bool:
-    "Is it impossible to call `model` without an input?"
+    "Must `model` be called with an input?"
     if not runs(model): return True
     variable = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
     taken = signature(model.forward).parameters.values()

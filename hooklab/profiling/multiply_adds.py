@@ -59,14 +59,11 @@ ATTENTION = ["_scaled_dot_product_flash_attention", "_scaled_dot_product_efficie
 # torch's formulas for `addmm` and `baddbmm` are correct, but take longer than the operations on a small layer.
 ADDED_PRODUCTS = ["addmm", "addmm_", "addbmm", "addbmm_", "baddbmm", "baddbmm_", "_addmm_activation"]
 FORMULAS = {
-    **dict.fromkeys(ATTENTION, _attention),
-    "mv": lambda a, x: a.numel(),
-    **dict.fromkeys(["addmv", "addmv_"], lambda y, a, x, **_: a.numel()),
-    "dot": lambda x, y: x.numel(),
+    **dict.fromkeys(ATTENTION, _attention), "mv": lambda a, x: a.numel(),
+    **dict.fromkeys(["addmv", "addmv_"], lambda y, a, x, **_: a.numel()), "dot": lambda x, y: x.numel(),
     "vdot": lambda x, y: x.numel(),
     **dict.fromkeys(ADDED_PRODUCTS, lambda y, a, b, **_: a.numel()*b.shape[-1]),
-    "_grouped_mm": lambda a, b, *_, **__: a.numel()*b.shape[-1],
-    "_trilinear": _of_broadcast,
+    "_grouped_mm": lambda a, b, *_, **__: a.numel()*b.shape[-1], "_trilinear": _of_broadcast,
     "mkldnn_rnn_layer": lambda x, w1, w2, w3, w4, *_, **__: _recurrent(x, [w1, w2, w3, w4]),
     "_cudnn_rnn": lambda x, weights, *_, **__: _recurrent(x, weights),
     "miopen_rnn": lambda x, weights, *_, **__: _recurrent(x, weights),

@@ -23,8 +23,8 @@ from ..hooks.names import in_lines
 from ..hooks.putting_back import closing
 from ..hooks.select import first_few, is_scripted, named_layers, runs, without_scripted
 from ..hooks.tree import named_tensors, tensors
-from ..hooks.undisturbed import joined, own_tensors
-from .columns import Row, Shapes, chosen, shapes_text
+from ..hooks.undisturbed import mode_on, own_tensors
+from .columns import Row, Shapes, column_names, shapes_text
 from .inputs import Inputs
 from .multiply_adds import MultiplyAdds, packed_tensors
 from .table import Summary, text_table
@@ -174,7 +174,7 @@ class LookGroup(Group):
 
 
 @contextmanager
-def watched(of_layer: dict[nn.Module, Row], look: Walk | Clock) -> Iterator[None]:
+def watch_layers(of_layer: dict[nn.Module, Row], look: Walk | Clock) -> Iterator[None]:
     "Hooks on all layers that run, which report to `look`."
     with closing(LookGroup(look), report=False) as group:
         listen(LayerCalls, without_scripted({row.name: m for m, row in of_layer.items() if runs(m)}), group)
@@ -230,8 +230,8 @@ def packed_weights(of_layer: dict[nn.Module, Row]) -> list[str]:
     return [f"{total:,} numbers in packed weights, which are no parameters: {first_few(list(names))}"]
 
 # %% ../../nbs/lib/profiling/one-pass.ipynb #cd53f078
-def without_input(model: nn.Module, columns: list[str], depth: int | None, n: int | None) -> Summary:
-    "What can be said of a model that did not run."
+def summary_without_pass(model: nn.Module, columns: list[str], depth: int | None, n: int | None) -> Summary:
+    "What is known of a model without running it."
     rows, of_layer = layer_rows(model)
     size = count_parameters(of_layer)
     columns = [column for column in columns if column not in ("multiply_adds", "output")]
@@ -240,7 +240,7 @@ def without_input(model: nn.Module, columns: list[str], depth: int | None, n: in
     return found
 
 # %% ../../nbs/lib/profiling/one-pass.ipynb #439efe67
-def of_one_pass(
+def summary_of_pass(
     model: nn.Module, # The model
     inputs: Inputs, # What it is called with
     *,
@@ -259,7 +259,7 @@ def of_one_pass(
     counter = MultiplyAdds(walk.add)
     args, kwargs = inputs
     try:
-        with watched(of_layer, walk), joined(counter) if "multiply_adds" in columns else nullcontext() as mode:
+        with watch_layers(of_layer, walk), mode_on(counter) if "multiply_adds" in columns else nullcontext() as mode:
             counter.mode = mode
             out = model(*args, **kwargs)
         if not meta and any(t.is_meta for t in tensors(out)):
@@ -301,7 +301,7 @@ def _measure_time(model: nn.Module, inputs: Inputs, of_layer: dict[nn.Module, Ro
     "Run the model again, and fill in the time of each layer's calls."
     args, kwargs = inputs
     clock = Clock(of_layer, _wait_for(model, inputs))
-    with watched(of_layer, clock):
+    with watch_layers(of_layer, clock):
         model(*args, **kwargs)
 
 
@@ -319,4 +319,4 @@ def _add_table(error: Exception, walk: Walk, rows: list[Row], title: str, column
     row = walk.failed or rows[0]
     error.nothing_ran = not any(row.output is not None for row in rows)
     done = rows[:rows.index(row) + 1]
-    error.table = in_lines([title, *text_table(done, chosen(columns, done), None, None)])
+    error.table = in_lines([title, *text_table(done, column_names(columns, done), None, None)])

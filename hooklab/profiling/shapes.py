@@ -69,7 +69,7 @@ def in_channels(
                          "first input")
 
 # %% ../../nbs/lib/profiling/shapes.ipynb #e3b8af8b
-def made_up(shape: tuple[int, ...]) -> Tensor:
+def made_up_input(shape: tuple[int, ...]) -> Tensor:
     "Numbers from -1 to 1, always the same. torch's random state is not changed."
     return torch.rand(shape, generator=torch.Generator().manual_seed(0))*2 - 1
 
@@ -92,7 +92,7 @@ def dummy_batch(
     elif isinstance(first, nn.RNNBase | nn.MultiheadAttention):
         shape = (1, size[0], n) if first.batch_first else (size[0], 1, n)
     else: shape = 1, n
-    return made_up(shape).to(weight.device, weight.dtype if weight.is_floating_point() else torch.float32)
+    return made_up_input(shape).to(weight.device, weight.dtype if weight.is_floating_point() else torch.float32)
 
 # %% ../../nbs/lib/profiling/shapes.ipynb #ca878df1
 def dummy_eval(

@@ -21,10 +21,10 @@ from ..hooks.group import takes
 from ..hooks.select import has_children, leaves, not_a_model, refuse_opaque, unwrap
 from ..hooks.tree import map_tensors, tensors
 from ..hooks.undisturbed import own_tensors, run_undisturbed
-from .columns import Shapes, chosen
+from .columns import Shapes, column_names
 from .inputs import (
-    Inputs, comes_later, learner_inputs, made_inputs, meant_as_size, needs_input, ways_to_call)
-from .one_pass import of_one_pass, without_input
+    Inputs, comes_later, learner_inputs, make_inputs, meant_as_size, needs_input, ways_to_call)
+from .one_pass import summary_of_pass, summary_without_pass
 from .shapes import dummy_batch
 from .table import Summary
 
@@ -43,15 +43,15 @@ def summary(
 ) -> Summary: # Prints as a table; `rows` has everything
     "Run `model` once and list its layers. The model is left as it was."
     columns = [columns] if isinstance(columns, str) else list(columns)
-    chosen(columns, [])  # a wrong name is an error before the run
+    column_names(columns, [])  # a wrong name is an error before the run
     model = unwrap(_given_or_made(model, device))
     refuse_opaque(model)
     if input_size is not None: args, kwargs = _add_made_inputs(model, args, kwargs, input_size, dtypes)
-    if not (args or kwargs) and needs_input(model): return without_input(model, columns, depth, n)
+    if not (args or kwargs) and needs_input(model): return summary_without_pass(model, columns, depth, n)
 
     def run(inputs, meta):
         if meta: inputs = map_tensors(lambda t: t.to("meta"), inputs)
-        one_pass = partial(of_one_pass, columns=columns, depth=depth, n=n, train=train, meta=meta)
+        one_pass = partial(summary_of_pass, columns=columns, depth=depth, n=n, train=train, meta=meta)
         return run_undisturbed(model, inputs, one_pass, train, meta)
 
     meta = _is_on_meta(model, device, [args, kwargs])
@@ -106,7 +106,7 @@ def _add_made_inputs(model: nn.Module, args: tuple, kwargs: dict, input_size: An
     "The model's arguments, if sizes were given."
     named = set(input_size) if isinstance(input_size, Mapping) else set()
     if args or named & set(kwargs): raise TypeError("give inputs or input_size, not both")
-    made = made_inputs(model, input_size, dtypes)
+    made = make_inputs(model, input_size, dtypes)
     if isinstance(made, Mapping): return args, {**made, **kwargs}
     return (made,) if isinstance(made, Tensor) else tuple(made), kwargs
 

@@ -13,7 +13,7 @@ from shutil import get_terminal_size
 from hooklab.drawing import escape, for_xml
 from hooklab.hooks.names import in_lines, printable
 from hooklab.hooks.select import first_few
-from hooklab.profiling.columns import COLUMNS, Row, chosen, with_prefix
+from hooklab.profiling.columns import COLUMNS, Row, column_names, with_prefix
 
 # %% ../../nbs/lib/profiling/table.ipynb #f1fdee42
 def text_table(rows: list[Row], columns: list[str], depth: int | None, n: int | None) -> list[str]:
@@ -122,7 +122,7 @@ class Summary:
         size: int, # Bytes of all parameters
     ):
         self.title, self.rows, self.size = title, rows, size
-        self.columns, self.depth, self.n = chosen(columns, rows), depth, n
+        self.columns, self.depth, self.n = column_names(columns, rows), depth, n
         self.more: list[str] = [] # Lines to print after the totals
 
     @property
@@ -181,7 +181,7 @@ class Summary:
         n: int | None = None, # Width; by default that of the terminal
     ) -> str: # Lines
         "The table for a terminal or a file."
-        columns = self.columns if columns is None else chosen(columns, self.rows)
+        columns = self.columns if columns is None else column_names(columns, self.rows)
         return in_lines([self.title, *text_table(self.rows, columns, depth, n), "", *self.totals()])
 
     def json(self) -> str:

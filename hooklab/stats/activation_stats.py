@@ -19,12 +19,12 @@ from ..hooks.names import class_name, printable
 from ..hooks.select import not_a_model, unwrap
 from .autosave import Autosave
 from .live import LivePlot
-from .measure.measured_steps import Wanted
+from .measure.measured_steps import Options
 from .measure.own_hook import OwnHookGroup, numbers_of_output
-from .measure.resuming import Earlier
-from .measure.running import UntilRemoved
+from .measure.resuming import EarlierRecord
+from .measure.running import RemovableRecord
 from .measure.session import Session, begin_records
-from .measure.step_end import several, that_make_steps
+from .measure.step_end import as_list, stepping_optimizers
 from .page import write_page
 from .records.history import History
 from .records.other_tools import with_error
@@ -43,15 +43,15 @@ def check_options(with_hist: Any, hist_sample: int | None):
         raise ValueError(f"hist_sample={hist_sample}: a sample has at least one number")
 
 
-ATTACHED = "session", "saver", "earlier", "begun"  # what a copy or a pickle of a record does not have
+LEFT_OUT_OF_COPIES = "session", "saver", "earlier", "begun"  # what a copy or a pickle of a record does not have
 
 
-def what_stays(stats: Any) -> dict[str, Any]:
+def facts_to_keep(stats: Any) -> dict[str, Any]:
     "What a record takes over from its session."
     return {"_facts": stats.facts, "_next_step": stats.next_step, "_silence": silence_of(stats)}
 
 
-MODEL_COMES_LATER = (
+NO_MODEL_HERE = (
     "for_diagnosis takes options by name, and got a {}. The model comes afterwards: "
     "ActivationStats.for_diagnosis().on(model), and a learner finds it by itself: "
     "Learner(…, cbs=ActivationStats.for_diagnosis())")
@@ -65,11 +65,11 @@ def check_what_is_recorded(model: Any, optimizer: Any, auto: bool):
                          "on(model, optimizer=optimizer, auto=True), or call step() yourself")
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8081
-class ActivationStats(UntilRemoved, Recorded, HookCallback):
+class ActivationStats(RemovableRecord, Recorded, HookCallback):
     "Records statistics of layer outputs while a model trains, and of gradients on request."
     live_plot = None # The `LivePlot`, if `live` was called
     saver = None # The `Autosave`, if `autosave` was called
-    earlier = None # The `Earlier` part of the run, to which the next steps are added
+    earlier = None # The `EarlierRecord` part of the run, to which the next steps are added
     updates_too = False # In a learner or trainer, record how far its optimizer moves the parameters
     attention_too = False # Record what attention heads do, if there are any
     order = -20
@@ -112,7 +112,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
     ) -> Self: # Itself, for a `with` block
         "Start recording. Call `step()` at the end of each step, or pass `auto=True` to have steps end automatically."
         check_what_is_recorded(model, optimizer, auto)
-        optimizers = that_make_steps(optimizer, {id(p) for p in model.parameters()}) if optimizer is not None else []
+        optimizers = [] if optimizer is None else stepping_optimizers(optimizer, {id(p) for p in model.parameters()})
         self.learn = None
         self._begin(model, optimizers, scaler, updates=True, auto=auto)
         return self
@@ -127,7 +127,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         layers = (earlier or self.choice).layers_in(model)
         if self.learn is None: self.scaled = scaler is not None and scaler.is_enabled()
         session = self.session = Session(
-            model, layers, Wanted.of(self), own_hooks(self, layers, model), optimizers, scaler if self.scaled else None,
+            model, layers, Options.of(self), own_hooks(self, layers, model), optimizers, scaler if self.scaled else None,
             scaled=self.scaled, loop=self.loop, updates=updates, attention=self.attention_too, called=called)
         try:
             if auto: session.ends_with(optimizers, self)
@@ -150,7 +150,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         step: int | None = None, # The number of the next step, from your checkpoint; by default the one after the last
     ) -> Self: # Itself
         "Continue this record, for example one read by `load`. Repeated steps replace the old ones."
-        if self.steps: self.earlier = Earlier(self, step)
+        if self.steps: self.earlier = EarlierRecord(self, step)
         if model is None: return self
         try: return self.on(model, optimizer, scaler, auto=auto)
         finally: self.earlier = None  # a model that was refused may get a record of its own
@@ -177,7 +177,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
             if report is not None:
                 for meters in session.meters.values(): meters.close(report, in_context)
         finally: session.remove()
-        vars(self).update(what_stays(self), session=None)
+        vars(self).update(facts_to_keep(self), session=None)
         if self.live_plot: self.live_plot.close()
         if self.saver: self.saver.close()
 
@@ -248,7 +248,7 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
     ) -> Self: # To pass to `diagnose`, during the run or after it
         """A record with everything a diagnosis needs. The first 100 steps take 1.15 times as long (median of ten
         workloads; 3.6 times for the smallest, with steps of 1/7 ms); later steps take 1.06 times as long."""
-        if unnamed: raise TypeError(MODEL_COMES_LATER.format(class_name(unnamed[0])))
+        if unnamed: raise TypeError(NO_MODEL_HERE.format(class_name(unnamed[0])))
         stats = cls(**{"grads": True, "include_paramless": True, "samples": True, "loop": True, "turns": 10} | options)
         stats.updates_too = stats.attention_too = True
         return stats
@@ -259,11 +259,11 @@ class ActivationStats(UntilRemoved, Recorded, HookCallback):
         path: str | Path | list, # A file that `save` or `autosave` wrote; a list combines the files of all processes
     ) -> Self: # To read; it records nothing until it is attached again
         "Read a record from a file, even while the run goes on."
-        return holding(cls, read_records(path))
+        return stats_with_records(cls, read_records(path))
 
     def __getstate__(self):
         "A copy or a pickle has the records, but nothing that is attached."
-        return vars(self) | what_stays(self) | dict.fromkeys(ATTACHED)
+        return vars(self) | facts_to_keep(self) | dict.fromkeys(LEFT_OUT_OF_COPIES)
 
 # %% ../../nbs/lib/stats/activation-stats.ipynb #c15b8082
 def has_own_hook(stats: ActivationStats) -> bool:
@@ -285,10 +285,10 @@ def own_hooks(stats: ActivationStats, layers: dict[str, nn.Module], model: nn.Mo
 def optimizers_of(learn: Any) -> list:
     "The optimizers of a learner, if it has made them already."
     optimizer = getattr(learn, "opt", None)
-    return several(optimizer) if hasattr(optimizer, "param_groups") else []
+    return as_list(optimizer) if hasattr(optimizer, "param_groups") else []
 
 
-def holding(kind: type[ActivationStats], found: Records) -> ActivationStats:
+def stats_with_records(kind: type[ActivationStats], found: Records) -> ActivationStats:
     "An object of this class that holds what was read, and measures the same if it goes on."
     kinds = found.histories
     stats = kind(hist_sample=found.hist_sample, grads="gradients" in kinds, is_forward="activations" in kinds)

@@ -13,12 +13,12 @@ from torch import nn
 from ..hooks.distributed import place_of
 from ..hooks.select import not_a_model
 from .measure.attention_meter import AttentionMeter
-from .measure.running import UntilRemoved
+from .measure.running import RemovableRecord
 from .records.attention_history import AttentionHistory
-from .records.together import OneOfSeveral
+from .records.together import ProcessRecord
 
 # %% ../../nbs/lib/stats/attention-stats.ipynb #774d450c
-class AttentionStats(UntilRemoved, OneOfSeveral, AttentionHistory):
+class AttentionStats(RemovableRecord, ProcessRecord, AttentionHistory):
     "Records what each attention head does while a model trains."
     histories, log, facts = {}, None, None  # what a record of everything has besides
     session: AttentionMeter | None = None # The meter, while it is on a model

@@ -57,7 +57,7 @@ class Autosave:
         began = time.monotonic()
         self.due = began + self.seconds
         try:
-            noted, ready = self.stats().snapshot(), events(self.stats())
+            noted, ready = self.stats().snapshot(), device_events(self.stats())
             self.writing = Thread(target=self.write, args=(noted, ready, began), name="hooklab autosave")
             self.writing.start()
         except Exception as e: self.error, self.writing = e, None  # no memory, no thread: the training goes on
@@ -99,7 +99,7 @@ class Autosave:
         self._warn()
 
 # %% ../../nbs/lib/stats/autosave.ipynb #187f4ec4
-def events(stats: Any) -> list[torch.Event]:
+def device_events(stats: Any) -> list[torch.Event]:
     "For each device that holds numbers of a record, an event to wait until its work so far is done."
     devices = set()
     for history in stats.histories.values():

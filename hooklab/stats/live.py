@@ -40,7 +40,7 @@ class LivePlot:
         begun = time.monotonic()
         try:
             from IPython.display import Image, display
-            image = Image(picture(self.stats), alt=f"Overview of the run. {self.stats!r}")
+            image = Image(overview_as_png(self.stats), alt=f"Overview of the run. {self.stats!r}")
             if self.handle is None:
                 self.handle = display(image, display_id=True)
             else: self.handle.update(image)
@@ -59,7 +59,7 @@ class LivePlot:
     def __getstate__(self): return vars(self) | {"handle": None}  # a copy draws a figure of its own
 
 # %% ../../nbs/lib/stats/live.ipynb #5b0e6c1d
-def picture(stats) -> bytes: # A PNG
+def overview_as_png(stats) -> bytes: # A PNG
     "The overview, drawn without pyplot: no window opens, and no figure is left open."
     from matplotlib.figure import Figure
     fig = Figure()

@@ -19,18 +19,16 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..diagnosis.diagnosing import Diagnosis, diagnose
 from ..drawing import as_png, escape, for_xml, height_for, thinned
-from ..findings.found import Finding, as_html
 from ..hooks.files import write_file
 from .records.doubts import ESTIMATE
 from .records.history import History
-from .records.over_time import about, label_of, to_draw
+from .records.over_time import statistic_of, label_of, to_draw
 from .records.recorded import Recorded
 from .records.statistics import BINS
 
 # %% ../../nbs/lib/stats/page.ipynb #67113fe0
-LOOK = """
+STYLE = """
 :root { color-scheme: light dark;
   --paper: #fdfcfa; --ink: #22282d; --muted: #5a646c; --line: #e3dfd7; --accent: #0b6661; --soft: #e6f1ef }
 @media (prefers-color-scheme: dark) {
@@ -100,25 +98,24 @@ def span_of(steps: list[int]) -> str:
     return f"{len(steps):,} recorded, from {steps[0]:,} to {steps[-1]:,}{kept}"
 
 
+JUDGES: list[Callable[[Recorded], str]] = []  # return HTML about a record; the wing `diagnosis` adds its own
+NO_JUDGE = "<p>Nothing has judged this run: <code>hooklab.diagnosis.diagnosing</code> was not imported.</p>"
+
+
 def whole_page(stats: Recorded, title: str) -> str:
-    "The page. If nothing was recorded, it says so, and why."
-    histories, diagnosis = stats.histories, diagnose(stats)
+    "The page. Without numbers of layers it ends with the diagnosis, which says why there are none."
+    histories = stats.histories
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts_about(stats).items())
-    if "nothing recorded" in diagnosis: return framed(title, facts, diagnosis)
-    return framed(title, facts, diagnosis, f"""<h2>Pictures</h2>
-<div class="pictures">{"".join(map(drawn, pictures_of(histories)))}</div>
+    rest = "" if stats._why_nothing_to_read() else f"""<h2>Pictures</h2>
+<div class="pictures">{"".join(map(embedded_picture, pictures_of(histories)))}</div>
 <h2>Layers</h2>
-<p>Numbers of the first and the last recorded step, and the way from one to the other.</p>{table_of(histories)}
-""")
-
-
-def framed(title: str, facts: str, diagnosis: Diagnosis, rest: str = "") -> str:
-    "The parts that every page has, and below them the rest."
+<p>Numbers of the first and the last recorded step, and the way from one to the other.</p>{layer_table(histories)}
+"""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title><style>{LOOK}</style></head>
+<title>{escape(title)}</title><style>{STYLE}</style></head>
 <body><main><h1>{escape(title)}</h1><dl>{facts}</dl>
-<h2>Diagnosis</h2><div class="diagnosis">{top_of_page(diagnosis)}</div>
+<h2>Diagnosis</h2><div class="diagnosis">{"".join(judge(stats) for judge in JUDGES) or NO_JUDGE}</div>
 {rest}</main></body></html>
 """
 
@@ -132,32 +129,6 @@ def write_page(
     path = Path(path)
     write_file(path, for_xml(whole_page(stats, title)).encode())
     return path
-
-# %% ../../nbs/lib/stats/page.ipynb #646c666f
-def below(cause: Finding, waiting: list[Finding]) -> Iterator[str]:
-    "The findings that follow from one, as items of a list. Each leaves those that wait, so that it appears once."
-    for finding in [finding for finding in waiting if finding.follows == cause.what]:
-        if finding not in waiting: continue  # it is below another one already
-        waiting.remove(finding)
-        yield with_followers(finding, waiting)
-
-
-def with_followers(finding: Finding, waiting: list[Finding]) -> str:
-    "An item of a list, with a list of the findings that follow from it."
-    items = "".join(below(finding, waiting))
-    if not items: return as_html(finding)
-    return f"{as_html(finding).removesuffix('</li>')}<ul>{items}</ul></li>"
-
-
-def top_of_page(diagnosis: Diagnosis) -> str:
-    "The diagnosis: causes, each with the findings that follow from it."
-    if not len(diagnosis) or "nothing recorded" in diagnosis:
-        return diagnosis._repr_html_()
-    waiting = [finding for finding in diagnosis if finding.follows]
-    items = [with_followers(finding, waiting) for finding in diagnosis if not finding.follows]
-    items += map(as_html, waiting)  # their causes were not found
-    notes = [f"<p><small>Not judged: {escape(text)}</small></p>" for text in diagnosis.unknown]
-    return f"<p><b>{escape(diagnosis.title)}</b></p><ul>{''.join(items)}</ul>{''.join(notes)}"
 
 # %% ../../nbs/lib/stats/page.ipynb #69e4de71
 CAPTIONS = {
@@ -187,16 +158,16 @@ def pictures_of(histories: dict[str, History]) -> Iterator[Picture]:
         over_time = 6.4, min(height_for(len(history.names)), 6.4)
         if kind == "activations":
             for what in ("std", "mean", "near_zero"):
-                yield Picture(partial(history.plot, what), over_time, CAPTIONS[what], in_words(history, what))
+                yield Picture(partial(history.plot, what), over_time, CAPTIONS[what], alternative_text(history, what))
         if kind == "gradients":
-            words = in_words(history, "std")
+            words = alternative_text(history, "std")
             yield Picture(history.plot_flow, (6.4, 4), CAPTIONS["flow"], words)
             yield Picture(partial(history.plot, "std"), over_time, CAPTIONS["gradients"], words)
         if kind == "updates":
-            yield Picture(history.plot, over_time, CAPTIONS["ratio"], in_words(history, "ratio"))
+            yield Picture(history.plot, over_time, CAPTIONS["ratio"], alternative_text(history, "ratio"))
 
 
-def in_words(history: History, what: str) -> str:
+def alternative_text(history: History, what: str) -> str:
     "The alternative text of a picture of one number over time."
     values, broken = to_draw(history, what)
     text = f"{label_of(history, what)}, {len(history.names)} lines or rows"
@@ -213,7 +184,7 @@ def in_words(history: History, what: str) -> str:
     return f"{text}. {broken.any(1).sum()} with numbers that are not finite."
 
 # %% ../../nbs/lib/stats/page.ipynb #93df5715
-def drawn(picture: Picture) -> str: # HTML, with the picture embedded in it
+def embedded_picture(picture: Picture) -> str: # HTML, with the picture embedded in it
     "A picture as a PNG on white, with its caption."
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -265,7 +236,7 @@ def small_histogram(name: str, counts: np.ndarray) -> str:
 def number_cells(history: History, what: str) -> Iterator[str]:
     "A cell for each layer: the number at the beginning and at the end, and a line for the steps between."
     values, broken = to_draw(history, what)
-    is_share = about(history, what).axis == "share"
+    is_share = statistic_of(history, what).axis == "share"
     form = ".0%" if is_share else ".3g"
     rough = history.doubt(what).cpu().numpy() != 0
     for series, bad, about_it in zip(values, broken, rough):
@@ -280,7 +251,7 @@ def number_cells(history: History, what: str) -> Iterator[str]:
         yield f"<td>{marks[0]}{there[0]:{form}} → {marks[-1]}{there[-1]:{form}}{line}{alarm}</td>"
 
 # %% ../../nbs/lib/stats/page.ipynb #0eb94b51
-def table_of(histories: dict[str, History]) -> str:
+def layer_table(histories: dict[str, History]) -> str:
     "A row for each layer."
     wanted = {"activations": ("mean", "std", "near_zero"), "gradients": ("std",)}
     columns = []

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from ..hooks.putting_back import putting_back
 from .measure.run_facts import torch_optimizer
-from .measure.step_end import that_make_steps
+from .measure.step_end import stepping_optimizers
 
 # %% ../../nbs/lib/stats/trainers.ipynb #c80c8bf6
 class Follower:
@@ -36,7 +36,7 @@ class Follower:
         wanted = known if self.stats.updates_too else []
         if self.updates: wanted = optimizers
         if wanted:
-            known = that_make_steps(wanted, {id(p) for p in model.parameters()})
+            known = stepping_optimizers(wanted, {id(p) for p in model.parameters()})
         self.loss, self.stats.learn = None, None
         self.stats._begin(model, known, scaler, updates=bool(wanted), called=wrapped, step=step)
 
@@ -53,7 +53,7 @@ class Follower:
     def end(self, *_, **__): self.stats.remove()
 
 # %% ../../nbs/lib/stats/trainers.ipynb #f2bf6387
-def library(*names: str, install: str) -> ModuleType:
+def import_library(*names: str, install: str) -> ModuleType:
     "A library under one of its names: the one that is already imported, or else the first that is installed."
     for name in sorted(names, key=lambda name: name not in sys.modules):
         try: return import_module(name)
@@ -67,7 +67,9 @@ def lightning_callback(
     updates: bool = False, # Also record how far the optimizer moves the parameters
 ) -> Any: # A `lightning.pytorch.Callback`, or one of `pytorch_lightning` if that is what you use
     "A callback that lets `stats` record a Lightning `Trainer`."
-    class LightningStats(Follower, library("lightning.pytorch", "pytorch_lightning", install="lightning").Callback):
+    lightning = import_library("lightning.pytorch", "pytorch_lightning", install="lightning")
+
+    class LightningStats(Follower, lightning.Callback):
         def on_train_start(self, trainer, module):
             self.steps = trainer.global_step
             scaler = getattr(trainer.precision_plugin, "scaler", None)
@@ -84,38 +86,38 @@ def lightning_callback(
 
 # %% ../../nbs/lib/stats/trainers.ipynb #6c84d2e5
 @cache
-def end_however(trainer_class: type):
+def end_callbacks(trainer_class: type):
     "Make `train` of this class always end our callbacks, because Transformers has no event for a failed run."
     train = trainer_class.train
     @wraps(train)
     def train_and_end(self, *args, **kwargs):
-        for cb in followers(self): cb.trainer = self
+        for cb in followers_of(self): cb.trainer = self
         try:
-            with losses_noted(self):
+            with note_losses(self):
                 return train(self, *args, **kwargs)
         finally:
-            for cb in followers(self):
+            for cb in followers_of(self):
                 cb.end()
                 cb.trainer = None
     trainer_class.train = train_and_end
 
 
-def followers(trainer) -> list[Follower]:
+def followers_of(trainer) -> list[Follower]:
     return [cb for cb in trainer.callback_handler.callbacks if isinstance(cb, Follower)]
 
 # %% ../../nbs/lib/stats/trainers.ipynb #c2071ad6
 @contextmanager
-def losses_noted(trainer) -> Iterator[None]: # While it trains
+def note_losses(trainer) -> Iterator[None]: # While it trains
     "Let our callbacks note each loss that a trainer's `training_step` returns."
     before, step = vars(trainer).get("training_step"), getattr(trainer, "training_step", None)
-    if step is None or not followers(trainer):
+    if step is None or not followers_of(trainer):
         yield
         return
 
     @wraps(step)
     def training_step(*args, **kwargs):
         loss = step(*args, **kwargs)
-        for cb in followers(trainer): cb.add_loss(loss)
+        for cb in followers_of(trainer): cb.add_loss(loss)
         return loss
 
     def put_back():
@@ -132,8 +134,8 @@ def transformers_callback(
     updates: bool = False, # Also record how far the optimizer moves the parameters
 ) -> Any: # A `transformers.TrainerCallback`
     "A callback that lets `stats` record a Hugging Face `Trainer`."
-    transformers = library("transformers", install="transformers accelerate")
-    end_however(transformers.Trainer)
+    transformers = import_library("transformers", install="transformers accelerate")
+    end_callbacks(transformers.Trainer)
 
     class TransformersStats(Follower, transformers.TrainerCallback):
         def on_train_begin(self, args, state, control, model, optimizer, **_):

@@ -113,8 +113,11 @@
   // ---- a wrong address: search for its words, and the pages whose names come nearest
   const lost = $("#not-found");
   if (lost) {
-    const known = JSON.parse($("#all-pages").textContent), cut = (text) => text.toLowerCase().split(/[^a-z0-9]+/).filter((w) => w.length > 1 && w !== "html");
-    const words = cut(decodeURIComponent(location.pathname.split("/").slice(-2).join(" ")));
+    const [known, moved] = ["#all-pages", "#moved-pages"].map((id) => JSON.parse($(id).textContent));
+    const asked = decodeURIComponent(location.pathname);
+    for (const [old, now] of moved) if (asked.endsWith(`/${old}`)) return location.replace(new URL(now, top) + location.hash);
+    const cut = (text) => text.toLowerCase().split(/[^a-z0-9]+/).filter((w) => w.length > 1 && w !== "html");
+    const words = cut(asked.split("/").slice(-2).join(" "));
     const near = (a, b) => {   // how many letters differ
       let row = [...Array(b.length + 1).keys()];
       for (let i = 1; i <= a.length; i++) {

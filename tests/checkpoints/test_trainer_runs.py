@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import hooklab as hl
-from hooklab.checkpoints.trainer_runs import Steps, accelerator_of, files_in, names_of_library, written
+from hooklab.checkpoints.trainer_runs import Steps, accelerator_of, files_in, names_of_library, write_files
 from hooklab.checkpoints.variables import variables_of
 
 peers = pytest.mark.peers
@@ -243,7 +243,8 @@ def test_files_of_a_folder(tmp_path):
     (tmp_path/"a"/"d.txt").write_text("34")
     files = files_in(tmp_path/"a")
     assert sorted(files.values()) == [b"12", b"34"]
-    assert files_in(written(files, tmp_path/"again")) == files and files_in(tmp_path/"a"/"d.txt") == {"d.txt": b"34"}
+    assert files_in(write_files(files, tmp_path/"again")) == files
+    assert files_in(tmp_path/"a"/"d.txt") == {"d.txt": b"34"}
 
 
 def test_what_a_library_sets_is_told_from_what_a_user_sets():

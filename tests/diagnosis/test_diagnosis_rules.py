@@ -8,9 +8,9 @@ import hooklab as hl
 from hooklab.diagnosis.evidence import Run
 from hooklab.diagnosis.layer_faults import trend
 from hooklab.findings.order import explains
-from hooklab.stats.measure.loop_watch import CLOSELY, Looks
+from hooklab.stats.measure.loop_watch import CLOSE_STEPS, InputsAndOutputs
 from hooklab.stats.measure.loss_kind import cross_entropy
-from hooklab.stats.measure.step_watch import of_several
+from hooklab.stats.measure.step_watch import joined_row
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -64,7 +64,7 @@ def test_one_of_two_optimizers_is_never_cleared(forgotten):
 
 def test_what_several_optimizers_have_seen():
     row = {"updates": 1, "rate": .1, "kept": float("nan"), "no_gradients": 0.}
-    found = of_several(row, {"updates": 1, "rate": .01, "kept": 1., "no_gradients": 1.})
+    found = joined_row(row, {"updates": 1, "rate": .01, "kept": 1., "no_gradients": 1.})
     assert {name: round(float(x), 6) for name, x in found.items()} == {
         "updates": 2, "rate": .1, "kept": 1, "no_gradients": 0}
 
@@ -110,9 +110,9 @@ def test_rows_that_are_learned_count_in_the_loss():
     assert abs(kind.loss - loss.item()) < 1e-3 and sum(kind.labels) == 35
 
 
-@pytest.mark.parametrize("n", range(CLOSELY, 80))
+@pytest.mark.parametrize("n", range(CLOSE_STEPS, 80))
 def test_a_short_run_is_looked_at_in_its_last_third(n):
-    looks = Looks()
+    looks = InputsAndOutputs()
     assert sum(looks.due(step) for step in range(n) if step >= (n - 1)*2/3) >= (2 if n < 69 else 1)
 
 
@@ -148,5 +148,5 @@ def test_a_sigmoid_with_targets_of_0_and_1_fits_a_distance(loss_of, kind):
             s.step(loss)
     found = hl.diagnose(s)
     assert "activation before the loss" not in found, f"{found!r}"
-    assert {look.made_by.kind for look in Run(s).looks} == {kind}
+    assert {look.made_by.kind for look in Run(s).outputs_seen} == {kind}
     assert "bce" not in repr(found)

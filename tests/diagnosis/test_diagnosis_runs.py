@@ -18,8 +18,8 @@ from support.portions import may_be_wrong, sample, sweep
 from support.runs import broken, full, usual
 from tests.bench.bench_diagnose import judge
 from tests.bench.diagnose_cases import faults, healthy
-from tests.stats.diagnosing.test_norms_in_float16 import by_squares, diagnosed
-from tests.stats.diagnosing.test_woken_norms import findings as norms_that_wake
+from tests.diagnosis.test_norms_in_float16 import by_squares, diagnosed
+from tests.diagnosis.test_woken_norms import findings as norms_that_wake
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 judged = cache(judge)

@@ -7,10 +7,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.diagnosis.diagnosing import UNSURE
+from hooklab.diagnosis.diagnosing import ON_ESTIMATES
 from hooklab.diagnosis.evidence import Run
 from hooklab.findings.levels import SURE
-from hooklab.stats.records.doubts import read
+from hooklab.stats.records.doubts import values_with_offsets
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -60,7 +60,7 @@ def test_a_limit_that_the_doubt_straddles_makes_a_finding_less_sure(name):
         for what, finding in exact.items():
             level = SURE.index(rough[what].sure) if what in rough else len(SURE)
             assert level >= SURE.index(finding.sure), (factor, what)
-            if what in rough: assert (UNSURE in rough[what].evidence) == (level > SURE.index(finding.sure))
+            if what in rough: assert (ON_ESTIMATES in rough[what].evidence) == (level > SURE.index(finding.sure))
             if what == expected:
                 lowered += level > SURE.index(finding.sure)
                 kept += level == SURE.index(finding.sure)
@@ -80,10 +80,11 @@ def test_without_estimates_nothing_is_asked_twice(monkeypatch):
 def test_estimates_that_may_be_off_are_read_as_they_may_be():
     s = with_row("updates", "update", lambda x, n: x, .1)
     update = s.updates.values("update").double()
-    torch.testing.assert_close(read(s.updates, "update", (2, 2)), update*1.2)
-    torch.testing.assert_close(read(s.updates, "update", (2, -2))[:, 0], update[:, 0]*1.2)
+    torch.testing.assert_close(values_with_offsets(s.updates, "update", (2, 2)), update*1.2)
+    torch.testing.assert_close(values_with_offsets(s.updates, "update", (2, -2))[:, 0], update[:, 0]*1.2)
     torch.testing.assert_close(Run(s, (2, 2)).lengths("data"), s.updates.values("data").double()*(1 - 2/16))
     zeros = with_row("activations", "near_zero", lambda x, n: n, 1.)
-    assert read(zeros.history, "near_zero", (2, 2)).max() == 1 and read(zeros.history, "near_zero", (-2, -2)).max() < 1
+    assert values_with_offsets(zeros.history, "near_zero", (2, 2)).max() == 1
+    assert values_with_offsets(zeros.history, "near_zero", (-2, -2)).max() < 1
     unknown = with_row("activations", "near_zero", lambda x, n: n/2, torch.nan)
-    assert read(unknown.history, "std", (2, 2)).gt(unknown.history.values("std")).all()
+    assert values_with_offsets(unknown.history, "std", (2, 2)).gt(unknown.history.values("std")).all()

@@ -12,7 +12,7 @@ from hooklab.diagnosis.evidence import Run
 from hooklab.diagnosis.loss_curve import falls_well, loss_course
 from hooklab.findings import rules
 from hooklab.findings.rules import RULES
-from hooklab.stats.measure.loop_watch import Looks
+from hooklab.stats.measure.loop_watch import InputsAndOutputs
 
 
 class Fixed(nn.Module):
@@ -48,28 +48,28 @@ def test_each_question_is_asked_once(monkeypatch):
         asked.append(1)
         yield from loss_faults.loss_does_not_fall(run)
     for room in step_faults, loop_faults: monkeypatch.setattr(room, "loss_does_not_fall", counted)
-    i = next(i for i, rule in enumerate(RULES) if rule.kinds[0].what == "loss does not fall")
+    i = next(i for i, rule in enumerate(RULES) if "loss does not fall" in [kind.what for kind in rule.kinds])
     changed = [*RULES[:i], replace(RULES[i], look=counted), *RULES[i + 1:]]
     monkeypatch.setattr(rules, "RULES", changed)
     run = recorded(linear, lr=1e-9)
-    assert diagnosing.found_in(run) and len(asked) == 1
-    assert run.once(counted) == [*loss_faults.loss_does_not_fall(run)]
+    assert diagnosing.findings_in(run) and len(asked) == 1
+    assert run.answer(counted) == [*loss_faults.loss_does_not_fall(run)]
     assert run.ratio is run.ratio
 
 
 def test_outputs_that_are_alike_have_one_finding():
     run = recorded(Fixed)
-    assert run.once(data_faults.samples_alike) == []
-    seen, = run.once(data_faults.input_unused)
+    assert run.answer(data_faults.samples_alike) == []
+    seen, = run.answer(data_faults.input_unused)
     assert seen.layers == ["body.0"] and seen.sure == "certain"
-    assert not run.once(falls_well) and not run.once(data_faults.constant_inputs)
+    assert not run.answer(falls_well) and not run.answer(data_faults.constant_inputs)
 
 
 def test_how_the_loss_went():
     run = recorded(linear)
     course = loss_course(run)
     assert course.kind == "cross-entropy" and abs(course.guess - 2.3) < .02 and not course.is_short
-    n_looks = sum(Looks().due(step) for step in run.log_steps)
+    n_looks = sum(InputsAndOutputs().due(step) for step in run.log_steps)
     assert course.late < course.early and len(course.losses) == n_looks
     assert [len(third) for third in course.thirds] == [len(run.log_steps)//3]*3
     twice = loss_course(recorded(linear, passes=2))  # the same batch in both passes: its loss, and not the sum

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from tests.stats.diagnosing.test_beside_the_model import batches, net
+from tests.diagnosis.test_beside_the_model import batches, net
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,7 +7,7 @@ import torch
 from torch.optim import lr_scheduler as schedules
 
 import hooklab as hl
-from tests.stats.diagnosing.test_beside_the_model import batches, net, step
+from tests.diagnosis.test_beside_the_model import batches, net, step
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

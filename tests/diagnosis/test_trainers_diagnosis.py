@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
-from hooklab.stats.measure.loop_watch import AT_FIRST
+from hooklab.stats.measure.loop_watch import FIRST_LOOKS
 from hooklab.training.callback import Callback
 from support.portions import one_in
 
@@ -304,7 +304,7 @@ def test_several_fits_of_a_learner_record_anew():
             and stats.log.values("updates").eq(1).all()
         )
         assert stats.steps == stats.updates.steps == [i for i in range(n * n_batches) if i < 10 or i % 8 == 0]
-        assert {one.step for one in stats.facts.inputs} == {*range(n * n_batches)} & {*AT_FIRST, 20, 25}
+        assert {one.step for one in stats.facts.inputs} == {*range(n * n_batches)} & {*FIRST_LOOKS, 20, 25}
     assert stats.log.values("loss")[0] < 1.5 and hl.diagnose(stats) is not None
 
 
@@ -332,12 +332,12 @@ def test_gradient_norms_are_those_of_torch(run, monkeypatch):
 @pytest.mark.parametrize("which", ["lightning", "transformers"])
 def test_the_loss_of_a_step_of_several_batches(which, tmp_path):
     "It is their mean, as in the loop by hand, and a row of the log is a step."
-    from test_trainers import by_hand, in_lightning, in_transformers
+    from tests.stats.test_trainers import by_hand, in_lightning, in_transformers
     run = in_lightning if which == "lightning" else partial(in_transformers, folder=tmp_path)
     stats, ours = hl.ActivationStats(loop=True), hl.ActivationStats()
     run(stats, accumulate=7, epochs=3)()
     model = by_hand(ours, accumulate=7, epochs=0)
-    from test_trainers import samples
+    from tests.stats.test_trainers import samples
     batch = next(iter(DataLoader(samples(), 28)))
     loss = model(**batch)["loss"].item()
     assert len(stats.log) == 3 and stats.log.values("loss")[0].item() == pytest.approx(loss, rel=1e-4)

@@ -13,7 +13,7 @@ import hooklab as hl
 from hooklab.diagnosis.sarif import as_rows, diagnosis_of, sarif
 from hooklab.diagnosis.verdict import verdict
 from hooklab.findings.found import Finding
-from hooklab.stats.records.other_tools import LAST, said_before
+from hooklab.stats.records.other_tools import MEMORIES, remembered_findings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -74,34 +74,35 @@ def test_another_model_is_none_of_it():
         def __hash__(self): return 1
     model = Equal(*net(nn.Softmax(1)))
     checked(model)
-    assert said_before(model, []) and not said_before(copy.deepcopy(model), []) and not said_before(Equal(*net()), [])
+    others = copy.deepcopy(model), Equal(*net())
+    assert remembered_findings(model, []) and not any(remembered_findings(other, []) for other in others)
 
 
 def test_a_model_is_not_kept_alive():
     model = net(nn.Softmax(1))
     checked(model, adam(model))
     seen, key = weakref.ref(model), id(model)
-    assert key in LAST
+    assert key in MEMORIES
     del model
     gc.collect()
-    assert seen() is None and key not in LAST
+    assert seen() is None and key not in MEMORIES
 
 
 def test_what_was_said_of_other_parameters_or_another_optimizer_is_not_taken_over():
     model = net(nn.Softmax(1))
     forgets = torch.optim.SGD(model[2].parameters(), .1)
     assert "not in the optimizer" in checked(model, forgets)
-    assert [row["what"] for row in said_before(model, [forgets])][:1] == ["not in the optimizer"]
-    assert [row["what"] for row in said_before(model, [adam(model)])] == ["activation before the loss"]
+    assert [row["what"] for row in remembered_findings(model, [forgets])][:1] == ["not in the optimizer"]
+    assert [row["what"] for row in remembered_findings(model, [adam(model)])] == ["activation before the loss"]
     model[2] = nn.Linear(16, 3)
-    assert not said_before(model, [forgets])
+    assert not remembered_findings(model, [forgets])
 
 
 def test_a_preflight_that_fails_leaves_nothing_of_the_one_before():
     model = net(nn.Softmax(1))
     checked(model)
     with pytest.raises(RuntimeError): hl.preflight(model, F.cross_entropy, (torch.randn(8, 5), torch.zeros(8).long()))
-    assert not said_before(model, [])
+    assert not remembered_findings(model, [])
 
 
 def test_a_preflight_can_be_given():

@@ -14,8 +14,8 @@ import hooklab as hl
 from hooklab.diagnosis.diagnosing import FAULTS
 from hooklab.exercises import patients, treatment, twins
 from hooklab.exercises.checking import NotYet
-from hooklab.exercises.diseases import DISEASES, LOST, NEW, NOT, named, shown
-from hooklab.exercises.progress import FILE, begin, how_far, tries
+from hooklab.exercises.diseases import DISEASES, LOST, NEW, NOT, id_of, look_in_words
+from hooklab.exercises.progress import FILE, begin, how_far, read_tries
 from support.checks import REPO
 from support.clinic_cures import CURES, OTHER_CURES, fresh_weights, nothing, plus, unfreeze
 from support.portions import sample, sweep
@@ -43,7 +43,7 @@ def one_with(what, kind):
 
 
 def trained(what, kind, seed):
-    p = patients.admitted(one_with(what, kind)._plan, seed)
+    p = patients.admit(one_with(what, kind)._plan, seed)
     p.train()
     return p
 
@@ -107,14 +107,14 @@ SOME = sample(10, EACH, kind=lambda case: case[0])  # each disease, in one kind 
 @pytest.mark.filterwarnings("ignore:Detected call of")  # of a scheduler that was left behind
 def test_all_cures(what, kind):
     plan = one_with(what, kind)._plan
-    cured = treatment.treatment(lambda seed: patients.admitted(plan, seed), SEED, CURES[what])
+    cured = treatment.treatment(lambda seed: patients.admit(plan, seed), SEED, CURES[what])
     assert str(cured).startswith("cured")
 
 
 def heals(what, kind, f, seed=SEED):
     plan = one_with(what, kind)._plan
-    def admit(seed): return patients.admitted(plan, seed)
-    return treatment.outcome_of(admit(seed), f).cured(lambda: treatment.untreated(admit, seed))
+    def admit(seed): return patients.admit(plan, seed)
+    return treatment.outcome_of(admit(seed), f).cured(lambda: treatment.untreated_loss(admit, seed))
 
 
 @sweep
@@ -165,18 +165,18 @@ def lower(p): p.optimizer.param_groups[0]["lr"] /= 10
 @pytest.mark.parametrize(("f", "chosen"), [
     (nothing, False), (lower, False), (default_weights, True), (adam(1e-3), True)])
 def test_a_second_twin_has_what_the_treatment_chose(f, chosen):
-    twin = treatment.treated_beside(twins.Training("tanh", SEED), f)
+    twin = treatment.treat_with_twin(twins.Training("tanh", SEED), f)
     assert (treatment.loss_of(twin) != twins.loss_of_twin("tanh", SEED)) == chosen
 
 
 def test_weights_that_a_treatment_leaves_as_they_are_allow_nothing():
-    p = patients.admitted(one_with("activations explode", "relu")._plan, SEED)
-    assert treatment.loss_of(treatment.treated_beside(p, lower)) == twins.loss_of_twin("relu", SEED)
+    p = patients.admit(one_with("activations explode", "relu")._plan, SEED)
+    assert treatment.loss_of(treatment.treat_with_twin(p, lower)) == twins.loss_of_twin("relu", SEED)
 
 
 def test_an_optimizer_that_the_usual_step_cannot_use_allows_nothing():
     def lbfgs(p): p.optimizer = torch.optim.LBFGS(p.model.parameters())
-    assert treatment.loss_of(treatment.treated_beside(twins.Training("tanh", SEED), lbfgs)) == 0
+    assert treatment.loss_of(treatment.treat_with_twin(twins.Training("tanh", SEED), lbfgs)) == 0
 
 
 def test_what_counts_as_cured_depends_on_the_harm():
@@ -195,7 +195,7 @@ def test_what_counts_as_cured_depends_on_the_harm():
 JUMPS = [(kind, seed) for kind in DISEASES["learning rate jumps"].kinds for seed in range(5)]
 
 
-def jumps(kind, seed): return patients.admitted(one_with("learning rate jumps", kind)._plan, seed)
+def jumps(kind, seed): return patients.admit(one_with("learning rate jumps", kind)._plan, seed)
 
 
 def is_found(kind, seed):
@@ -303,7 +303,7 @@ OTHERS = [(what, f) for what, others in OTHER_CURES.items() for f in others]
 @pytest.mark.filterwarnings("ignore:Detected call of")  # of a scheduler that was left behind
 def test_another_right_treatment_cures_too(what, f):
     plan = of(what)._plan
-    assert str(treatment.treatment(lambda seed: patients.admitted(plan, seed), SEED, f)).startswith("cured")
+    assert str(treatment.treatment(lambda seed: patients.admit(plan, seed), SEED, f)).startswith("cured")
 
 
 # ---- two losses
@@ -313,7 +313,7 @@ TWO = [what for what, d in DISEASES.items() if d.losses == 2]
 
 def each_loss(what, kind, seed):
     "The gradients of each loss in a tenth of the steps: {loss: norms}, and {layer: cosines}."
-    p, norms, cosines = patients.admitted(one_with(what, kind)._plan, seed), {}, {}
+    p, norms, cosines = patients.admit(one_with(what, kind)._plan, seed), {}, {}
     layers = {name: [*layer.parameters()] for name, layer in p.model.named_children() if [*layer.parameters()]}
 
     def parts(**losses):
@@ -355,7 +355,7 @@ def test_what_does_not_cure_a_patient_of_two_losses(what):
 
 
 def says_it_first(what, seed):
-    p = patients.admitted(one_with(what, DISEASES[what].kinds[0])._plan, seed)
+    p = patients.admit(one_with(what, DISEASES[what].kinds[0])._plan, seed)
     with hl.compare_losses(p.model, every=10) as parts:
         p.parts = parts
         p.train()
@@ -379,7 +379,7 @@ def test_a_diagnosis_of_two_losses_compares_them():
 
 def test_the_two_losses_are_added_as_they_are():
     for what in TWO:
-        one, other = (patients.admitted(of(what)._plan, SEED) for _ in range(2))
+        one, other = (patients.admit(of(what)._plan, SEED) for _ in range(2))
         other.parts = lambda task, **more: task + sum(more.values())
         assert one.train(3) == other.train(3) and "two losses" in repr(of(what)) and "losses=2" in repr(of(what))
     assert "two losses" not in repr(hl.patient(0)) and hl.patient(0).losses == []
@@ -430,7 +430,7 @@ def test_odd_difficulty():
 
 def test_every_alias_leads_to_its_disease():
     for d in DISEASES.values():
-        for name in (d.what, *d.aliases): assert named(name) == d.what, name
+        for name in (d.what, *d.aliases): assert id_of(name) == d.what, name
         assert {*d.also} <= {*DISEASES, *FAULTS}
 
 
@@ -448,7 +448,7 @@ def test_every_alias_leads_to_its_disease():
     ("Missing ReLU", "no activation"), ("forgot to shuffle", "samples not shuffled"),
     ("Clipping before unscale_", "clipping before unscaling"), ("ReduceLROnPlateau", "wrong plateau mode"),
     ("labels are wrong", "labels shuffled"), ("train/test mismatch", "train and validation differ")])
-def test_what_people_write(name, what): assert named(name) == what
+def test_what_people_write(name, what): assert id_of(name) == what
 
 
 def test_right_answers(capsys):
@@ -465,7 +465,7 @@ def test_right_answers(capsys):
 
 def test_what_shows_it_is_told_without_a_question():
     for d in DISEASES.values():
-        told = shown(d.look)
+        told = look_in_words(d.look)
         assert told[-1] == "." and told[-2] not in "?." and len(told) > 20 and told[:-1] in d.look, told
 
 
@@ -498,7 +498,7 @@ def test_who_was_told_has_no_score(tmp_path, monkeypatch, capsys):
     p.treat(nothing)
     out = capsys.readouterr().out
     assert "You were told what it has, so there is no score" in out and "Score" not in out
-    assert tries(tmp_path/FILE) == []
+    assert read_tries(tmp_path/FILE) == []
 
 
 def test_a_cure_is_noted_in_a_learners_folder(tmp_path, monkeypatch):
@@ -509,7 +509,7 @@ def test_a_cure_is_noted_in_a_learners_folder(tmp_path, monkeypatch):
     p = hl.patient(of("dead units").seed)
     p.check("dead units", p._layers[0])
     p.treat(nothing)
-    (row,) = tries(tmp_path/FILE)
+    (row,) = read_tries(tmp_path/FILE)
     assert (row["what"], row["right"], row["points"], row["named"]) == (f"patient({p.seed})", True, 0, True)
     assert "Clinic: 1 patient cured" in str(how_far())
 
@@ -574,7 +574,7 @@ def test_treatments_that_are_none(f, told):
 
 
 def only_this_seed(p):
-    if p.seed < treatment.APART: fresh_weights(p)
+    if p.seed < treatment.SEED_DISTANCE: fresh_weights(p)
 
 
 def in_the_batch_only(p):

@@ -11,7 +11,7 @@ import yaml
 
 from hooklab.exercises import check, guess, how_far
 from hooklab.exercises.checking import TRIES, NotYet
-from hooklab.exercises.progress import FILE, TRACKS, Map, Progress, begin, course, note, reset, tries
+from hooklab.exercises.progress import FILE, TRACKS, Map, Progress, begin, course, note, read_tries, reset
 from support.checks import REPO
 
 WHOLE = sum(len(lesson.exercises) for lesson in course().values())
@@ -72,7 +72,7 @@ def test_letters_count_as_exercises(folder, capsys):
     note("05a", True)
     check("05r", "C")
     assert capsys.readouterr().out.endswith(f" · try 1 · lesson 05: 2 of 4 · course: 2 of {WHOLE} · next: 05b\n")
-    progress = Map(Progress(tries(folder/FILE), course()))
+    progress = Map(Progress(read_tries(folder/FILE), course()))
     assert "05 Activation health          2 of 4   4 tries" in str(progress) and "2 of 4" in progress._repr_html_()
 
 
@@ -96,7 +96,7 @@ def test_lesson_that_is_done(folder, capsys):
 def test_first_guess_counts_and_what_is_no_guess_is_not_kept(folder, capsys):
     for text in ("", "...", "seven", "?", "nearly all", "ABOUT A THIRD"): guess("05.1", text)
     assert [(row["guess"], row["right"]) for row in rows(folder)] == [("nearly all", False), ("about a third", True)]
-    assert "guesses: 0 of 1 right" in str(Map(Progress(tries(folder/FILE), course())))
+    assert "guesses: 0 of 1 right" in str(Map(Progress(read_tries(folder/FILE), course())))
     out = capsys.readouterr().out
     assert out.count("About a third") == 3 and "'seven' is no option" in out and out.count('With "?"') == 3
     with pytest.raises(LookupError, match="no question '05.7'"): guess("05.7", "two")
@@ -112,15 +112,15 @@ def test_broken_file_costs_no_answer(folder, content, capsys):
     (folder/FILE).write_bytes(content)
     check("01a", right)
     assert capsys.readouterr().out.startswith("ok: 01a, ")
-    assert [row["what"] for row in tries(folder/FILE)] in ([], ["01a"])
+    assert [row["what"] for row in read_tries(folder/FILE)] in ([], ["01a"])
     check("01a", right)
-    assert tries(folder/FILE)[-1]["right"] is True, "what is added can be read again"
+    assert read_tries(folder/FILE)[-1]["right"] is True, "what is added can be read again"
 
 
 def test_broken_line_is_told(folder):
     with (folder/FILE).open("a") as file: file.write("{half")
     with pytest.warns(UserWarning, match="1 line of .* cannot be read and is left out"): note("01a", True)
-    with pytest.warns(UserWarning): assert [row["what"] for row in tries(folder/FILE)] == ["01a"]
+    with pytest.warns(UserWarning): assert [row["what"] for row in read_tries(folder/FILE)] == ["01a"]
 
 
 @pytest.mark.parametrize(("content", "told"), [
@@ -138,7 +138,7 @@ def test_file_without_the_header_is_told(folder, content, told):
 def test_first_try_counts_where_the_header_is_lost(folder):
     note("01a", True)
     (folder/FILE).write_bytes((folder/FILE).read_bytes().split(b"\n", 1)[1])
-    assert [row["what"] for row in tries(folder/FILE)] == ["01a"]
+    assert [row["what"] for row in read_tries(folder/FILE)] == ["01a"]
 
 
 def test_folder_in_its_place_is_told_once(folder, capsys):

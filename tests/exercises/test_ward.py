@@ -12,10 +12,10 @@ import torch
 import hooklab as hl
 from hooklab.exercises import reports, ward
 from hooklab.exercises.checking import NotYet, own_settings
-from hooklab.exercises.diseases import DISEASES, what_is_said
+from hooklab.exercises.diseases import DISEASES, judge_name
 from hooklab.exercises.looks import LOOKS, CaseLook, Probe, look_at
 from hooklab.exercises.patterns import patterns
-from hooklab.exercises.progress import FILE, begin, how_far, tries
+from hooklab.exercises.progress import FILE, begin, how_far, read_tries
 from hooklab.exercises.reports import SIGNS, Claim
 from hooklab.exercises.treatment import CURED, outcome_of
 from hooklab.exercises.twins import Training
@@ -153,7 +153,7 @@ def test_frozen_and_detached_layers_can_be_told_apart():
         seen[what] = look.table["lin2"]
         assert "–: there is none" in repr(look) and math.isnan(seen[what]["parameters"])
         with not_yet("requires_grad=False.*no gradient reaches them"):
-            what_is_said(DISEASES[what], ["lin1"], 0, ({*("frozen part", "not trained")} - {what}).pop(), None)
+            judge_name(DISEASES[what], ["lin1"], 0, ({*("frozen part", "not trained")} - {what}).pop(), None)
     assert (seen["frozen part"]["requires_grad"], seen["not trained"]["requires_grad"]) == (0, 1)
     assert math.isnan(seen["frozen part"]["reached"]) and seen["not trained"]["reached"] == 0
     p = Training("relu", 3)
@@ -276,7 +276,7 @@ def test_nothing_is_wrong_after_looks_only(unseen, capsys, tmp_path, monkeypatch
     with not_yet("Name what is wrong before you treat it"): case.treat(nothing)
     case.name("Nothing is wrong")
     assert "is that of a healthy training" in capsys.readouterr().out
-    (row,) = tries(tmp_path/FILE)
+    (row,) = read_tries(tmp_path/FILE)
     assert (row["what"], row["right"], row["points"]) == (f"case {HEALTHY}", True, 3)
     assert "Clinic: 1 case solved" in str(how_far())
     assert str(case.report()).startswith(f"# Case {HEALTHY}: solved, 3 points")
@@ -371,7 +371,7 @@ def test_who_gives_up_has_not_solved_it(unseen, capsys, tmp_path, monkeypatch):
         with not_yet("closed"): case.treat(nothing)
         with not_yet("closed"): case.claim("inputs", "std", "<", 0)
         assert case.points == 0
-        assert str(case.report()).startswith(f"# Case {seed}: given up") and tries(tmp_path/FILE) == []
+        assert str(case.report()).startswith(f"# Case {seed}: given up") and read_tries(tmp_path/FILE) == []
 
 
 # ---- the doctor

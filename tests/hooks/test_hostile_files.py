@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 import hooklab as hl
 from hooklab.debug.comparing.comparing import compare
 from hooklab.features.dataset import load_features
-from hooklab.hooks.opening import OneOf, in_folder, misfit, read_json
+from hooklab.hooks.files import OneOf, in_folder, misfit, read_json
 from hooklab.hooks.tensor_files import open_tensors
 from support.hostile import KINDS, MOST_SECONDS, WAYS, Case, Originals, bomb, facts_of, outcomes, written
 from support.portions import sample, sweep

@@ -330,6 +330,22 @@ def test_a_wrong_address_leads_on(visit, site, tmp_path):
     finally: place.unlink()
 
 
+@pytest.mark.parametrize(("old", "now"), [
+    ("lib/stats/checking/probes.html", "lib/checking/influence.html"),
+    ("source/stats/checking/by_heart.html", "source/checking/overfitting.html")])
+def test_a_page_that_has_moved_is_found_at_its_old_address(visit, site, old, now):
+    browser, place = visit("index.html"), site/old
+    place.parent.mkdir(exist_ok=True)
+    page = (site/"404.html").read_text(encoding="utf-8")
+    place.write_text(page.replace("<head>", '<head><base href="../../../">', 1), encoding="utf-8")
+    try:
+        browser.get(f"{place.as_uri()}#a-place")
+        wait(browser, lambda b: b.current_url == f"{(site/now).as_uri()}#a-place", "the old address does not lead on")
+    finally:
+        place.unlink()
+        place.parent.rmdir()
+
+
 def test_a_lesson_ends_once(visit, site):
     browser = visit(first(site, "lessons"))
     tick, links = (

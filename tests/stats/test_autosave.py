@@ -20,7 +20,7 @@ from hooklab.hooks.attached import hooks_on
 from hooklab.stats.autosave import Autosave
 from hooklab.stats.records.facts import plain_facts
 from hooklab.stats.records.recorded import Records
-from hooklab.stats.records.run_log import LOGGED
+from hooklab.stats.records.run_log import LOG_COLUMNS
 from support import killed
 from support.forks import forked
 from support.portions import sweep
@@ -51,7 +51,7 @@ def assert_same(a, b):
         compared = [row for row, name in enumerate(history.rows) if name not in ("dead_units", "ended_units")]
         one, two = (record.tables()[:, compared] for record in (history, other))
         torch.testing.assert_close(one, two, rtol=0, atol=0, equal_nan=True)
-    for what in LOGGED.keys() - {"kept"}:
+    for what in LOG_COLUMNS.keys() - {"kept"}:
         torch.testing.assert_close(a.log.values(what), b.log.values(what), rtol=0, atol=0, equal_nan=True)
 
 

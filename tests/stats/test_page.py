@@ -1,56 +1,53 @@
-"The page of a run begins with its findings: those to act on with advice, below each what follows from it, notes last."
-import re
+"A page about a run says what those judged who added themselves; recording and drawing need none of them."
+import subprocess
+import sys
 
-import hooklab as hl
-from hooklab.diagnosis.result import Diagnosis
-from hooklab.findings.found import Finding
-from hooklab.stats.page import top_of_page
+import torch
+from torch import nn
 
-
-def finding(what, sure="likely", follows="", layers=()):
-    return Finding(what, sure, f"Evidence of {what}.", list(layers), (0, 9), advice=f"Advice on {what}.",
-                   follows=follows)
+from hooklab.stats import page
+from hooklab.stats.activation_stats import ActivationStats
 
 
-def outline(html):
-    "The findings in order, each with how deep it stands."
-    found, depth = [], 0
-    for tag in re.findall(r"<ul>|</ul>|<li>\w+: <b>.+?</b>", html):
-        depth += {"<ul>": 1, "</ul>": -1}.get(tag, 0)
-        if tag.startswith("<li>"): found.append((depth, re.search("<b>(.+)</b>", tag)[1]))
-    assert depth == 0
-    return found
+def recorded(steps=2):
+    model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    with ActivationStats().on(model) as stats:
+        for _ in range(steps):
+            model(torch.randn(4, 3))
+            stats.step()
+    return stats
 
 
-def test_consequences_stand_below_their_cause_and_notes_last():
-    html = top_of_page(Diagnosis([
-        finding("inputs not scaled"), finding("wrong sign"), finding("saturated", follows="inputs not scaled"),
-        finding("loss rises", follows="wrong sign"), finding("not trained", "certain", "saturated"),
-        finding("frozen part", "note")], 10, 3, []))
-    assert outline(html) == [(1, "inputs not scaled"), (2, "saturated"), (3, "not trained"), (1, "wrong sign"),
-                             (2, "loss rises"), (1, "frozen part")]
-    assert "Advice on inputs not scaled." in html and "Advice on saturated." not in html
-    assert "<i>More:</i> <code>lib/faults/data.html#inputs-not-scaled</code>" in html
+def test_each_judge_has_its_part_in_order(monkeypatch, tmp_path):
+    judges = [lambda stats: f"<p>first, of {len(stats.steps)} steps</p>", lambda stats: f"<p>then {stats.names}</p>"]
+    monkeypatch.setattr(page, "JUDGES", judges)
+    text = recorded().report(tmp_path/"run.html").read_text("utf-8")
+    assert "<p>first, of 2 steps</p><p>then ['0']</p></div>\n<h2>Pictures</h2>" in text and page.NO_JUDGE not in text
 
 
-def test_no_finding_is_lost_or_told_twice():
-    twice = [finding("dead units"), finding("dead units", "possible"), finding("not trained", follows="dead units"),
-             finding("saturated", follows="never found"), finding("loss rises", follows="gradients explode"),
-             finding("gradients explode", follows="loss rises")]
-    names = [what for _, what in outline(top_of_page(Diagnosis(twice, 10, 3, [])))]
-    assert sorted(names) == sorted(f.what for f in twice)
+def test_without_a_judge_the_page_says_so_in_one_line(monkeypatch, tmp_path):
+    monkeypatch.setattr(page, "JUDGES", [])
+    text = recorded().report(tmp_path/"run.html").read_text("utf-8")
+    assert f'<div class="diagnosis">{page.NO_JUDGE}</div>' in text and text.count("<figure>") == 3
+    nothing = recorded(0).report(tmp_path/"nothing.html").read_text("utf-8")
+    assert page.NO_JUDGE in nothing and "none recorded" in nothing and "Pictures" not in nothing
 
 
-def test_what_was_not_judged_stands_below():
-    html = top_of_page(Diagnosis([finding("wrong sign")], 10, 3, ["gradients & more"]))
-    assert html.index("wrong sign") < html.index("Not judged: gradients &amp; more")
+ALONE = """
+import sys
+import torch
+from hooklab.stats.activation_stats import ActivationStats
+model = torch.nn.Linear(3, 2)
+with ActivationStats().on(model) as stats:
+    model(torch.randn(4, 3))
+    stats.step()
+before = stats.report(sys.argv[1]).read_text("utf-8")
+assert not [name for name in sys.modules if name.startswith(("hooklab.diagnosis", "hooklab.checking"))]
+from hooklab.diagnosis.diagnosing import diagnose
+after = stats.report(sys.argv[1]).read_text("utf-8")
+assert "Nothing has judged" in before and "Nothing has judged" not in after and diagnose(stats).title in after
+"""
 
 
-def test_names_are_escaped():
-    assert "<script" not in top_of_page(Diagnosis([finding("saturated", layers=["<script>"])], 10, 3, []))
-
-
-def test_a_healthy_run_and_one_without_numbers():
-    healthy = Diagnosis([], 10, 3, ["gradients"])
-    assert top_of_page(healthy) == healthy._repr_html_() and "Nothing unusual" in top_of_page(healthy)
-    assert "Nothing was recorded" in top_of_page(hl.diagnose(hl.ActivationStats()))
+def test_a_record_needs_no_diagnosis_until_one_is_imported(tmp_path):
+    subprocess.run([sys.executable, "-c", ALONE, str(tmp_path/"run.html")], check=True, capture_output=True, text=True)

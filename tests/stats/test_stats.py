@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import hooklab as hl
-from hooklab.stats.measure import measuring, meter_groups, stacks
+from hooklab.stats.measure import measuring, meter_groups, stacked_outputs
 from hooklab.stats.records import moments
 from hooklab.stats.records.history import History
 from support.portions import one_in
@@ -84,7 +84,7 @@ def test_large_and_small_layers():
     xs = torch.randn(4, 8, 3, 16, 16)
     model(xs[0])
     twin = copy.deepcopy(model)
-    assert 8*40*16*16 > stacks.SMALL["cpu"]
+    assert 8*40*16*16 > stacked_outputs.MAX_STACKED["cpu"]
     for options in ({"with_hist": True}, {"with_hist": True, "hist_sample": 1000}):
         with hl.ActivationStats(**options).on(model) as s: train(model, xs, s, lr=0)
         right = seen_by_hand(twin, xs, s.names, lr=0)
@@ -149,7 +149,7 @@ def test_deviation_far_from_zero():
 def test_many_numbers(n):
     x = torch.rand(n)
     out, work = torch.empty(4, 1), torch.empty(1, n)
-    moments.measure(x[None], out, work, moments.RowSizes([n], work))
+    moments.write_statistics(x[None], out, work, moments.RowSizes([n], work))
     assert out[1].item() == pytest.approx(x.double().mean().item(), rel=1e-5)
     assert (out[2]/n).item() == pytest.approx(x.double().var(correction=0).item(), rel=1e-4)
 
@@ -222,9 +222,9 @@ def bin_edges():
 def test_bins_at_their_edges():
     x = torch.cat([bin_edges(), torch.tensor([float("inf"), -float("inf"), float("nan"), 1e30, -1e30, 10.])])[None]
     out, work = torch.empty(len(moments.row_names(True, True)), 1), torch.empty_like(x)
-    moments.measure(x, out, work, moments.RowSizes([x.shape[1]], work))
+    moments.write_statistics(x, out, work, moments.RowSizes([x.shape[1]], work))
     assert torch.equal(out[-40:, 0], x.histc(40, 0, 10))
-    plain = moments.measured(x, with_hist=True)
+    plain = moments.row_statistics(x, with_hist=True)
     assert torch.equal(out[3:], plain[3:])
     assert out[4:9, 0].tolist() == [1, 2, (x < 0).sum(), (x > 10).sum(), (x.abs() <= .05).sum()]
 
@@ -371,7 +371,8 @@ def test_counts():
             model(x)
             s.step()
     for (found,) in s.stats:
-        assert {k: found[k]*8 for k in moments.COUNTS} == {"nan": 1, "inf": 2, "under": 2, "over": 2, "around_zero": 2}
+        counted = {"nan": 1, "inf": 2, "under": 2, "over": 2, "around_zero": 2}
+        assert {k: found[k]*8 for k in moments.COUNT_ROWS} == counted
 
 
 def test_shapes_that_change():
@@ -439,7 +440,7 @@ def test_a_step_that_does_not_end():
     xs = batches(500, 2)
     with hl.ActivationStats(with_hist=True).on(model) as s:
         for x in xs: model(x)
-        assert len(s.session.meters["activations"].step.tables) == meter_groups.MOST_CALLS
+        assert len(s.session.meters["activations"].step.tables) == meter_groups.MAX_CALLS
         s.step()
         model(xs[0])
         s.step()
@@ -1074,9 +1075,9 @@ def test_what_waits_for_a_gpu_is_noticed(fake, monkeypatch):
     from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
     with pytest.raises(DataDependentOutputException): torch.ones(1).item()
     with pytest.raises((DataDependentOutputException, DynamicOutputShapeException)): torch.ones(3).long().bincount()
-    measured = measuring.measured
+    measured = measuring.row_statistics
     def waits(x, *options): return measured(x, *options)*x.sum().item()
-    monkeypatch.setattr(measuring, "measured", waits)
+    monkeypatch.setattr(measuring, "row_statistics", waits)
     model = nn.Sequential(nn.Linear(8, 4))
     with pytest.raises(hl.HookWarning, match="cannot be measured"), hl.ActivationStats().on(model): model(torch.randn(2, 8))
 

@@ -21,9 +21,9 @@ import torch
 from hooklab.exercises import treatment
 from hooklab.exercises.checking import NotYet, own_settings
 from hooklab.exercises.diseases import DISEASES
-from hooklab.exercises.looks import examined, tables
+from hooklab.exercises.looks import measure_training, tables
 from hooklab.exercises.reports import Claim
-from hooklab.exercises.treatment import APART
+from hooklab.exercises.treatment import SEED_DISTANCE
 from hooklab.exercises.ward import CasePlan, healthy_tables
 from support.clinic_cures import CURES
 from support.clinic_doctor import claims_of
@@ -53,8 +53,8 @@ def candidates() -> list[tuple[str, str, str]]:
 def evidence(plan: CasePlan, seed: int) -> list[list[Claim]]:
     "For each fault of a case: the claims of the doctor that show something, and are about its layers."
     p, where = plan.planted(seed)
-    seen, found = tables(examined(p)), []
-    twins = [healthy_tables(plan.kind, seed + k*APART) for k in (0, 1)]
+    seen, found = tables(measure_training(p)), []
+    twins = [healthy_tables(plan.kind, seed + k*SEED_DISTANCE) for k in (0, 1)]
     for fault, layers in zip(plan.faults, where):
         each = [(look, Claim(*claim)) for look, claim, layer in claims_of(fault.what, [*seen["outputs"]])
                 if layer is None or layer in layers]
@@ -79,7 +79,7 @@ def measured(kind: str, a: str, b: str) -> dict:
         for name, treated in (("both", (a, b)), ("only_layer", (a,)), ("only_run", (b,))):
             try: row[name].append(round(ratio(plan, seed, *treated), 2))
             except NotYet as error: return row | {"stopped": str(error)[:80]}
-            good = row[name][-1] <= treatment.CURED if name == "both" else row[name][-1] > treatment.NEARLY
+            good = row[name][-1] <= treatment.CURED if name == "both" else row[name][-1] > treatment.NEARLY_CURED
             if not good: return row
     return row | {"case": True}
 

@@ -343,13 +343,13 @@ def modules_named_like_public(tree: Path) -> Found:
 
 
 def names_in_two_rooms(tree: Path) -> Found:
-    """9. No two rooms of a package define the same name, and nobody defines a public name again, unless it begins with
-    an underscore. The room `fastai` has fastai's names for what is ours elsewhere."""
+    """9. No two rooms of a wing define the same name, and nobody defines a public name again, unless it begins with an
+    underscore. The room `fastai` has fastai's names for what is ours elsewhere."""
     places = {}
     for room, file in rooms(tree).items():
         if room == "fastai": continue
         for name, node in top_names(parsed(file)).items():
-            scope = "" if name in public_names(tree) else package(room)
+            scope = "" if name in public_names(tree) else wing(room)
             places.setdefault((scope, name), []).append((file, node))
     for (_, name), found in places.items():
         first = name_in(tree, found[0][0])

@@ -25,7 +25,7 @@ from .recording import decoded, keys_in
 from .spill import Shelf
 from ...hooks.float64 import out_of_float64
 from ...hooks.names import class_name, printable
-from ...hooks.opening import SIZE, OneOf, misfit
+from ...hooks.files import SIZE, OneOf, misfit
 from ...hooks.tensor_files import FileKind, TensorFile
 from ...hooks.tree import named_tensors, shape_text, tensors
 

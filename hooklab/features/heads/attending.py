@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...drawing import axes_for, name_ticks, size_in_inches
-from .logits import chosen_positions, taken
+from .logits import chosen_positions, take_positions
 from .weights import attention_weights, flex_weights
 from ...hooks.function_group import FunctionGroup, layers_within
 from ...hooks.function_mode import call_name, wanted_functions
@@ -50,8 +50,9 @@ class AttentionGroup(FunctionGroup):
     def of_multihead(self, logits: Tensor, *_, heads, queries, **__) -> Tensor:
         "The weights that nn.MultiheadAttention computes itself, from the logits of all its heads."
         logits = logits.detach().unflatten(0, (-1, self.now.running[-1].module.num_heads))
-        if heads is not None: logits = taken(logits, -3, chosen_positions(heads, logits.size(-3), "heads"))
-        if queries is not None: logits = taken(logits, -2, chosen_positions(queries, logits.size(-2), "queries"))
+        if heads is not None: logits = take_positions(logits, -3, chosen_positions(heads, logits.size(-3), "heads"))
+        if queries is not None:
+            logits = take_positions(logits, -2, chosen_positions(queries, logits.size(-2), "queries"))
         return torch.ops.aten._safe_softmax(logits, -1)
 
 # %% ../../../nbs/lib/features/heads/attending.ipynb #65967741

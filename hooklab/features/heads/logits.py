@@ -31,8 +31,8 @@ def chosen_positions(index, n: int, what: str) -> range | list[int]:
         raise TypeError(f"{what}= takes a number, a slice, or a flat list or tensor of them, and got {index}") from None
 
 
-def taken(t: Tensor, dim: int, positions: range | list[int]) -> Tensor:
-    "These positions of `t` along `dim`, which is counted from the end; a view if they are evenly spaced."
+def take_positions(t: Tensor, dim: int, positions: range | list[int]) -> Tensor:
+    "These positions of `t` along `dim`, counted from the end; a view if they are evenly spaced."
     if isinstance(positions, range) and positions.step > 0:
         return t[(..., slice(positions.start, positions.stop, positions.step), *[slice(None)]*(-1 - dim))]
     return t.index_select(dim, torch.tensor(list(positions), dtype=torch.long, device=t.device))
@@ -47,8 +47,8 @@ def _as_computed(t: Tensor) -> Tensor:
 
 
 @contextmanager
-def set_aside(query: Tensor, key: Tensor, detach: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    "Query and key, to work on unseen by function modes, without autocast, and with `detach` without a graph."
+def detached_inputs(query: Tensor, key: Tensor, detach: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    "Query and key, hidden from function modes, without autocast, and with `detach` without a graph."
     kind = query.device.type
     with torch._C.DisableTorchFunction(), torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
         q, k = _as_computed(query), _as_computed(key)
@@ -75,16 +75,16 @@ def _may_hide_all(mask: Tensor) -> bool:
 
 def _of_heads(q: Tensor, k: Tensor, mask: Tensor | None, heads: range | list[int]) -> tuple:
     "Query, key and mask of these heads. If all of them share one head of the key, it is not copied."
-    if mask is not None and mask.dim() > 2 and mask.size(-3) > 1: mask = taken(mask, -3, heads)
+    if mask is not None and mask.dim() > 2 and mask.size(-3) > 1: mask = take_positions(mask, -3, heads)
     groups = q.size(-3)//k.size(-3)
     of_key = [head//groups for head in heads]
-    return taken(q, -3, heads), taken(k, -3, of_key[:1] if len(set(of_key)) == 1 else of_key), mask
+    return take_positions(q, -3, heads), take_positions(k, -3, of_key[:1] if len(set(of_key)) == 1 else of_key), mask
 
 
 def _of_queries(mask: Tensor | None, queries: range | list[int] | slice) -> Tensor | None:
     "The mask of these queries. It may be one mask for all of them."
     if mask is None or mask.dim() < 2 or mask.size(-2) == 1: return mask
-    return mask[..., queries, :] if isinstance(queries, slice) else taken(mask, -2, queries)
+    return mask[..., queries, :] if isinstance(queries, slice) else take_positions(mask, -2, queries)
 
 # %% ../../../nbs/lib/features/heads/logits.ipynb #e227c367
 AT_ONCE = {"cpu": 2**19, "other": 2**24}  # logits in a block: for a CPU what its cache holds
@@ -106,7 +106,7 @@ class Logits:
         batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
         q, k = q.expand(*batch, n_heads, -1, -1), k.expand(*batch, -1, -1, -1)
         self.n_queries, self.rows = q.size(-2), chosen_positions(queries, q.size(-2), "queries")
-        if queries is not None: q, mask = taken(q, -2, self.rows), _of_queries(mask, self.rows)
+        if queries is not None: q, mask = take_positions(q, -2, self.rows), _of_queries(mask, self.rows)
         if heads is not None: q, k, mask = _of_heads(q, k, mask, chosen_positions(heads, n_heads, "heads"))
         self.q, self.k, self.mask = q, k, mask
         self.may_hide_all = (self.diagonal or 0) < 0 or mask is not None and _may_hide_all(mask)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .logits import Logits, chosen_positions, set_aside
+from .logits import Logits, chosen_positions, detached_inputs
 
 # %% ../../../nbs/lib/features/heads/numbers.ipynb #4e381669
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def head_numbers(
     "Entropy, largest logit, weight on the first key, and norms for each head, without storing the weights."
     if query.is_nested or key.is_nested:
         raise TypeError("head_numbers takes no nested tensors; attention_weights gives the weights of their parts")
-    with set_aside(query, key, detach=True) as (q, k):
+    with detached_inputs(query, key, detach=True) as (q, k):
         if sample is not None:
             queries = chosen_positions(queries, q.size(-2), "queries")
             queries = [queries[i] for i in evenly_spread(len(queries), sample)]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .logits import Logits, chosen_positions, set_aside
+from .logits import Logits, chosen_positions, detached_inputs
 
 # %% ../../../nbs/lib/features/heads/weights.ipynb #14a87836
 def attention_weights(
@@ -33,7 +33,7 @@ def attention_weights(
     if query.is_nested or key.is_nested:
         return tuple(attention_weights(q, k, None, None, 0., is_causal, scale, enable_gqa, heads=heads, queries=queries,
                                        detach=detach) for q, k in _parts(query, key, attn_mask))
-    with set_aside(query, key, detach) as (q, k):
+    with detached_inputs(query, key, detach) as (q, k):
         logits = Logits(q, k, attn_mask, is_causal, scale, enable_gqa, heads, queries)
         weights, shape = None, (*logits.q.shape[:-1], logits.n_keys)
         for block, values in logits.blocks(whole=not detach):
@@ -65,7 +65,7 @@ def flex_weights(
     queries=None, # Only these queries
 ) -> Tensor: # (batch, heads, queries, keys)
     "The weights of `flex_attention`."
-    with set_aside(query, key, detach=True) as (q, k):
+    with detached_inputs(query, key, detach=True) as (q, k):
         logits = Logits(q, k, None, False, scale, True, heads, queries)
         at = [range(logits.q.size(0)), chosen_positions(heads, q.size(-3), "heads"), logits.rows, range(logits.n_keys)]
         at = [torch.tensor(list(numbers), device=q.device).view([-1 if i == dim else 1 for i in range(4)])

@@ -22,11 +22,11 @@ from hooklab.hooks.copies import HookWarning, users_level
 from hooklab.hooks.names import class_name, printable
 from hooklab.hooks.select import not_a_model, refuse_opaque
 from hooklab.stats.losses import loss_conflicts  # noqa: F401 (their rules)
-from hooklab.stats.losses.loss_report import plot_losses, table_of
+from hooklab.stats.losses.loss_report import plot_losses, loss_table
 from hooklab.stats.losses.pulls import is_too_early, own_parameters, pulls_of
-from hooklab.stats.measure.running import UntilRemoved, records_of
+from hooklab.stats.measure.running import RemovableRecord, records_of
 from hooklab.stats.records.loss_history import LossHistory
-from hooklab.stats.trainers import library
+from hooklab.stats.trainers import import_library
 
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #5afd1117
 def check_losses(losses: dict[str, Any], unnamed: tuple):
@@ -41,10 +41,10 @@ def check_losses(losses: dict[str, Any], unnamed: tuple):
             shape = tuple(loss.shape)
             raise ValueError(printable(f"{name} has the shape {shape}, and a loss is one number: give its mean() or "
                                        "sum()"))
-SHRINKING = 8  # measured steps that show whether a loss only pulls parameters to zero
+SHRINKING_STEPS = 8  # measured steps that show whether a loss only pulls parameters to zero
 
 
-class ComparedRun:
+class LossRun:
     "Stands in for a run when only its losses are known."
     def __init__(self, losses: LossHistory):
         self.losses = losses
@@ -52,7 +52,7 @@ class ComparedRun:
 
 def findings_in(history: LossHistory) -> list[Finding]: # Causes first
     "What is wrong with losses, from how they pull."
-    run = ComparedRun(history)
+    run = LossRun(history)
     rules = [rule for rule in rules_that_need("loop", "layers") if rule.kinds[0].page == "losses"]
     found = [replace(seen, advice=seen.advice or usual_advice(seen.what)) for rule in rules for seen in rule.look(run)]
     return in_order([with_its_word(finding, "diagnose") for finding in found])
@@ -62,7 +62,7 @@ def losses_in_lightning(
     parts: Any, # The `LossComparison`
 ) -> Any: # A `lightning.pytorch.Callback`, or one of `pytorch_lightning` if that is what you use
     "A callback that lets `parts` measure while a Lightning `Trainer` trains."
-    class LightningLosses(library("lightning.pytorch", "pytorch_lightning", install="lightning").Callback):
+    class LightningLosses(import_library("lightning.pytorch", "pytorch_lightning", install="lightning").Callback):
         def on_train_start(self, trainer, module):
             if parts.scaler is None:
                 parts.scaler = getattr(trainer.precision_plugin, "scaler", None)
@@ -80,7 +80,7 @@ def losses_in_transformers(
     parts: Any, # The `LossComparison`
 ) -> Any: # A `transformers.TrainerCallback`
     "A callback that lets `parts` measure while a Hugging Face `Trainer` trains."
-    class TransformersLosses(library("transformers", install="transformers accelerate").TrainerCallback):
+    class TransformersLosses(import_library("transformers", install="transformers accelerate").TrainerCallback):
         def on_train_begin(self, args, state, control, optimizer=None, **_):
             if parts.scaler is None:
                 parts.scaler = getattr(optimizer, "scaler", None)
@@ -93,7 +93,7 @@ def losses_in_transformers(
     return TransformersLosses()
 
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #c35cb60f
-class LossComparison(UntilRemoved):
+class LossComparison(RemovableRecord):
     """Measures in some steps how hard each loss pulls at each layer, as returned by `compare_losses`. Call it with the
     losses of a step by name; it returns their sum."""
     def __init__(
@@ -143,7 +143,7 @@ class LossComparison(UntilRemoved):
         scale = 1. if self.scaler is None else self.scaler.get_scale()
         pulls = None
         if history.wants_next:
-            pulls = pulls_of(losses, self.model, history.names, scale, len(history) < SHRINKING)
+            pulls = pulls_of(losses, self.model, history.names, scale, len(history) < SHRINKING_STEPS)
         history.add(pulls, self.calls if step is None else step)
         for stats in records: stats.losses = history
 
@@ -197,7 +197,7 @@ class LossComparison(UntilRemoved):
         history = self.history
         title = (f"{counted(len(history.losses), 'loss').replace('losss', 'losses')} in "
                  f"{counted(len(history.names), 'layer')}, {counted(len(history), 'measured step')}")
-        return "\n\n".join([printable(title), table_of(history), *map(str, self.findings())])
+        return "\n\n".join([printable(title), loss_table(history), *map(str, self.findings())])
 
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #fee97a85
 def compare_losses(

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hooklab.diagnosis.evidence import LASTS, first_true, lasting, picked
 from hooklab.findings.found import Finding, in_digits
 from hooklab.findings.rules import Kind, rule
+from hooklab.stats.records.series import MIN_STEPS, first_true, onset, names_where
 
 
 # %% ../../../nbs/lib/stats/losses/loss-conflicts.ipynb #9badcf48
-def compared(run, least: int = 1): # None if fewer steps were measured
+def measured_losses(run, least: int = 1): # None if fewer steps were measured
     "What `compare_losses` measured beside the run."
     return run.losses if run.losses is not None and len(run.losses) >= least else None
 
@@ -39,8 +39,8 @@ def varies(values: Tensor) -> bool:
          advice="Compute it with operations of torch that have a gradient, outside of no_grad, without detach(), "
                 "item(), numpy, argmax or round; and see that the parameters that it should train require gradients.",
          brings=("nothing moves",)), needs="loop")
-def unreached(run) -> Iterator[Finding]:
-    history = compared(run)
+def loss_without_gradient(run) -> Iterator[Finding]:
+    history = measured_losses(run)
     if history is None: return
     reached, norms, values = history.reached, history.norms(), history.values
     if not reached.any(): return  # another model was called, which the comparison says
@@ -61,9 +61,9 @@ def unreached(run) -> Iterator[Finding]:
                           steps=span(history), losses=(name,))
 
 # %% ../../../nbs/lib/stats/losses/loss-conflicts.ipynb #c0ffe105
-OUTWEIGHED = 100  # times: the other loss turns a step by half a degree
-SMALL, LARGE = .05, 30  # values: one that was weighted down on purpose, and one that is a sum; others are about 1
-DECAY = .7  # cosine with the parameters: that of a penalty on squares is 1, of one on absolute values about 0.8
+OUTWEIGHING_RATIO = 100  # times: the other loss turns a step by half a degree
+SMALL_LOSS, LARGE_LOSS = .05, 30  # one weighted down on purpose, and one that is a sum; others are about 1
+DECAY_COSINE = .7  # cosine with the parameters: that of a penalty on squares is 1, of one on absolute values about 0.8
 
 
 def how_much_stronger(history, k: int, j: int) -> tuple[float, int] | None: # So many times; from which row on
@@ -74,15 +74,15 @@ def how_much_stronger(history, k: int, j: int) -> tuple[float, int] | None: # So
     ratios = (norms[..., k]/norms[..., j])[:, shared]
     ratios = torch.where(ratios.isfinite(), ratios, torch.nan)
     course = ratios[:, int(ratios.nanmedian(0).values.argmin())]  # in the layer in which the other one is strongest
-    begins = int(lasting((course > OUTWEIGHED/3)[None], course.isfinite()[None])[0])
+    begins = int(onset((course > OUTWEIGHING_RATIO/3)[None], course.isfinite()[None])[0])
     times = course[max(begins, 0):].nanmedian().item()
-    return (times, begins) if begins >= 0 and times >= OUTWEIGHED else None
+    return (times, begins) if begins >= 0 and times >= OUTWEIGHING_RATIO else None
 
 # %% ../../../nbs/lib/stats/losses/loss-conflicts.ipynb #74d4b8c9
 def decays(history, j: int) -> bool:
     "Does a loss do nothing but pull parameters to zero? Such a penalty is meant to be weak."
     shrinks = history.shrinks[history.reached[:, j], j]
-    return bool(len(shrinks) and shrinks.nanmedian() > DECAY)
+    return bool(len(shrinks) and shrinks.nanmedian() > DECAY_COSINE)
 
 
 @rule(
@@ -91,14 +91,14 @@ def decays(history, j: int) -> bool:
          look_first="the weight of each loss, and whether it is a sum where the other one is a mean",
          advice="Weight the losses so that their gradients are of similar length in the layers that they share; see "
                 "that each is a mean over the same things, and that no weight was forgotten."), needs="loop")
-def outweighs(run) -> Iterator[Finding]:
-    history = compared(run, LASTS)
+def outweighing_losses(run) -> Iterator[Finding]:
+    history = measured_losses(run, MIN_STEPS)
     if history is None: return
     losses, values = history.losses, history.values.abs().nanmedian(0).values.tolist()
     for j, one in enumerate(losses):
         found = {k: times for k in range(len(losses)) if k != j and (times := how_much_stronger(history, k, j))}
         if not found: continue
-        is_small = values[j] < SMALL and all(values[k] < LARGE for k in found) or decays(history, j)
+        is_small = values[j] < SMALL_LOSS and all(values[k] < LARGE_LOSS for k in found) or decays(history, j)
         strong, pull = [losses[k] for k in found], "pulls" if len(found) == 1 else "pull"
         times, begins = min(times for times, _ in found.values()), max(begins for _, begins in found.values())
         yield Finding("loss outweighs", "note" if is_small else "likely",
@@ -107,17 +107,17 @@ def outweighs(run) -> Iterator[Finding]:
                       f"that both reach: {one} has no say there.", steps=span(history, begins), losses=(*strong, one))
 
 # %% ../../../nbs/lib/stats/losses/loss-conflicts.ipynb #65fb27f8
-AGAINST = -.5  # the median cosine of two losses that fight; each step is below `BELOW`
-BELOW = -.3
-TOGETHER = .1  # the median cosine of two losses that pull the same way
-A_FEW = 1/3  # of the layers that both reach
+FIGHT_COSINE = -.5  # the median cosine of two losses that fight; each step is below `STEP_COSINE`
+STEP_COSINE = -.3
+AGREEMENT_COSINE = .1  # the median cosine of two losses that pull the same way
+FEW_LAYERS = 1/3  # of the layers that both reach
 
 
-SLOWED = .75  # of what its own gradient would do for a loss: with losses of the same pull, a cosine of -0.25
-CHANCE = 2.5  # standard deviations of the sum of random signs
-HELPED = .25  # of what its own gradient would do for a loss
-COUNTS = .05  # of the values of both: a smaller one is meant to give way
-FALLEN = .3  # of its first values; a loss that begins at less of its later ones had to rise
+SLOW_FRACTION = .75  # of what its own gradient would do for a loss: with losses of the same pull, a cosine of -0.25
+CHANCE_DEVIATIONS = 2.5  # standard deviations of the sum of random signs
+HELP_FRACTION = .25  # of what its own gradient would do for a loss
+MIN_FRACTION = .05  # of the values of both: a smaller one is meant to give way
+FALL_FRACTION = .3  # of its first values; a loss that begins at less of its later ones had to rise
 
 
 def early_and_late(value: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,33 +132,34 @@ def gives_way(history, j: int, i: int) -> bool:
     own, other = history.values[:, j], history.values[:, i]
     _, late = early_and_late(own)
     other_early, other_late = early_and_late(other)
-    small = (own.abs()/(own.abs() + other.abs())).nanmedian() <= COUNTS
-    return bool(small or own[0] < FALLEN*late and other_late < other_early)
+    small = (own.abs()/(own.abs() + other.abs())).nanmedian() <= MIN_FRACTION
+    return bool(small or own[0] < FALL_FRACTION*late and other_late < other_early)
 
 
-def slowed(history, one: str, other: str) -> Iterator[Finding]:
+def slowing_losses(history, one: str, other: str) -> Iterator[Finding]:
     "Two losses of which each takes from the other a part of what its own gradient would do, in the model as a whole."
     i, j = history.losses.index(one), history.losses.index(other)
     products = history.products.nansum(1)
     does = torch.stack([1 + products[:, i, j]/products[:, k, k] for k in (i, j)])
     signs = products[:, i, j].sign()
-    by_chance = signs.nansum() > -CHANCE*signs.isfinite().sum()**.5  # losses that are unrelated: one sign or the other
+    by_chance = signs.nansum() > -CHANCE_DEVIATIONS*signs.isfinite().sum()**.5  # as of unrelated losses
     for_one, for_other = does.nanmedian(1).values.tolist()
-    if by_chance or max(for_one, for_other) > SLOWED or gives_way(history, i, j) or gives_way(history, j, i): return
+    if by_chance or max(for_one, for_other) > SLOW_FRACTION: return
+    if gives_way(history, i, j) or gives_way(history, j, i): return
     cosines = history.cosines(one, other).nanmedian(0).values
-    layers = picked(history.names, cosines < 0)
+    layers = names_where(history.names, cosines < 0)
     yield Finding("losses fight", "note", f"{one} and {other} pull against each other (cosines down "
            f"to {cosines.nan_to_num().min():.2f}): a step does {for_one:.0%} for {one} and {for_other:.0%} for "
            f"{other} of what its own gradient would do.", layers, span(history), losses=(one, other))
 
 
-def blocked(history, j: int, i: int, first: int) -> bool:
+def is_blocked(history, j: int, i: int, first: int) -> bool:
     "Do steps do little for one loss, because another works against it, and has it not fallen far?"
     products = history.products.nansum(1)[first:]
     helped = products[:, j].nansum(-1)/products[:, j, j]
     early, late = early_and_late(history.values[:, j])
-    held = late >= FALLEN*early if early > 0 else late >= early
-    return bool(helped.nanmedian() < HELPED and held and not gives_way(history, j, i))
+    held = late >= FALL_FRACTION*early if early > 0 else late >= early
+    return bool(helped.nanmedian() < HELP_FRACTION and held and not gives_way(history, j, i))
 
 # %% ../../../nbs/lib/stats/losses/loss-conflicts.ipynb #f19e7a01
 @rule(
@@ -168,34 +169,34 @@ def blocked(history, j: int, i: int, first: int) -> bool:
          advice="See that the two losses do not ask for opposite things, as of labels that contradict each other; give "
                 "each a layer of its own after the shared ones, or lower the weight of the one that matters less."),
     needs="loop")
-def fight(run) -> Iterator[Finding]:
-    history = compared(run, LASTS)
+def fighting_losses(run) -> Iterator[Finding]:
+    history = measured_losses(run, MIN_STEPS)
     if history is None: return
     norms, losses = history.norms(), history.losses
     for one, other in history.pairs:
         i, j = losses.index(one), losses.index(other)
         cosines = history.cosines(one, other).T  # layer, step
         known = cosines.isfinite()
-        begins = lasting(cosines < BELOW, known)
+        begins = onset(cosines < STEP_COSINE, known)
         shared = known.any(1)
         median = cosines.nanmedian(1).values
         fights = (begins >= 0) & torch.tensor([
-            bool(row[max(first, 0):].nanmedian() < AGAINST) for row, first in zip(cosines, begins.tolist())])
+            bool(row[max(first, 0):].nanmedian() < FIGHT_COSINE) for row, first in zip(cosines, begins.tolist())])
         if not fights.any():
-            yield from slowed(history, one, other)
+            yield from slowing_losses(history, one, other)
             continue
-        few = bool(fights.sum() <= max(1, A_FEW*shared.sum()))
-        odd = few and bool((median[shared & ~fights] > TOGETHER).any())
+        few = bool(fights.sum() <= max(1, FEW_LAYERS*shared.sum()))
+        odd = few and bool((median[shared & ~fights] > AGREEMENT_COSINE).any())
         priced = gives_way(history, i, j) or gives_way(history, j, i)
         first = int(begins[fights].min())
-        held = [name for name, k, against in ((one, i, j), (other, j, i)) if blocked(history, k, against, first)]
-        layers = picked(history.names, fights)
+        held = [name for name, k, against in ((one, i, j), (other, j, i)) if is_blocked(history, k, against, first)]
+        layers = names_where(history.names, fights)
         sure = "likely" if odd or held else "possible" if few and not priced else "note"
-        yield Finding("losses fight", sure, in_words(history, norms, fights, first, (one, i), (other, j), held), layers,
-                      span(history, first), losses=(one, other))
+        text = fight_in_words(history, norms, fights, first, (one, i), (other, j), held)
+        yield Finding("losses fight", sure, text, layers, span(history, first), losses=(one, other))
 
 # %% ../../../nbs/lib/stats/losses/loss-conflicts.ipynb #8cadd4fd
-def in_words(history, norms, fights, first, one, other, held) -> str:
+def fight_in_words(history, norms, fights, first, one, other, held) -> str:
     "How hard each of two losses pulls, and how much against the other, where they fight most."
     cosines = history.cosines(one[0], other[0])[first:].nanmedian(0).values
     worst = int(torch.where(fights, cosines, torch.inf).argmin())
@@ -217,8 +218,8 @@ def in_words(history, norms, fights, first, one, other, held) -> str:
          symptom="A part of the loss trains one layer only.", look_first="what this loss is computed from",
          advice="If it should train more: look for detach() or no_grad between this layer and those before it."),
     needs="loop")
-def one_layer(run) -> Iterator[Finding]:
-    history = compared(run)
+def loss_of_one_layer(run) -> Iterator[Finding]:
+    history = measured_losses(run)
     if history is None: return
     n = history.reached.sum(0)
     for j, name in enumerate(history.losses):
@@ -229,7 +230,7 @@ def one_layer(run) -> Iterator[Finding]:
                       losses=(name,))
 
 
-SWINGS, WIDELY = .3, 10  # fraction of the steps in which the stronger loss changes; how much stronger each is at times
+SWING_FRACTION = .3  # of the steps: in so many, the stronger loss is another one
 
 
 @rule(
@@ -237,15 +238,15 @@ SWINGS, WIDELY = .3, 10  # fraction of the steps in which the stronger loss chan
          symptom="Now one loss drives the model, now another one.", look_first="the norms of both over the steps",
          advice="Larger batches, or an average over steps in the weights of the losses, make it steadier."),
     needs="loop")
-def swings(run) -> Iterator[Finding]:
-    history = compared(run, 2*LASTS)
+def swinging_losses(run) -> Iterator[Finding]:
+    history = measured_losses(run, 2*MIN_STEPS)
     if history is None: return
     whole, losses = history.norms().square().nansum(1).sqrt(), history.losses
     for one, other in history.pairs:
         ratio = (whole[:, losses.index(one)]/whole[:, losses.index(other)]).log10()
         ratio = ratio[ratio.isfinite()]
-        wide = (ratio > 1).sum() >= LASTS and (ratio < -1).sum() >= LASTS
-        if not wide or (ratio[1:].sign() != ratio[:-1].sign()).double().mean() < SWINGS:
+        wide = (ratio > 1).sum() >= MIN_STEPS and (ratio < -1).sum() >= MIN_STEPS
+        if not wide or (ratio[1:].sign() != ratio[:-1].sign()).double().mean() < SWING_FRACTION:
             continue
         yield Finding("loss swings", "note",
                       f"The stronger one of {one} and {other} changes from step to step: {one} pulls between "

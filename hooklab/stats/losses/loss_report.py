@@ -16,25 +16,25 @@ from hooklab.hooks.names import printable
 from hooklab.stats.records.loss_history import LossHistory, cosine_of
 
 # %% ../../../nbs/lib/stats/losses/loss-report.ipynb #f606d39c
-SHOWN = 30  # layers in a table
+MAX_LAYERS_SHOWN = 30  # layers in a table
 
 
-def median_of(numbers: Tensor) -> Tensor: # Over the steps
+def median_over_steps(numbers: Tensor) -> Tensor: # Over the steps
     return numbers.nanmedian(0).values
 
 
-def table_of(history: LossHistory) -> str:
+def loss_table(history: LossHistory) -> str:
     "The fraction that each loss has of the pull at each layer, and the cosine between each two."
-    norms = median_of(history.norms())
+    norms = median_over_steps(history.norms())
     fractions = norms/norms.nansum(1, keepdim=True)
-    cosines = [median_of(history.cosines(one, other)) for one, other in history.pairs]
+    cosines = [median_over_steps(history.cosines(one, other)) for one, other in history.pairs]
     cells = [("layer", *history.losses, *(cosine_of(*pair) for pair in history.pairs))]
-    for k, name in enumerate(history.names[:SHOWN]):
+    for k, name in enumerate(history.names[:MAX_LAYERS_SHOWN]):
         cells.append((printable(name or "(model)"), *(as_percent(x) for x in fractions[k].tolist()),
                       *(as_cosine(c[k].item()) for c in cosines)))
     first, *widths = [max(map(len, column)) for column in zip(*cells)]
     lines = ["  ".join([name.ljust(first), *(x.rjust(n) for x, n in zip(others, widths))]) for name, *others in cells]
-    hidden = len(history.names) - SHOWN
+    hidden = len(history.names) - MAX_LAYERS_SHOWN
     if hidden > 0:
         lines.append(f"and {hidden:,} layers more; .rows() has all")
     if history.reran:
@@ -52,7 +52,7 @@ def as_cosine(x: float) -> str:
     return "-" if x != x else f"{x:.2f}"
 
 # %% ../../../nbs/lib/stats/losses/loss-report.ipynb #53a76368
-MOST_PAIRS = 4  # of losses: more are a tangle
+MAX_PAIRS = 4  # of losses: more are a tangle
 MARKERS = "osD^v"
 
 
@@ -73,13 +73,13 @@ def plot_losses(
 
 
 def draw_pulls(ax: Any, history: LossHistory):
-    norms = median_of(history.norms()).numpy()
+    norms = median_over_steps(history.norms()).numpy()
     for j, (name, colour) in enumerate(zip(history.losses, line_colours(ax, len(history.losses)))):
         there = np.flatnonzero(norms[:, j] > 0)
         ax.plot(norms[there, j], there, MARKERS[j % len(MARKERS)], color=colour, ms=5, label=name)
     ax.set_xscale("log")
     ax.set(xlabel="norm of the gradient (median)", title="How hard each loss pulls")
-    name_layers(ax, history.names)
+    label_rows(ax, history.names)
     ax.legend(frameon=False, fontsize="small")
 
 
@@ -87,7 +87,7 @@ def draw_cosines(ax: Any, history: LossHistory):
     "The pairs that differ most, each with a line from the lower to the upper quartile."
     cosines = {pair: history.cosines(*pair).numpy() for pair in history.pairs}
     cosines = {pair: of for pair, of in cosines.items() if np.isfinite(of).any()}
-    pairs = sorted(cosines, key=lambda pair: np.nanmin(quartiles(cosines[pair])[1]))[:MOST_PAIRS]
+    pairs = sorted(cosines, key=lambda pair: np.nanmin(quartiles(cosines[pair])[1]))[:MAX_PAIRS]
     ax.axvline(0, color=ink(), lw=.8)
     for j, (pair, colour) in enumerate(zip(pairs, line_colours(ax, len(pairs)))):
         low, middle, high = quartiles(cosines[pair])
@@ -95,7 +95,7 @@ def draw_cosines(ax: Any, history: LossHistory):
         ax.hlines(at, low, high, color=colour, lw=2, alpha=.6)
         ax.plot(middle, at, MARKERS[j % len(MARKERS)], color=colour, ms=5, label=" · ".join(pair))
     ax.set(xlabel="cosine (median and quartiles)", xlim=(-1.05, 1.05), title="Below 0 they fight")
-    name_layers(ax, history.names)
+    label_rows(ax, history.names)
     if pairs: ax.legend(frameon=False, fontsize="small")
 
 # %% ../../../nbs/lib/stats/losses/loss-report.ipynb #3f2f76a1
@@ -118,7 +118,7 @@ def quartiles(cosines: np.ndarray) -> np.ndarray: # Lower quartile, median, uppe
     return found
 
 
-def name_layers(ax: Any, names: list[str]):
+def label_rows(ax: Any, names: list[str]):
     "The layers from top to bottom."
     ax.set_ylim(len(names) - .5, -.5)
     name_ticks(ax.yaxis, [name or "(model)" for name in names], size_in_inches(ax)[1])

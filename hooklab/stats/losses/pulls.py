@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from hooklab.hooks.apart import apart
 from hooklab.hooks.distributed import is_dtensor
 from hooklab.hooks.graph import nodes_before
+from hooklab.hooks.putting_back import unrecorded_backward
 from hooklab.hooks.select import unwrap
 from hooklab.stats.records.loss_history import Pulls
 
@@ -28,25 +28,25 @@ def own_parameters(model: nn.Module) -> dict[str, list[Tensor]]:
     return found
 
 # %% ../../../nbs/lib/stats/losses/pulls.ipynb #a2e648c4
-AT_A_TIME = 2**20  # numbers of which a copy in 64 bits is made
+MAX_COPIED = 2**20  # numbers of which a copy in 64 bits is made
 
 
-def parts_of(layers: list[list[Tensor]]) -> Iterator[slice]:
+def layer_ranges(layers: list[list[Tensor]]) -> Iterator[slice]:
     "Ranges of layers on one device, with so many numbers that they are copied together."
     start, n = 0, 0
     for i, params in enumerate(layers):
         n += sum(p.numel() for p in params)
         follows = i + 1 < len(layers) and layers[i + 1][0].device == params[0].device
-        if n < AT_A_TIME and follows: continue
+        if n < MAX_COPIED and follows: continue
         yield slice(start, i + 1)
         start, n = i + 1, 0
 
 
-def flat(layers: list[list[Tensor]]) -> list[Tensor]:
+def all_parameters(layers: list[list[Tensor]]) -> list[Tensor]:
     return [p for params in layers for p in params]
 
 
-def in_a_row(gradients: list[Tensor | None], params: list[Tensor]) -> Tensor:
+def gradient_row(gradients: list[Tensor | None], params: list[Tensor]) -> Tensor:
     "A copy of gradients as one row; zeros where there is none."
     row, device = [], params[0].device
     for g, p in zip(gradients, params):
@@ -73,7 +73,7 @@ SHARDED = ("parameters are split between processes where the losses are computed
            "reshard_after_forward=False while losses are compared")
 META = ("parameters are on the meta device, which has no numbers; those of offloaded layers are there between their "
         "calls")
-NEEDS = "compare_losses cannot measure here: "
+CANNOT_MEASURE = "compare_losses cannot measure here: "
 
 
 def nodes_of(losses: Iterable[Tensor | float]) -> set[str]:
@@ -86,7 +86,7 @@ def is_too_early(losses: Iterable[Tensor | float]) -> bool:
     learns the order of gradients in this very step, and must not be disturbed."""
     names = nodes_of(losses)
     if any("CheckpointFunction" in name for name in names):
-        raise RuntimeError(NEEDS + REENTRANT)
+        raise RuntimeError(CANNOT_MEASURE + REENTRANT)
     return any("DDPSink" in name for name in names)
 
 
@@ -96,7 +96,7 @@ def gradients_of(loss: Tensor, params: list[Tensor]) -> list[Tensor | None]:
     try: return torch.autograd.grad(loss, params, retain_graph=True, allow_unused=True)
     except RuntimeError as error:
         if "donated buffer" not in str(error): raise
-        raise RuntimeError(NEEDS + DONATED) from error
+        raise RuntimeError(CANNOT_MEASURE + DONATED) from error
 
 
 def as_in_backward(): # Two contexts
@@ -116,20 +116,20 @@ def pulls_of(
     layers = [[p for p in known.get(name, ()) if p.requires_grad] for name in names]
     trained = [i for i, params in enumerate(layers) if params]
     layers = [layers[i] for i in trained]
-    params = flat(layers)
+    params = all_parameters(layers)
     if any(map(is_dtensor, params)):
-        raise RuntimeError(NEEDS + SHARDED)
+        raise RuntimeError(CANNOT_MEASURE + SHARDED)
     if any(p.is_meta for p in params):
-        raise RuntimeError(NEEDS + META)
-    parts = [layers[part] for part in parts_of(layers)]
+        raise RuntimeError(CANNOT_MEASURE + META)
+    parts = [layers[part] for part in layer_ranges(layers)]
     of_params = []  # before the gradients: fully_shard frees parameters in a backward pass
     if shrinking:
         with torch.no_grad():
-            of_params = [in_a_row(flat(part), flat(part)) for part in parts]
+            of_params = [gradient_row(all_parameters(part), all_parameters(part)) for part in parts]
     rows: list[list[Tensor]] = [[] for _ in parts]
     reached = torch.zeros(len(names), len(losses), dtype=torch.bool)
     on_cpu, on_gpu = as_in_backward()
-    with apart(model) as reruns, on_cpu, on_gpu:
+    with unrecorded_backward(model) as reruns, on_cpu, on_gpu:
         for j, loss in enumerate(losses.values()):
             if not isinstance(loss, Tensor):
                 loss = torch.tensor(float(loss))
@@ -140,8 +140,8 @@ def pulls_of(
                 place += len(layer)
             place = 0
             for part, rows_of_part in zip(parts, rows):
-                of_part = flat(part)
-                rows_of_part.append(in_a_row(found[place:place + len(of_part)], of_part))
+                of_part = all_parameters(part)
+                rows_of_part.append(gradient_row(found[place:place + len(of_part)], of_part))
                 place += len(of_part)
             del found  # one loss at a time has its gradients twice
     n = len(losses)
@@ -155,7 +155,7 @@ def pulls_of(
         if shrinking:
             shrinks[trained] = found[:, n, :n]/(lengths[:, n:]*lengths[:, :n])
     without = tuple(name for name, loss in losses.items() if not getattr(loss, "requires_grad", False))
-    return Pulls((*losses,), products, reached, shrinks, values_of(losses.values()), without, reruns.seen)
+    return Pulls((*losses,), products, reached, shrinks, values_of(losses.values()), without, bool(reruns))
 
 
 def values_of(losses: Iterable[Tensor | float]) -> Tensor:

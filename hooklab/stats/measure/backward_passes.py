@@ -15,11 +15,11 @@ from torch import Tensor
 
 from hooklab.hooks.backward_end import pass_number
 from hooklab.hooks.tensor import look_to_put_on
-from hooklab.stats.measure.run_facts import version
+from hooklab.stats.measure.run_facts import write_count
 from hooklab.stats.records.facts import MixedFacts, PassFacts, SumFacts
 
 # %% ../../../nbs/lib/stats/measure/backward-passes.ipynb #cfaf041d
-class Pass:
+class BackwardPass:
     "A backward pass: which optimizers have parameters that it reached, and which steps used its gradients."
     __slots__ = "time", "order", "fresh", "holding", "used"
     def __init__(self, time: int, holding: set[int]):
@@ -30,16 +30,16 @@ class Pass:
         self.used = {}  # by optimizer: when it made its step, and all passes that were in its gradients
 
 # %% ../../../nbs/lib/stats/measure/backward-passes.ipynb #4416a4e6
-MOST_PASSES = 64  # of one sum
-MOST_READ = 1000  # numbers of a gradient
+PASSES_KEPT = 64  # of one sum
+MAX_READ = 1000  # numbers of a gradient
 
 
-class Sum:
+class AccumulatedGradient:
     "The gradient of one parameter of an optimizer, and the passes that are in it."
     def __init__(self, p: Tensor):
         self.p = p
         self.hook = self.look = None # The second is put on where gradients are added to others
-        self.passes: list[Pass] = [] # Those in the gradient
+        self.passes: list[BackwardPass] = [] # Those in the gradient
         self.last, self.version = None, -1 # The gradient after the last pass, and how often it was written to
         self.p_version = self.step_version = -1 # The same of the parameter, and of the gradient at the last step
         self.used = False # Did a step use the gradient as it is?
@@ -49,41 +49,41 @@ class Sum:
         self.seen, self.cleared = SumFacts(), 0 # What was counted; and the passes that were cleared since the last step
 
     @property
-    def is_untouched(self) -> bool: return self.p.grad is self.last and version(self.last) == self.version
+    def is_untouched(self) -> bool: return self.p.grad is self.last and write_count(self.last) == self.version
 
-    def comes(self, _):
+    def before_accumulation(self, _):
         "Called before a gradient is added: has the one before been cleared? What is on a GPU is not read."
         g = self.p.grad
         self.kept, self.unsure = g is not None and g is self.last, False
         if not self.kept or not self.passes: return
         if self.is_untouched: self.seen.added = g.any() | self.seen.added  # torch does not count writes to `.data`
-        elif g.device.type == "cpu" and g.numel() <= MOST_READ:  # it may be clipped; this read waits for nobody
+        elif g.device.type == "cpu" and g.numel() <= MAX_READ:  # it may be clipped; this read waits for nobody
             self.kept = any(g.flatten().tolist())
             self.seen.added = self.seen.added | self.kept
         else: self.kept, self.unsure = False, True
 
-    def came(self, now: Pass, i: int):
-        "Called behind it."
+    def after_accumulation(self, now: BackwardPass, i: int):
+        "Called after it."
         g = self.p.grad
         if self.look is None and g is self.last and self.p.requires_grad:
-            self.kept = version(g) == self.version + 1  # nobody but this pass has written to it
-            self.look, self.unsure = look_to_put_on(self.p, self.comes), not self.kept
+            self.kept = write_count(g) == self.version + 1  # nobody but this pass has written to it
+            self.look, self.unsure = look_to_put_on(self.p, self.before_accumulation), not self.kept
             self.look.put_on()
         if not self.kept:
-            in_vain = self.passes and not self.unsure and not self.used and version(self.p) == self.p_version
+            in_vain = self.passes and not self.unsure and not self.used and write_count(self.p) == self.p_version
             if in_vain: self.cleared += len(self.passes)
             self.passes, self.old = [], False
             now.fresh.add(i)
         elif self.used: self.passes, self.old = [], True
         self.seen.n += 1
-        self.passes = [*self.passes[-MOST_PASSES:], now]
-        self.last, self.version, self.p_version, self.used = g, version(g), version(self.p), False
+        self.passes = [*self.passes[-PASSES_KEPT:], now]
+        self.last, self.version, self.p_version, self.used = g, write_count(g), write_count(self.p), False
 
     def step(self, was_made: bool) -> bool:
-        "Called at a step of the optimizer: are the passes known that are in its gradients? A scaler may have made one."
+        "Called at an optimizer step. True if the passes that are in its gradients are known."
         same, seen = self.used and self.last is not None and self.p.grad is self.last, self.seen
-        seen.again += was_made or same and version(self.last) == self.step_version
-        if self.p.grad is not None: self.step_version = version(self.p.grad)
+        seen.again += was_made or same and write_count(self.last) == self.step_version
+        if self.p.grad is not None: self.step_version = write_count(self.p.grad)
         seen.steps += 1
         seen.lost += self.cleared
         seen.with_lost += self.cleared > 0
@@ -94,18 +94,18 @@ class Sum:
         return bool(is_known)
 
 # %% ../../../nbs/lib/stats/measure/backward-passes.ipynb #7282cac0
-def made_by(scaler: Any, optimizer: Any) -> bool:
-    "Has the scaler made the step of this optimizer, or left it out, since it was updated?"
+def has_made_step(scaler: Any, optimizer: Any) -> bool:
+    "Has the scaler made or skipped the step of this optimizer since it was updated?"
     known = getattr(scaler, "_per_optimizer_states", {}).get(id(optimizer), {})
     return getattr(known.get("stage"), "name", "") == "STEPPED"
 
 # %% ../../../nbs/lib/stats/measure/backward-passes.ipynb #1d79b171
-class Passes:
+class PassWatch:
     """Follows the backward passes of a loop. A pass for one optimizer also reaches the parameters of others that lie
     between its own and the loss, and leaves its gradients there."""
     def __init__(self):
         self.scaler = None # That of the loop
-        self.sums: dict[int, Sum] = {} # By the number of the optimizer
+        self.sums: dict[int, AccumulatedGradient] = {} # By the number of the optimizer
         self.time = 0 # Passes and steps so far
         self.task, self.now = -1, None # The number of the pass that goes on, as torch counts, and the pass
         self.mixed: dict[tuple[int, int], MixedFacts] = {} # By the numbers of both optimizers
@@ -114,11 +114,11 @@ class Passes:
     def follow(self, i: int, p: Tensor):
         "Follow one parameter of the optimizer with this number."
         if not p.requires_grad or not p.is_leaf: return
-        self.sums[i] = known = Sum(p)
-        known.hook = look_to_put_on(p, partial(self.arrives, i), "post_accumulate")
+        self.sums[i] = known = AccumulatedGradient(p)
+        known.hook = look_to_put_on(p, partial(self.gradient_arrives, i), "post_accumulate")
         known.hook.put_on()
 
-    def arrives(self, i: int, p):
+    def gradient_arrives(self, i: int, p):
         if torch.compiler.is_compiling(): return
         known, g = self.sums[i], p.grad
         if g is None or g.requires_grad or g.layout != torch.strided:
@@ -127,17 +127,17 @@ class Passes:
         task = pass_number()
         if task != self.task or self.now is None:
             self.time += 1
-            self.task, self.now = task, Pass(self.time, self._holding(i) if len(self.sums) > 1 else set())
+            self.task, self.now = task, BackwardPass(self.time, self._holding(i) if len(self.sums) > 1 else set())
         self.now.order.append(i)
-        known.came(self.now, i)
+        known.after_accumulation(self.now, i)
 
     def _holding(self, i: int) -> set[int]:
         return {j for j, one in self.sums.items() if j != i and one.passes and one.p.grad is one.last}
 
     def step(self, i: int, optimizer: Any = None):
-        "The optimizer with this number makes its step."
+        "Called when the optimizer with this number steps."
         self.time += 1
-        was_made = self.scaler is not None and made_by(self.scaler, optimizer)
+        was_made = self.scaler is not None and has_made_step(self.scaler, optimizer)
         if i not in self.sums or not self.sums[i].step(was_made): return
         if len(self.sums) == 1: return  # there is no other one
         passes = self.sums[i].passes
@@ -147,7 +147,7 @@ class Passes:
                 if j == i or j not in one.used: continue
                 self.look(one, *sorted((i, j), key=one.order.index))
 
-    def look(self, one: Pass, a: int, b: int):
+    def look(self, one: BackwardPass, a: int, b: int):
         "A pass is in the gradients of two optimizers, of which it reached `a` first. Does `a` have passes of its own?"
         (at, passes), (before, _) = one.used[a], one.used[b]
         own = [other for other in passes if b not in other.order]

@@ -10,24 +10,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..records.moments import NEAR
+from ..records.moments import NEAR_ZERO
 
 # %% ../../../nbs/lib/stats/measure/cpu-batches.ipynb #3f1d2a74
 ROW_LENGTHS = 64, 128, 256, 512, 1024, 2048
-PER_ROW = 64  # a row costs as much time as so many numbers
-IN_CACHE = 65_536  # numbers that are measured at a time
-_NEAR = torch.tensor(NEAR)  # quicker than a number
+ROW_COST = 64  # a row costs as much time as so many numbers
+CACHE_NUMBERS = 65_536  # numbers that are measured at a time
+_NEAR = torch.tensor(NEAR_ZERO)  # quicker than a number
 
 
 def row_length(sizes: list[int]) -> int:
     "The length of the rows in which tensors of these sizes take the least time. The rest of a last row is padding."
     def price(length):
-        return sum(-(-size//length) for size in sizes)*(length + PER_ROW)
+        return sum(-(-size//length) for size in sizes)*(length + ROW_COST)
     return min(ROW_LENGTHS, key=price)
 
 # %% ../../../nbs/lib/stats/measure/cpu-batches.ipynb #3f1d2a75
-class QuickBatch:
-    "Room for tensors of the same sizes in several steps, a page for each step; and their `BASICS`."
+class CpuBatch:
+    "Room for tensors of the same sizes in several steps, a page for each step; and their `BASIC_ROWS`."
     def __init__(
         self,
         sizes: list[int], # How many numbers each tensor has
@@ -47,7 +47,7 @@ class QuickBatch:
         before = (np.arange(len(self.matrix)) - self.starts[self.owner])*self.length
         self.in_row = np.minimum(self.n[self.owner] - before, self.length)
         self.columns = torch.arange(self.length)
-        self.most = max(1, IN_CACHE//self.length)  # rows at a time
+        self.most = max(1, CACHE_NUMBERS//self.length)  # rows at a time
         self.work = torch.empty(min(self.most, len(self.matrix)), self.length)
         self.found = torch.empty(3, len(self.matrix))
 

@@ -24,16 +24,16 @@ from hooklab.hooks.distributed import is_dtensor, local_part
 def lengths_of_gradients(
     params: list[Tensor], # Those that have a gradient; of one that is divided among processes, the part of this one
 ) -> Tensor: # One number for each, NaN where it cannot be read
-    "The length of the gradient of each parameter."
+    "The norm of the gradient of each parameter."
     plain, others = [], {}
     for i, p in enumerate(params):
-        g = readable(p)
+        g = readable_gradient(p)
         if g is None: others[i] = torch.nan
         elif plain and g.device != plain[0].device:
             others[i] = torch.linalg.vector_norm(g, dtype=torch.float32)
         else: plain.append(g)
     if not plain: return torch.full((len(params),), torch.nan)
-    is_short = any(g.dtype in SHORT for g in plain)
+    is_short = any(g.dtype in SHORT_TYPES for g in plain)
     found = torch._foreach_norm(plain, 2, torch.float32) if is_short else torch._foreach_norm(plain)
     if not others: return torch.stack(found).float()
     rest = iter(found)
@@ -42,7 +42,7 @@ def lengths_of_gradients(
     return torch.stack([x.float() for x in both])
 
 
-def readable(p: Tensor) -> Tensor | None:
+def readable_gradient(p: Tensor) -> Tensor | None:
     """The gradient of a parameter as a tensor that can be measured here. Of one that torch leaves as summands until the
     optimizer adds them, no process knows the length."""
     g = p.grad
@@ -57,14 +57,14 @@ def readable(p: Tensor) -> Tensor | None:
     return g
 
 
-def divided(lengths: Tensor, scale: float | Tensor | None) -> Tensor:
+def without_scale(lengths: Tensor, scale: float | Tensor | None) -> Tensor:
     "Lengths without the scale that gradients are multiplied by; None stands for 1."
     if scale is None: return lengths
     return lengths/(scale.to(lengths.device) if isinstance(scale, Tensor) else scale)
 
 
-class KnownLater:
-    "A flag that is on a GPU. Nobody waits for it."
+class DeviceFlag:
+    "A flag on a device, read without waiting for it."
     def __init__(self, flag: Tensor):
         self.here = self.event = None
         if not flag.is_cuda: return
@@ -78,7 +78,7 @@ class KnownLater:
         return self.event is not None and self.event.query() and bool(self.here.numpy())
 
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #4a1b0edd
-JOINED = 16384  # numbers: gradients up to this size are joined before they are measured, which takes fewer calls
+MAX_JOINED = 16384  # numbers: gradients up to this size are joined before they are measured, which takes fewer calls
 
 
 def total_of(params: list[Tensor]) -> Tensor: # One number
@@ -89,20 +89,20 @@ def total_of(params: list[Tensor]) -> Tensor: # One number
     if grads[0].requires_grad: grads = [g.detach() for g in grads]  # of a backward pass with create_graph=True
     small, large = [], []
     for g in grads:
-        (small if g.numel() <= JOINED else large).append(g)
+        (small if g.numel() <= MAX_JOINED else large).append(g)
     found = []
     if small:
         found.append(length_of(_flatten_dense_tensors(small)))
     if large:
-        found += [length_of(g) for g in large] if grads[0].dtype in SHORT else torch._foreach_norm(large)
+        found += [length_of(g) for g in large] if grads[0].dtype in SHORT_TYPES else torch._foreach_norm(large)
     return found[0] if len(found) == 1 else length_of(torch.stack(found))
 
 
-SHORT = torch.float16, torch.bfloat16
+SHORT_TYPES = torch.float16, torch.bfloat16
 
 
 def length_of(t: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(t, dtype=torch.float32 if t.dtype in SHORT else None)
+    return torch.linalg.vector_norm(t, dtype=torch.float32 if t.dtype in SHORT_TYPES else None)
 
 
 def versions_of(grads: list[Tensor]) -> list[int]:
@@ -128,7 +128,7 @@ class Norms:
         return {name: lengths for name, lengths in both.items() if lengths is not None}
 
 
-OWN = {"grad_norm": "own", "grad_norm_unclipped": "own_unclipped"}  # the part of a process
+OWN_NORM_NAMES = {"grad_norm": "own", "grad_norm_unclipped": "own_unclipped"}  # the part of a process
 
 
 def all_true(flags: list[bool | Tensor]) -> bool | Tensor: # Nobody waits for a GPU
@@ -138,7 +138,7 @@ def all_true(flags: list[bool | Tensor]) -> bool | Tensor: # Nobody waits for a 
     return torch.stack([flag.to(there[0].device) for flag in there]).all() if there else True
 
 
-def together(lengths: list[Tensor]) -> Tensor:
+def total_norm(lengths: list[Tensor]) -> Tensor:
     "The norm of all gradients, from those of some, or of all of an optimizer."
     if len(lengths) == 1 and not lengths[0].dim():
         return lengths[0]
@@ -147,15 +147,15 @@ def together(lengths: list[Tensor]) -> Tensor:
 
 
 def totals_of(known: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    "Each norm that is known of all optimizers."
+    "The norms that are known for all optimizers."
     first, *others = known or [{}]
-    if not others: return {name: x if not x.dim() else together([x]) for name, x in first.items()}
+    if not others: return {name: x if not x.dim() else total_norm([x]) for name, x in first.items()}
     names = [name for name in first if all(name in of for of in others)]
-    return {name: together([of[name] for of in known]) for name in names}
+    return {name: total_norm([of[name] for of in known]) for name in names}
 
 
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #6f0a1b0b
-class Before:
+class GradientsBefore:
     "What the gradients were before the step: after a backward pass, after `unscale_`, at a call that clips."
     def __init__(
         self,
@@ -188,15 +188,15 @@ class Before:
     def unscale(self, scale: float | Tensor | None):
         "Take the scale out, once it is known."
         if scale is None or self.is_unscaled: return
-        if self.lengths is not None: self.lengths = divided(self.lengths, scale)
+        if self.lengths is not None: self.lengths = without_scale(self.lengths, scale)
         self.is_unscaled = True
 
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #6f0a1b0a
-ROUND = 128  # whole numbers up to this one are round; so are all powers of 2 and of 10
-NEARLY = 1e-6  # of a number: float32 rounds to this
+MAX_ROUND = 128  # whole numbers up to this one are round; so are all powers of 2 and of 10
+ROUND_TOLERANCE = 1e-6  # of a number: float32 rounds to this
 
 
-def alike(before: Tensor, now: Tensor) -> Tensor:
+def same_lengths(before: Tensor, now: Tensor) -> Tensor:
     return ((before == now) | before.isnan() & now.isnan()).all()
 
 
@@ -204,11 +204,11 @@ def is_round(times: float | Tensor, of: Any = torch) -> bool | Tensor:
     "Is a number from 1 on round? With `of=math` it is no tensor."
     rounded = getattr(of, "round", round)
     wholes = rounded(times), 2**rounded(of.log2(times)), 10**rounded(of.log10(times))
-    near = [abs(times - whole) <= NEARLY*times for whole in wholes]
-    return near[0] & (times <= ROUND) | near[1] | near[2]
+    near = [abs(times - whole) <= ROUND_TOLERANCE*times for whole in wholes]
+    return near[0] & (times <= MAX_ROUND) | near[1] | near[2]
 
 
-def unless_scaled(before: Tensor, now: Tensor) -> Tensor:
+def nan_if_scaled(before: Tensor, now: Tensor) -> Tensor:
     "The lengths from before, NaN if all gradients were multiplied by round numbers since: that is no clipping."
     if before.device.type == "cpu":
         pairs = zip(before.tolist(), now.tolist()) if before.dim() else [(before.item(), now.item())]
@@ -244,14 +244,15 @@ class GradientNorms:
             try: lengths = total_of(params)
             except (TypeError, RuntimeError): self.plain = False  # sharded, sparse, on several devices
         if lengths is None: lengths = lengths_of_gradients(params)
-        return divided(lengths, scale)
+        return without_scale(lengths, scale)
 
-    def _before(self, params, scale, is_measured: bool) -> Before:
+    def _before(self, params, scale, is_measured: bool) -> GradientsBefore:
         lengths = self.measured(params, scale) if is_measured and params else None
-        return Before(params, lengths, scale is not None)
+        return GradientsBefore(params, lengths, scale is not None)
 
     @property
-    def before(self) -> Before | None: return self.called or self.unscaled or self.ended # The last that is known
+    def before(self) -> GradientsBefore | None: # The last that is known
+        return self.called or self.unscaled or self.ended
 
     @property
     def watches(self) -> bool: # Are gradients measured where no call that clips is expected?
@@ -267,7 +268,7 @@ class GradientNorms:
         if self.ended is not None: self.ended.earlier = max(self.ended.writes(), default=0)
 
     def scale_is_gone(self, params: list[Tensor], scale: Tensor):
-        "It has."
+        "A scaler has taken its scale out of the gradients."
         if self.called is not None: self.called.unscale(scale)
         elif self.ended is not None and self.ended.earlier:
             self.ended.unscale(scale)
@@ -280,7 +281,7 @@ class GradientNorms:
         self.called = self._before(with_gradients(params), None if self.unscaled else scale, True)
 
     def look(self, params: list[Tensor], scale: float | Tensor | None):
-        "The optimizer makes its step, with gradients that are still multiplied by `scale`."
+        "Called when the optimizer steps, with gradients that are still multiplied by `scale`."
         self.params = with_gradients(params)
         if not self.params: return
         self.lengths = self.measured(self.params, scale)
@@ -295,7 +296,7 @@ class GradientNorms:
             else: self._without_call(before, before.writes())
         self.ended = self.unscaled = self.called = None
 
-    def _without_call(self, before: Before, writes: set[int]):
+    def _without_call(self, before: GradientsBefore, writes: set[int]):
         "From the lengths before, if they were measured, and from how often gradients were written to since."
         lengths = before.lengths
         self.unsure, is_written = len(writes) > 1, writes != {0}
@@ -306,7 +307,7 @@ class GradientNorms:
         if not is_written: self.is_exact = self._are_alike(lengths)
         if max(writes) > 1: return
         has_scaler = self.unscales or before.is_unscaled
-        self.unclipped = unless_scaled(lengths, self.lengths) if self.clips and not has_scaler else lengths
+        self.unclipped = nan_if_scaled(lengths, self.lengths) if self.clips and not has_scaler else lengths
 
     def _are_alike(self, lengths) -> bool | Tensor:
         "Writing through `.data` counts no version. It shows in the numbers, which are read once a GPU has them."
@@ -315,8 +316,8 @@ class GradientNorms:
             self.clips = self.clips or not is_alike
             return is_alike
         if self.differ is not None and self.differ.known: self.clips = True
-        is_alike = alike(lengths, self.lengths)
-        self.differ = KnownLater(~is_alike)
+        is_alike = same_lengths(lengths, self.lengths)
+        self.differ = DeviceFlag(~is_alike)
         return is_alike
 
     def take(

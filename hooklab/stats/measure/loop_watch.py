@@ -22,14 +22,14 @@ from hooklab.hooks.group import Group
 from hooklab.hooks.layer_hook import GradientHook, LayerHook, listen
 from hooklab.hooks.select import runs, unwrap
 from hooklab.hooks.tree import named_tensors
-from hooklab.stats.measure.loss_kind import OutputLook, look_at_output, loss_kind, output_facts
-from hooklab.stats.measure.other_optimizers import OtherSteps
+from hooklab.stats.measure.loss_kind import OutputSample, sample_output, loss_kind, output_facts
+from hooklab.stats.measure.other_optimizers import UnknownOptimizers
 from hooklab.stats.measure.run_facts import (
-    MemberFacts, short_numbers_of, facts_of_arguments, facts_of_layers, torch_optimizer)
+    MemberFacts, counters_in_16_bits, facts_of_arguments, facts_of_layers, torch_optimizer)
 from hooklab.stats.measure.schedules_and_copies import Copies, Schedules
 from hooklab.stats.measure.step_watch import UnknownSteps
 from hooklab.stats.records.facts import LoopFacts, ModeFacts, RunFacts, StepInputs, facts_from, plain_facts
-from hooklab.stats.records.run_log import RunLog, given_loss
+from hooklab.stats.records.run_log import RunLog, loss_entry
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #856ea455
 class RootWatch(GradientHook):
@@ -69,7 +69,7 @@ class WatchGroup(Group):
         self.watch, self.depth = watch, {}
 
     def outermost(self, change: int) -> bool:
-        "A call of the model begins, or with -1 ends: is it in no other one?"
+        "A call of the model begins, or ends if `change` is -1. True if it is not inside another one."
         thread = get_ident()
         before = self.depth.get(thread, 0)
         self.depth[thread] = max(before + change, 0)
@@ -110,26 +110,26 @@ def called_by_loops(model: nn.Module) -> dict[str, nn.Module]: # By name
     return found
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #3910d97b
-CLOSELY = 20  # steps: the first ones are looked at more often
-AT_FIRST = *range(7), 8, 11, 15, 19
-SOON_AFTER = 50  # up to here, every fifth, so that a short run has some in its last third
-LOOK_EVERY = 25  # later, inputs and outputs are looked at this rarely
-MOST_LOOKS = 120
-PASSES = 4  # of one step: the first are looked at
+CLOSE_STEPS = 20  # steps: the first ones are looked at more often
+FIRST_LOOKS = *range(7), 8, 11, 15, 19
+EARLY_STEPS = 50  # up to here, every fifth, so that a short run has some in its last third
+LOOK_PERIOD = 25  # later, inputs and outputs are looked at this rarely
+MAX_LOOKS = 120
+MAX_PASSES = 4  # of one step: the first are looked at
 
 
-class Looks:
+class InputsAndOutputs:
     "Inputs and outputs of some steps."
     def __init__(self):
         self.inputs = []
         self.outputs = []
-        self.every = LOOK_EVERY
+        self.every = LOOK_PERIOD
         self.waiting = {}  # outputs of this step that wait for their gradients, by number of the pass
         self.n_passes = 0  # of this step, whose outputs were kept
 
     def due(self, step: int) -> bool:
-        if step < CLOSELY: return step in AT_FIRST
-        every = 5 if step < SOON_AFTER else self.every
+        if step < CLOSE_STEPS: return step in FIRST_LOOKS
+        every = 5 if step < EARLY_STEPS else self.every
         return step % every == 0
 
     def add_output(self, step: int, number: int, gradients: Any):
@@ -141,18 +141,18 @@ class Looks:
             if g is None and not where: g = found.get("0")
             if g is None or g.shape != x.shape or is_wrapper(g):
                 continue
-            self.outputs += look_at_output(step, x, g, place)
+            self.outputs += sample_output(step, x, g, place)
             return
 
     def end_step(self, step: int, loss: Any):
-        "Keep the loss of this step, and fewer steps once there are many."
+        "Note the loss of this step, and keep fewer steps once there are many."
         self.waiting = {}
         self.n_passes = 0
         for look in reversed(self.outputs):
             if look.step != step: break
             look.loss = loss
         steps = {look.step for look in (*self.inputs, *self.outputs)}
-        if len(steps) <= MOST_LOOKS: return
+        if len(steps) <= MAX_LOOKS: return
         self.every *= 2
         self.inputs = [look for look in self.inputs if self.due(look.step)]
         self.outputs = [look for look in self.outputs if self.due(look.step)]
@@ -171,14 +171,14 @@ def outputs_to_look_at(output: Any) -> dict[str, Tensor]:
     return found
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #80f1e05b
-MODES = "Dropout", "BatchNorm", "SyncBatchNorm", "InstanceNorm"  # layers that do something else in eval mode
+MODE_LAYERS = "Dropout", "BatchNorm", "SyncBatchNorm", "InstanceNorm"  # layers that do something else in eval mode
 
 
 class ModeWatch:
-    "In which mode the model is called without a graph, as in a validation, and which layers rest in eval mode."
+    "Notes the mode in which the model is called without a graph, as in validation, and layers that stay in eval mode."
     def __init__(self, model: nn.Module):
         self.model = model
-        kinds = {name: m for name, m in model.named_modules() if type(m).__name__.startswith(MODES)}
+        kinds = {name: m for name, m in model.named_modules() if type(m).__name__.startswith(MODE_LAYERS)}
         self.layers = {name: m for name, m in kinds.items() if getattr(m, "p", 1)}
         self.seen, self.resting = ModeFacts(names=[*self.layers]), dict.fromkeys(self.layers, 0)
         self.had = False  # did this step have a pass without a graph in train mode?
@@ -204,13 +204,13 @@ class ModeWatch:
         return replace(self.seen, resting=resting, woke=dict(self.seen.woke))
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #f351d3bc
-MOST_NODES = 5000  # of a graph: a loss of a small model has some hundred
+MAX_NODES = 5000  # of a graph: a loss of a small model has some hundred
 
 
 def leads_to(loss: Tensor, model: nn.Module) -> bool:
     "Does the graph of a loss lead back to a parameter of the model?"
     params = {id(p) for p in model.parameters()}
-    return any(id(leaf) in params for leaf in leaves_before(loss, most=MOST_NODES))
+    return any(id(leaf) in params for leaf in leaves_before(loss, most=MAX_NODES))
 
 # %% ../../../nbs/lib/stats/measure/loop-watch.ipynb #c01a3c6b
 class LoopWatch:
@@ -224,7 +224,7 @@ class LoopWatch:
         self.root = unwrap(model)
         self.members = MemberFacts(model, optimizers)
         self.log = RunLog() if log is None else log
-        self.looks = Looks()
+        self.looks = InputsAndOutputs()
         self.loss_given = False
         self.row = {}  # of the step that goes on
         self.n = 0  # its number
@@ -235,7 +235,7 @@ class LoopWatch:
         self.listening = self.one_layer = None
         self.unknown = None if optimizers else UnknownSteps(list(self.root.parameters()))
         known = [torch_optimizer(optimizer) for optimizer in optimizers]
-        self.others, self.modes = OtherSteps(self.root, known), ModeWatch(self.root)
+        self.others, self.modes = UnknownOptimizers(self.root, known), ModeWatch(self.root)
         self.watched = LoopFacts(made=[0]*len(known))
         self.thrown_away = 0  # steps in which gradients were cleared before any step used them
         self.leads = None  # does the loss that the loop gives lead back to a parameter of the model?
@@ -276,7 +276,7 @@ class LoopWatch:
 
     @property
     def wants_gradient(self) -> bool:
-        return self.looking and self.looks.n_passes < PASSES and torch.is_grad_enabled()
+        return self.looking and self.looks.n_passes < MAX_PASSES and torch.is_grad_enabled()
 
     def pass_ends(self, number, output):
         if not torch.is_grad_enabled(): return
@@ -308,14 +308,14 @@ class LoopWatch:
         loss: Any = None, # If the loop gave it
         seen: dict[str, Any] | None = None, # What was seen of the optimizers
     ):
-        "The step ends: its notes become a row."
+        "End the step: its notes become a row."
         row, self.row = self.row, {}
         if seen: row |= seen
         elif self.unknown is not None: row |= self.unknown.take()
         if loss is not None:
             if self.leads is None and isinstance(loss, Tensor):
                 self.leads = leads_to(loss, self.root)
-            row |= given_loss(loss)
+            row |= loss_entry(loss)
             self.loss_given = True
         thrown_away, made, watched = row.pop("thrown_away", False), row.pop("made", None), self.watched
         if not self.others.seen.n: self.thrown_away = self.thrown_away + thrown_away
@@ -340,7 +340,7 @@ class LoopWatch:
                          watched=replace(self.watched, n=self.n), thrown_away=self.thrown_away, loss_leads=self.leads)
         with suppress(Exception): known.schedules = self.schedules.facts()
         with suppress(Exception): known.copies = self.copies.facts()
-        with suppress(Exception): known.counters = short_numbers_of(self.root, self.members.optimizers)
+        with suppress(Exception): known.counters = counters_in_16_bits(self.root, self.members.optimizers)
         if self.begun is not None: known.begun = replace(self.begun.seen)
         if self.passes is not None: known.passes = self.passes.facts(self.for_inputs)
         return partial(read_facts, known, list(self.looks.inputs), list(self.looks.outputs), self.first_step)
@@ -356,7 +356,7 @@ class LoopWatch:
 def read_facts(
     known: RunFacts, # Without inputs and outputs; some numbers may still be on a GPU
     inputs: list[StepInputs], # By step
-    outputs: list[OutputLook], # Looks at outputs, by step
+    outputs: list[OutputSample], # Looks at outputs, by step
     first: int, # The number of the step that these count from
 ) -> RunFacts:
     "All facts of a run, as plain numbers and words."

@@ -16,14 +16,14 @@ from torch.nn import functional as F
 from hooklab.stats.records.facts import LossKind, OutputFacts
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #ba7a9577
-ROWS = 1024  # rows are kept at most
-WIDTH = 4096  # numbers in a row at most
-MOST_KEPT = 1 << 14  # numbers of output and gradient are kept together
-CLOSE = 2e-3  # how far a gradient may be from that of a loss, relative to its largest number
+MAX_ROWS_KEPT = 1024  # rows are kept at most
+MAX_WIDTH = 4096  # numbers in a row at most
+MAX_KEPT = 1 << 14  # numbers of output and gradient are kept together
+GRADIENT_TOLERANCE = 2e-3  # how far a gradient may be from that of a loss, relative to its largest number
 
 
 @dataclass
-class OutputLook:
+class OutputSample:
     "Some rows of the output of one pass, the gradient of them, and the loss."
     step: int
     n: int # Numbers in the whole output
@@ -42,30 +42,30 @@ def rows_of_output(x: Tensor, channels: bool) -> Tensor:
     return x.reshape(-1, x.shape[-1])
 
 
-def look_at_output(step: int, x: Tensor, g: Tensor, place: int = 0) -> list[OutputLook]: # For each way to see rows
+def sample_output(step: int, x: Tensor, g: Tensor, place: int = 0) -> list[OutputSample]: # For each way to see rows
     "Keep some rows of an output and of its gradient."
     ways = []
     for channels in (False, True) if x.dim() > 2 else (False,):
         output = rows_of_output(x.detach(), channels)
         gradient = rows_of_output(g.detach(), channels)
         n_rows, width = output.shape
-        if width > WIDTH: continue
-        most = min(ROWS, max(64, MOST_KEPT//width))
+        if width > MAX_WIDTH: continue
+        most = min(MAX_ROWS_KEPT, max(64, MAX_KEPT//width))
         every = -(-n_rows//most)
         kept = output[::every].clone()
-        ways.append(OutputLook(step, x.numel(), n_rows, kept, gradient[::every].clone(), channels, place))
+        ways.append(OutputSample(step, x.numel(), n_rows, kept, gradient[::every].clone(), channels, place))
     return ways
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #b91378e4
 def one_hot_rows(signs: Tensor) -> Tensor | None:
-    "The place of the only True in each row; None if a row has none or several."
+    "The index of the only True in each row; None if a row has none or several."
     if not (signs.sum(1) == 1).all(): return None
     return signs.int().argmax(1)
 
 
-def near(a: Tensor, b: Tensor) -> bool:
+def is_near(a: Tensor, b: Tensor) -> bool:
     distance = (a - b).abs().max()
-    return bool(distance <= CLOSE*b.abs().max())
+    return bool(distance <= GRADIENT_TOLERANCE*b.abs().max())
 
 
 def entropy(counts: Tensor) -> float:
@@ -88,7 +88,7 @@ def cross_entropy(o: Tensor, g: Tensor) -> LossKind | None:
         target = F.one_hot(t, o.shape[1]).double()
         rest = (p*(1 - target)).sum(1)
         weight = (g*(1 - target)).sum(1)/rest
-        if not near(weight[:, None]*(p - target), g): continue
+        if not is_near(weight[:, None]*(p - target), g): continue
         if o.shape[1] == 2 and sign == 1 and other_sign_fits(p, g, t):
             continue
         o = torch.cat([o, learned])
@@ -111,7 +111,7 @@ def other_sign_fits(p: Tensor, g: Tensor, t: Tensor) -> bool:
         weight = g.abs()[:, 0]/probability
         of_classes = [weight[t == c] for c in t.unique()]
         return max((w.std(correction=0)/w.mean()).item() for w in of_classes)
-    return unevenness(t) < CLOSE < 5*CLOSE < unevenness(1 - t)
+    return unevenness(t) < GRADIENT_TOLERANCE < 5*GRADIENT_TOLERANCE < unevenness(1 - t)
 
 
 def nll(o: Tensor, g: Tensor) -> LossKind | None:
@@ -124,23 +124,23 @@ def nll(o: Tensor, g: Tensor) -> LossKind | None:
     if t is None: return None
     if len(t.unique()) < 2 and len(t) > 8: return None
     picked = g.gather(1, t[:, None])
-    if not near(picked, picked[:1].expand_as(picked)): return None
+    if not is_near(picked, picked[:1].expand_as(picked)): return None
     sign = -int(picked[0].sign())
     return kind_for_classes("nll", sign, F.nll_loss(o, t), t)
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #91460376
 def same_factor(g: Tensor, unit: Tensor) -> float | None:
-    "The factor between a gradient and that of a loss with factor 1; None if there is not one for all."
+    "The factor between a gradient and that of an unscaled loss; None if it is not the same everywhere."
     large = unit.abs() > 1e-3*unit.abs().max()
     if large.sum() < 2: return None
     factor = g[large]/unit[large]
     middle = factor.median()
     distance = (factor - middle).abs()
-    is_same = (distance <= 5*CLOSE*middle.abs()).all()
+    is_same = (distance <= 5*GRADIENT_TOLERANCE*middle.abs()).all()
     return middle.item() if is_same and middle != 0 else None
 
 
-def yes_or_no(o: Tensor, g: Tensor) -> LossKind | None:
+def binary_cross_entropy(o: Tensor, g: Tensor) -> LossKind | None:
     "Is the gradient that of a binary cross-entropy, of logits or of probabilities?"
     if o.numel() < 4: return None
     p = o.sigmoid()
@@ -150,23 +150,23 @@ def yes_or_no(o: Tensor, g: Tensor) -> LossKind | None:
         factor = same_factor(g, p - t)
         if factor is not None and factor*sign > 0:
             loss = F.binary_cross_entropy_with_logits(o, t)
-            return kind_for_answers("bce with logits", sign, loss, t)
+            return kind_for_binary("bce with logits", sign, loss, t)
         if not between: continue
         factor = same_factor(g, (o - t)/(o*(1 - o)))
         if factor is not None and factor*sign > 0:
             loss = F.binary_cross_entropy(o, t)
-            return kind_for_answers("bce", sign, loss, t)
+            return kind_for_binary("bce", sign, loss, t)
     return None
 
 
-def kind_for_answers(kind: str, sign: int, loss: Tensor, t: Tensor) -> LossKind: # `t`: 1 for each yes, 0 for each no
+def kind_for_binary(kind: str, sign: int, loss: Tensor, t: Tensor) -> LossKind: # `t`: 1 for each yes, 0 for each no
     yes = t.mean()
     guess = entropy(torch.stack([yes, 1 - yes]))
     labels = int((1 - t).sum()), int(t.sum())
     return LossKind(kind, sign, guess, loss.item(), labels=labels)
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #d3e08cfd
-def absolute_error(look: OutputLook, g: Tensor, loss: float | None, n_passes: int) -> LossKind | None:
+def absolute_error(look: OutputSample, g: Tensor, loss: float | None, n_passes: int) -> LossKind | None:
     "Is each number of the gradient plus or minus the same, as large as a mean or a sum makes it?"
     size = g[g != 0].abs()
     if len(size) < 4 or (g > 0).all() or (g < 0).all(): return None  # such as the mean of a critic's opinions
@@ -176,12 +176,12 @@ def absolute_error(look: OutputLook, g: Tensor, loss: float | None, n_passes: in
     return LossKind("absolute error", 0, math.nan, math.nan if loss is None else loss)
 
 
-def counts_of(look: OutputLook) -> tuple[float, ...]:
-    "What a loss may divide the sum of its numbers by."
+def counts_of(look: OutputSample) -> tuple[float, ...]:
+    "The counts by which a loss may divide its sum."
     return look.n, 1., look.n_rows
 
 
-def squared_error(passes: list[OutputLook], mine: int, o: Tensor, g: Tensor, loss: float | None,
+def squared_error(passes: list[OutputSample], mine: int, o: Tensor, g: Tensor, loss: float | None,
                   slope: float) -> LossKind | None:
     "Does the loss equal the squared error whose gradient this would be, of this pass or of those that share the step?"
     if not loss or not math.isfinite(loss) or any(len(one.output) < one.n_rows for one in passes): return None
@@ -192,7 +192,7 @@ def squared_error(passes: list[OutputLook], mine: int, o: Tensor, g: Tensor, los
         for divided in dict.fromkeys((counts, tuple(n*count for count in counts), (sum(counts),)*n)):
             shares = [count*square/slope/2 for count, square in zip(divided, squares)]
             known = (shares[mine], sum(shares)/n) if divided == counts else (n*shares[-1],)
-            close = CLOSE if n == 1 else CLOSE/4  # there is more to be like
+            close = GRADIENT_TOLERANCE if n == 1 else GRADIENT_TOLERANCE/4  # there is more to be like
             if not any(math.isclose(x, abs(loss), rel_tol=close) for x in (*known, shares[-1], sum(shares))): continue
             sign = int(math.copysign(1, loss))
             apart = sign*g*divided[mine]/slope
@@ -208,8 +208,8 @@ def half_of_squares(x: Tensor, count: float) -> float:
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #498789e7
 def loss_kind(
-    look: OutputLook, # An output and its gradient
-    passes: list[OutputLook] | None = None, # The looks at all passes of its step, this one among them
+    look: OutputSample, # An output and its gradient
+    passes: list[OutputSample] | None = None, # The looks at all passes of its step, this one among them
 ) -> LossKind | None: # None if it is none of these
     "Which loss made this gradient of this output?"
     passes = passes or [look]
@@ -221,27 +221,27 @@ def loss_kind(
     loss = None if look.loss is None else float(look.loss)
     of_classes = cross_entropy(o, g) or nll(o, g)
     if of_classes: return of_classes
-    answers = yes_or_no(o, g)  # where outputs are nearly all the same, other losses have the same gradient
-    if answers and (not is_even(g) if loss is None else is_given(answers, look, loss)):
+    answers = binary_cross_entropy(o, g)  # where outputs are nearly all the same, other losses have the same gradient
+    if answers and (not is_uniform(g) if loss is None else is_given(answers, look, loss)):
         return answers
-    if is_even(g): answers = None  # that of a mean
+    if is_uniform(g): answers = None  # that of a mean
     squares = squared_error(passes, mine, o, g, loss, 2)
     distance = absolute_error(look, g, loss, len(passes))
     return squares or distance or squared_error(passes, mine, o, g, loss, 1) or answers
 
 
-def is_given(kind: LossKind, look: OutputLook, loss: float) -> bool:
+def is_given(kind: LossKind, look: OutputSample, loss: float) -> bool:
     "Is the mean or the sum of this kind the loss that was given?"
-    return any(math.isclose(kind.sign*kind.loss*n, loss, rel_tol=CLOSE) for n in (1, look.n, look.n_rows))
+    return any(math.isclose(kind.sign*kind.loss*n, loss, rel_tol=GRADIENT_TOLERANCE) for n in (1, look.n, look.n_rows))
 
 
-def is_even(g: Tensor) -> bool:
-    "Is it the same number everywhere, as of a mean or a sum? So is that of a sigmoid whose outputs are all large."
-    return bool(g.max() - g.min() <= CLOSE*g.abs().max())
+def is_uniform(g: Tensor) -> bool:
+    "Is the gradient the same number everywhere, as that of a mean or a sum?"
+    return bool(g.max() - g.min() <= GRADIENT_TOLERANCE*g.abs().max())
 
 # %% ../../../nbs/lib/stats/measure/loss-kind.ipynb #14650866
 def output_facts(
-    look: OutputLook, # An output and its gradient
+    look: OutputSample, # An output and its gradient
     made_by: LossKind | None = None, # As `loss_kind` gives it
 ) -> OutputFacts:
     "The facts of the rows of an output."

@@ -14,7 +14,7 @@ from ..records.statistics import row_names
 
 # %% ../../../nbs/lib/stats/measure/measured-steps.ipynb #c1d70a30
 @dataclass(frozen=True)
-class Wanted:
+class Options:
     "The measurements of each layer, and how many steps are kept."
     with_hist: bool = False # As in `measured`
     counts: bool = False # As in `measured`
@@ -52,7 +52,7 @@ class Wanted:
         return self.every is None or step % self.every == 0
 
 # %% ../../../nbs/lib/stats/measure/measured-steps.ipynb #f492973c
-OFTEN, RARELY = 8, 36  # after the first steps, one in so many is measured; and after ten times as many steps
+LATER_PERIOD, LATE_PERIOD = 8, 36  # steps: one in so many is measured after the first; after ten times as many
 
 
 class Schedule:
@@ -69,7 +69,7 @@ class Schedule:
         "Is the next step that is due measured?"
         if self.first is None or self.ended < self.first:
             return True
-        every = OFTEN if self.ended < 10*self.first else RARELY
+        every = LATER_PERIOD if self.ended < 10*self.first else LATE_PERIOD
         return self.ended % every == 0
 
 # %% ../../../nbs/lib/stats/measure/measured-steps.ipynb #2d772fc9

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from ...hooks.distributed import Parts
-from .measured_steps import Wanted
-from .stacked_outputs import BLOCK, BLOCKS, Place, stride_for, thinly_measured
-from ..records.moments import RowSizes, Scratch, measure, measured, numbers_on
-from ..records.statistics import BASICS, THIN_FROM
+from .measured_steps import Options
+from .stacked_outputs import BLOCK, BLOCKS, Place, stride_for, sampled_statistics
+from ..records.moments import RowSizes, Scratch, write_statistics, row_statistics, numbers_on
+from ..records.statistics import BASIC_ROWS, MAX_WHOLE_SIZE
 
 # %% ../../../nbs/lib/stats/measure/measuring.ipynb #b5e1c0a1
 class Measuring:
     "How one tensor is measured; groups of meters share it."
     def __init__(
         self,
-        wanted: Wanted, # The numbers that are measured
+        wanted: Options, # The numbers that are measured
         parts: Parts | None = None, # In a run of several processes, what this one has of an output
     ):
         self.wanted, self.parts = wanted, parts
@@ -28,7 +28,7 @@ class Measuring:
         self.counts, self.with_hist = wanted.counts, wanted.with_hist
         self.hist_sample, self.is_thin = wanted.hist_sample, wanted.is_thin
         self.n = wanted.measured  # how many numbers
-        self.in_one_row = self.n == len(BASICS) and not wanted.hist_sample  # can `LargeRows` measure all of them?
+        self.in_one_row = self.n == len(BASIC_ROWS) and not wanted.hist_sample  # can `LargeRows` measure all of them?
 
     def into(self, place: Place, row: Tensor, shape: torch.Size):
         "Write the numbers of a row into its column; those of a sample that has a stack come at the end of the step."
@@ -36,7 +36,7 @@ class Measuring:
         if not size or len(row) <= size:
             place.column.copy_(self.column(row))
             return
-        basics = len(BASICS)
+        basics = len(BASIC_ROWS)
         place.column[:basics].copy_(self.column(row, basics))
         sample = row[::stride_for(len(row), size)]
         place.full = place.sample is not None and place.shape == shape
@@ -44,28 +44,28 @@ class Measuring:
         else: place.column[basics:].copy_(self.column(sample)[basics:])
 
     def column(self, row: Tensor, n: int | None = None) -> Tensor:
-        "The numbers of a row as one column: all of them, or the first `n`, which are `BASICS`."
+        "The numbers of a row as one column: all of them, or the first `n`, which are `BASIC_ROWS`."
         x = row[None].contiguous()
         if not x.is_cpu or not len(row):
-            return measured(x) if n else measured(x, self.counts, self.with_hist)
+            return row_statistics(x) if n else row_statistics(x, self.counts, self.with_hist)
         out = torch.empty(n or self.n, 1)
         work = self.scratch.like(x)
-        measure(x, out, work, RowSizes([len(row)], work))
+        write_statistics(x, out, work, RowSizes([len(row)], work))
         return out
 
     def unseen(self, x: Tensor) -> float:
-        "Which share of its numbers compiled code does not look at."
-        return 1 - BLOCKS*BLOCK/x.numel() if self.is_thin and x.numel() > THIN_FROM else 0.
+        "Which fraction of its numbers compiled code does not look at."
+        return 1 - BLOCKS*BLOCK/x.numel() if self.is_thin and x.numel() > MAX_WHOLE_SIZE else 0.
 
     def in_compiled_code(self, x: Tensor) -> Tensor: # One column
         "The same for a tensor of any shape, in calls that the compiler fuses with the code around them."
-        if self.unseen(x): return thinly_measured(x, self.counts, self.with_hist)
+        if self.unseen(x): return sampled_statistics(x, self.counts, self.with_hist)
         x = torch.atleast_1d(x.float())[None]  # in its own shape: flattening may mean copying
-        if not self.hist_sample or x.numel() <= self.hist_sample: return measured(x, self.counts, self.with_hist)
+        if not self.hist_sample or x.numel() <= self.hist_sample: return row_statistics(x, self.counts, self.with_hist)
         stride = stride_for(x.numel(), self.hist_sample)
         sample = x.reshape(1, -1)[:, ::stride]
-        of_sample = measured(sample, self.counts, self.with_hist)
-        return torch.cat([measured(x), of_sample[len(BASICS):]])
+        of_sample = row_statistics(sample, self.counts, self.with_hist)
+        return torch.cat([row_statistics(x), of_sample[len(BASIC_ROWS):]])
 
     def traced(self, meters: list) -> Tensor: # A column for each
         "What compiled code has measured since the last step, with how many numbers it did not look at."

@@ -19,20 +19,20 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from ...hooks.copies import HookWarning, functorch, stands_for_many, unwrapped
 from ...hooks.distributed import is_dtensor, local_part
-from ...hooks.gradient import APART
+from ...hooks.gradient import UNRECORDED
 from ...hooks.layer_hook import GradientHook, listen
 from ...hooks.names import printable
 from ...hooks.select import unwrap
 from ...hooks.tree import tensors, unreadable
-from .measured_steps import SwitchedGroup, Wanted
+from .measured_steps import SwitchedGroup, Options
 from .measuring import GradientScale, Measuring
-from .sampled_numbers import TRACED, Samples, layouts
+from .sampled_numbers import TRACED_NUMBERS, Samples, layouts_of
 from .stacked_outputs import Place, Stacks, StepTables
-from ..records.moments import in_a_row, main_tensor, merged, stacked
+from ..records.moments import flat_numbers, main_tensor, merge_tables, fused_stack
 from ..records.statistics import SAMPLE_ROWS
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #32c2b420
-MOST_CALLS = 64  # of a layer in a step, before they are merged
+MAX_CALLS = 64  # of a layer in a step, before they are merged
 
 
 def why_left_out(name: str, value: Any, error: Exception, gradient: bool) -> str:
@@ -52,10 +52,10 @@ def node_alone(output: Any) -> Any: # None where a `GradientCall` is needed
     return output.grad_fn
 
 
-def passes(meter: weakref.ref, output_nr: int, gradients: tuple):
+def measure_gradient(meter: weakref.ref, output_nr: int, gradients: tuple):
     "Measure the gradient of an output. The graph holds the meter only weakly, so it may be gone."
     h, gradient = meter(), gradients[output_nr]
-    if h is not None and not h.removed and gradient is not None and not APART: h.measure(gradient)
+    if h is not None and not h.removed and gradient is not None and not UNRECORDED: h.measure(gradient)
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #a5511948
 class Meter(GradientHook):
@@ -68,10 +68,10 @@ class Meter(GradientHook):
         self.index = group.n_meters
         self.places = []
         self.own = torch.zeros(group.measuring.n, 1, device=group.device)  # the numbers that compiled code adds to
-        n_traced = TRACED if group.samples else 0
+        n_traced = TRACED_NUMBERS if group.samples else 0
         self.part = torch.zeros(n_traced, device=group.device)  # numbers of the last output in compiled code
         self.part_of = None  # the shape of these
-        self.unseen = 0.  # which share of the numbers compiled code does not look at
+        self.unseen = 0.  # which fraction of the numbers compiled code does not look at
         group.n_meters += 1
 
     def local(self, x: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class Meter(GradientHook):
         if node is None: return super().left(output, rerun)
         self.n_ran += 1
         self.recorded = True
-        node.register_prehook(partial(passes, weakref.ref(self), output.output_nr))
+        node.register_prehook(partial(measure_gradient, weakref.ref(self), output.output_nr))
 
     def gradients(self, call, *given):
         if not self.removed: self.measure(given[-1])
@@ -124,7 +124,7 @@ class Meter(GradientHook):
         if functorch.maybe_current_level() is not None:
             with temporarily_clear_interpreter_stack(): return self.measure(value)
         g = self.group
-        if self.n_calls >= MOST_CALLS: g.carry()
+        if self.n_calls >= MAX_CALLS: g.carry()
         call = self.n_calls
         try:
             x = value if type(value) is Tensor else main_tensor(value)
@@ -166,14 +166,14 @@ class MeterGroup(SwitchedGroup):
         self,
         layers: dict[str, nn.Module], # The layers to measure, by name
         model: nn.Module, # As the loop calls it: its mode says whether it is being trained
-        measuring: Measuring | None = None, # How; by default nothing but `BASICS`
+        measuring: Measuring | None = None, # How; by default nothing but `BASIC_ROWS`
         kind: str = "forward", # or `backward_pre`, for the gradients of outputs
         scale: GradientScale | None = None, # The factor of gradients
     ):
         root = unwrap(model)
         super().__init__(kind, root=root)
         self.port, self.scale, self.layers = kind, scale, layers
-        self.measuring = measuring or Measuring(Wanted())
+        self.measuring = measuring or Measuring(Options())
         self.parts = self.measuring.parts
         self.output_parts = {}  # by layer, the part of its output on this process
         self.step = StepTables(self.measuring.wanted, self.measuring.scratch)
@@ -183,7 +183,7 @@ class MeterGroup(SwitchedGroup):
         kept = next(chain(root.parameters(), root.buffers()), None)
         self.device = torch.device("cpu") if kept is None else kept.device  # until the first output shows where it runs
         sampled = self.measuring.wanted.samples and kind == "forward"
-        self.samples = Samples(layouts(layers, root), self.device) if sampled else None
+        self.samples = Samples(layouts_of(layers, root), self.device) if sampled else None
         self.rows = [*self.measuring.wanted.rows, *(SAMPLE_ROWS if sampled else ())]
 
     def put_on(self) -> Self:
@@ -250,7 +250,7 @@ class MeterGroup(SwitchedGroup):
             place.kept = torch.empty(x.shape).copy_(x.detach())  # until the end of the step, which makes a row for it
             if factor is not None: place.kept.mul_(factor)
             return
-        row = in_a_row(x)
+        row = flat_numbers(x)
         in_few_calls = row.is_cpu and len(row) and self.measuring.in_one_row
         stacks = self.step.stacks
         is_thin = stacks.is_thin and len(row) > stacks.thin_from(row.device)
@@ -278,7 +278,7 @@ class MeterGroup(SwitchedGroup):
         if self.samples is not None and x.dim() and x.numel(): self.samples.trace(meter, x)
         meter.unseen = self.measuring.unseen(x)
         column = self.measuring.in_compiled_code(x)
-        meter.own.copy_(merged(stacked([meter.own, column])))
+        meter.own.copy_(merge_tables(fused_stack([meter.own, column])))
 
     def take(self) -> Tensor | Stacks | None: # A column for each layer; None if no layer has run
         "End the step, return its numbers or what has them later, and begin a new one."
@@ -312,7 +312,7 @@ class MeterGroup(SwitchedGroup):
     def carry(self):
         "Merge the numbers of this step so far. Each call of a layer takes memory, and the step may be long."
         with self.lock:
-            if any(h.n_calls >= MOST_CALLS for h in self.hooks): self.step.carried = self._merged()
+            if any(h.n_calls >= MAX_CALLS for h in self.hooks): self.step.carried = self._merged()
 
     def _merged(self):
         new, self.new_places = self.new_places, False

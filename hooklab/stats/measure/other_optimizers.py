@@ -13,12 +13,12 @@ from typing import Any
 from torch import nn
 
 from hooklab.hooks.occasions import every_step_hook_to_put_on
-from hooklab.stats.measure.run_facts import version
+from hooklab.stats.measure.run_facts import write_count
 from hooklab.stats.measure.step_end import optimizers_in, params_of
 from hooklab.stats.records.facts import BegunFacts, NewOptimizers
 
 # %% ../../../nbs/lib/stats/measure/other-optimizers.ipynb #47142f06
-class OtherSteps:
+class UnknownOptimizers:
     "Counts the steps of optimizers that move the model and that nobody gave, such as those that are made in the loop."
     def __init__(
         self,
@@ -68,7 +68,7 @@ def memory_of(optimizer: Any) -> float:
     return 1/(1 - float(most))
 
 # %% ../../../nbs/lib/stats/measure/other-optimizers.ipynb #4f613788
-class Begun:
+class RecordStarts:
     "How often a record was begun on one model, and with which optimizers."
     def __init__(self, model: nn.Module):
         self.model = weakref.ref(model)
@@ -77,7 +77,7 @@ class Begun:
         self.versions = None  # how often parameters and running statistics were written to when the record ended
 
     def begin(self, optimizers: list, log: Any, goes_on: bool):
-        "Called where a part begins, with the log of the ones before; does it go on with that?"
+        "Called where a part of the run begins, with the log of the parts before."
         seen = self.seen
         if log is not None and seen.n: self.add(log, goes_on)
         new = [one for one in optimizers if one not in self.old]
@@ -91,7 +91,7 @@ class Begun:
         self.versions = None
 
     def add(self, log: Any, goes_on: bool):
-        "Takes in the rates and the steps of the parts before."
+        "Add the rates and steps of the parts before."
         rates = log.values("rate")
         rates = rates[rates.isfinite()]
         if len(rates): self.seen.rate = max(rates.max().item(), self.seen.rate)
@@ -113,9 +113,9 @@ class Begun:
         return not trained and any(name.endswith("num_batches_tracked") for name in changed)  # writes to means are not
 
 # %% ../../../nbs/lib/stats/measure/other-optimizers.ipynb #916d73ce
-def begin(stats: Any, model: nn.Module, optimizers: list, goes_on: bool) -> Begun:
-    "A record begins, for the first time or again."
-    if stats.begun is None or stats.begun.model() is not model: stats.begun = Begun(model)
+def begin_record(stats: Any, model: nn.Module, optimizers: list, goes_on: bool) -> RecordStarts:
+    "Note that a record begins on this model."
+    if stats.begun is None or stats.begun.model() is not model: stats.begun = RecordStarts(model)
     stats.begun.begin(optimizers, stats.log, goes_on)
     return stats.begun
 
@@ -123,4 +123,4 @@ def begin(stats: Any, model: nn.Module, optimizers: list, goes_on: bool) -> Begu
 def writes_to(model: nn.Module) -> dict[str, int]:
     "How often each parameter and buffer was written to."
     named = (*model.named_parameters(), *model.named_buffers())
-    return {name: version(x) for name, x in named}
+    return {name: write_count(x) for name, x in named}

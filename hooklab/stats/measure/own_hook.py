@@ -18,7 +18,7 @@ from ...hooks.layer_hook import check_layers
 from ...hooks.names import printable
 from .measured_steps import SwitchedGroup
 from ..records.history import History, Rows
-from ..records.moments import in_a_row, main_tensor, measured
+from ..records.moments import flat_numbers, main_tensor, row_statistics
 from ..records.statistics import row_names
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5d6
@@ -101,7 +101,7 @@ def numbers_of_output(output: Any, with_hist: bool) -> dict[str, Any] | None: # 
     x = main_tensor(output)
     if x is None: return None
     history = History([""], row_names(False, with_hist))
-    numbers = measured(in_a_row(x)[None], with_hist=with_hist)
+    numbers = row_statistics(flat_numbers(x)[None], with_hist=with_hist)
     history.add(numbers, 0)
     found = history.stats[0][0]
     return {what: found[what] for what in ("mean", "std", "near_zero", "hist") if what in found}

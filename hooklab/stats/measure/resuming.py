@@ -20,7 +20,7 @@ from ..records.history import History
 from ..records.recorded import silence_of
 
 # %% ../../../nbs/lib/stats/measure/resuming.ipynb #699d4bce
-class Earlier:
+class EarlierRecord:
     "The records of a run so far, to which the next steps are added."
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Earlier:
         attention: AttentionHistory | None, # An empty record of heads
         session: Any, # The `Session` that records now
     ) -> tuple[dict[str, History], AttentionHistory | None]: # The records to which the next steps are added
-        "Have a session go on with the records."
+        "Let a session continue the records."
         for kind, history in self.histories.items():
             samples = getattr(session.meters.get(kind), "samples", None)
             n_again = sum(step >= self.step for step in history.steps)

@@ -38,13 +38,13 @@ def facts_of_layers(
         found[name] = LayerFacts(
             type(m).__name__,
             leaf=next(m.children(), None) is None,
-            library=from_a_library(type(m)),
+            library=is_from_library(type(m)),
             passes_hooks=may_pass_hooks(m),
             **{setting: x for setting, x in settings.items() if isinstance(x, bool | int | float)})
     return found
 
 
-def from_a_library(layer_type: type) -> bool:
+def is_from_library(layer_type: type) -> bool:
     "Is this class of an installed package other than torch, and not the user's own?"
     module = layer_type.__module__
     if module.startswith("torch."): return False
@@ -52,7 +52,7 @@ def from_a_library(layer_type: type) -> bool:
     return "site-packages" in (file or "")
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #7d20b3a2
-def parts_that_move(model: nn.Module) -> list[tuple[str, Tensor]]:
+def moving_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
     "The parameters that the model has now, and the running means."
     return [*model.named_parameters(), *((n, b) for n, b in model.named_buffers() if n.endswith("running_mean"))]
 
@@ -84,8 +84,8 @@ class MemberFacts:
         self.model = unwrap(model)
         self.lengths = None  # those at the end of the first step
         self.named = dict(self.model.named_parameters())
-        self.versions = {name: version(p) for name, p in self.named.items()}
-        self.left = {name: (TensorWeakRef(p.grad), version(p.grad))  # gradients of an earlier training
+        self.versions = {name: write_count(p) for name, p in self.named.items()}
+        self.left = {name: (TensorWeakRef(p.grad), write_count(p.grad))  # gradients of an earlier training
                      for name, p in self.named.items() if p.grad is not None}
         self.got = set()  # names of parameters that had a gradient
         self.foreign_got = set()  # ids of those that had one and are not the model's
@@ -96,7 +96,7 @@ class MemberFacts:
     def look(self):
         "Note which parameters have a gradient now, and which the optimizer has."
         if self.lengths is None:
-            self.lengths = lengths_of(parts_that_move(self.model))
+            self.lengths = lengths_of(moving_tensors(self.model))
         names, rest = {}, {}
         for name, p in self.named.items():
             names[id(p)] = name
@@ -112,7 +112,7 @@ class MemberFacts:
 
     def _is_left(self, name: str, grad: Tensor) -> bool:
         last, writes = self.left.get(name, (None, 0))
-        return last is not None and last() is grad and version(grad) == writes
+        return last is not None and last() is grad and write_count(grad) == writes
 
     def _lengths(self, names) -> dict[str, tuple[Tensor, Tensor]]:
         own = lengths_of((name, self.named[name]) for name in names)
@@ -127,7 +127,7 @@ class MemberFacts:
     def facts(self) -> tuple[dict[str, ParameterFacts], dict[str, Tensor], list[OptimizerFacts]]:
         "What is known now of the parameters, which running means have moved, by layer, and of the optimizers."
         self.look()
-        now = lengths_of(parts_that_move(self.model))
+        now = lengths_of(moving_tensors(self.model))
         driven = {}  # is it moved though it is frozen, by a gradient that stays what it was, or is zero?
         for name, (own, gradient) in self._lengths(self.at_rest.keys()).items():
             before, same = self.at_rest[name]
@@ -141,7 +141,7 @@ class MemberFacts:
             trainable=name not in self.frozen,
             has=name in self.ever if self.known else None,
             got=name in self.got,
-            written=version(p) != self.versions[name],
+            written=write_count(p) != self.versions[name],
             moved=moved.get(name),
             driven=driven.get(name, False),
         ) for name, p in self.named.items()}
@@ -160,12 +160,12 @@ class MemberFacts:
             twice=len(members) - len({member for member, _ in members}),
             decay={names[member]: plain_number(group.get("weight_decay", group.get("wd", 0)))
                    for member, group in members if member in names},
-            lr=given_rate(optimizer),
+            lr=rate_made_with(optimizer),
             **{name: plain_number(defaults.get(name)) for name in ("momentum", "eps", "maximize")},
         )
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #4dd0e2ab
-def short_numbers_of(model: nn.Module, optimizers: list) -> dict[str, CounterFacts]: # By where they are
+def counters_in_16_bits(model: nn.Module, optimizers: list) -> dict[str, CounterFacts]: # By where they are
     "Single numbers in 16 bits that the model or an optimizer keeps: a count would end early there."
     found = {f"The buffer `{name}`": b for name, b in model.named_buffers()}
     for optimizer in optimizers:
@@ -184,7 +184,7 @@ def torch_optimizer(optimizer: Any) -> Any:
     except TypeError: return optimizer
 
 
-def given_rate(optimizer: Any) -> Any:
+def rate_made_with(optimizer: Any) -> Any:
     "The rate that an optimizer was made with; None if it is the usual one of its class, which nobody may have chosen."
     rate = plain_number(getattr(optimizer, "defaults", {}).get("lr"))
     try: usual = signature(type(optimizer)).parameters["lr"].default
@@ -210,12 +210,12 @@ def plain_number(x: Any) -> Any:
     return x if isinstance(x, bool | int | float) else None
 
 
-def version(p: Tensor) -> int:
+def write_count(p: Tensor) -> int:
     "How often somebody has written into a tensor; 0 where torch does not count."
     return 0 if torch.is_inference(p) else p._version
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #12074ef4
-MOST_NUMBERS = 1 << 18  # numbers to look at: of a larger tensor, some samples
+MAX_NUMBERS = 1 << 18  # numbers to look at: of a larger tensor, some samples
 
 
 def facts_of_input(x: Tensor, target: bool = False) -> InputFacts: # Some numbers may still be on a GPU
@@ -223,9 +223,9 @@ def facts_of_input(x: Tensor, target: bool = False) -> InputFacts: # Some number
     x = x.detach()
     n_samples = len(x) if x.dim() else 1
     is_floating = x.is_floating_point()
-    if x.dim() and x.numel() > MOST_NUMBERS:
+    if x.dim() and x.numel() > MAX_NUMBERS:
         size = max(x[0].numel(), 1)
-        x = x[:max(2, MOST_NUMBERS//size)]
+        x = x[:max(2, MAX_NUMBERS//size)]
     x = x.float()
     finite = x.isfinite()
     clean = torch.where(finite, x, 0.)
@@ -263,7 +263,7 @@ def facts_of_features(x: Tensor) -> dict[str, Any]: # As `InputFacts` takes it
 
 # %% ../../../nbs/lib/stats/measure/run-facts.ipynb #056d14d9
 # Names of arguments, and of parts of them, from which a model computes its loss, or that are places in an image.
-TARGETS = (
+TARGET_NAMES = (
     "labels", "label", "label_ids", "next_sentence_label", "start_positions", "end_positions",
     "target", "targets", "annotations", "ground_truth", "boxes", "bboxes", "keypoints",
 )
@@ -295,7 +295,7 @@ def has_readable_numbers(x: Tensor) -> bool:
 
 
 def is_target(name: str) -> bool:
-    return name in TARGETS or name.startswith(("gt_", "target_", "label_"))
+    return name in TARGET_NAMES or name.startswith(("gt_", "target_", "label_"))
 
 
 @cache

@@ -30,7 +30,7 @@ def records_of(model: nn.Module) -> list[Any]:
     return found
 
 # %% ../../../nbs/lib/stats/measure/running.ipynb #e0d1a005
-class UntilRemoved:
+class RemovableRecord:
     "Is on a model until its `with` ends, or until `remove()`. A subclass has `_remove(report, in_context)`."
     def remove(self):
         "Remove everything from the model. What was recorded stays; if there is nothing, a warning says why."

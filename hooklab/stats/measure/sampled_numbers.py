@@ -15,20 +15,20 @@ from torch import Tensor, nn
 from ...hooks.copies import is_wrapper, stands_for_many
 from ...hooks.layer_hook import LayerHook
 from ...hooks.select import unwrap
-from ..records.moments import numbers_on, stacked
-from ..records.statistics import MOST_UNITS, SAMPLE_ROWS
+from ..records.moments import numbers_on, fused_stack
+from ..records.statistics import MAX_UNITS, SAMPLE_ROWS
 
 # %% ../../../nbs/lib/stats/measure/sampled-numbers.ipynb #1e36a680
-CHANNELS = (
+CHANNEL_LAYERS = (
     nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LocalResponseNorm,
     nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd,
     nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd,
     nn.Dropout2d, nn.Dropout3d, nn.Upsample, nn.PixelShuffle,
 )
-UNITS_LAST = nn.Linear, nn.Bilinear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention
-TANH = nn.Tanh, nn.Hardtanh, nn.RNNBase, nn.RNNCellBase
-SIGMOID = nn.Sigmoid, nn.Hardsigmoid
-SOFTMAX = nn.Softmax, nn.Softmin
+UNIT_LAST_LAYERS = nn.Linear, nn.Bilinear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention
+TANH_LAYERS = nn.Tanh, nn.Hardtanh, nn.RNNBase, nn.RNNCellBase
+SIGMOID_LAYERS = nn.Sigmoid, nn.Hardsigmoid
+SOFTMAX_LAYERS = nn.Softmax, nn.Softmin
 
 
 class OutputLayout(NamedTuple):
@@ -40,14 +40,14 @@ class OutputLayout(NamedTuple):
     whole_rows: int | None = None # The dimension along which numbers may be probabilities
 
 
-def layouts(layers: dict[str, nn.Module], model: nn.Module) -> list[OutputLayout]:
+def layouts_of(layers: dict[str, nn.Module], model: nn.Module) -> list[OutputLayout]:
     "The layout of each layer's output."
     batch_is_second = any(getattr(m, "batch_first", True) is False for m in model.modules())
     found = []
     has_channels = False
     for m in map(unwrap, layers.values()):
-        if isinstance(m, CHANNELS): has_channels = True
-        elif isinstance(m, UNITS_LAST): has_channels = False
+        if isinstance(m, CHANNEL_LAYERS): has_channels = True
+        elif isinstance(m, UNIT_LAST_LAYERS): has_channels = False
         batch = int(batch_is_second and not has_channels)
         found.append(OutputLayout(batch, has_channels, *kind_of_numbers(m)))
     return found
@@ -55,10 +55,10 @@ def layouts(layers: dict[str, nn.Module], model: nn.Module) -> list[OutputLayout
 
 def kind_of_numbers(m: nn.Module) -> tuple: # `ends`, `is_sure` and `whole_rows` of `OutputLayout`
     "Is this a tanh, a sigmoid, a softmax? For a layer that is not torch's, only its numbers can tell."
-    if isinstance(m, TANH): return (-.98, .98), True, None
-    if isinstance(m, SIGMOID): return (.02, .98), True, None
+    if isinstance(m, TANH_LAYERS): return (-.98, .98), True, None
+    if isinstance(m, SIGMOID_LAYERS): return (.02, .98), True, None
     if isinstance(m, nn.Softmax2d): return None, True, -3
-    if isinstance(m, SOFTMAX):
+    if isinstance(m, SOFTMAX_LAYERS):
         dim = -1 if m.dim is None else m.dim
         return None, True, dim
     if type(m).__module__.startswith("torch.nn."):
@@ -66,14 +66,14 @@ def kind_of_numbers(m: nn.Module) -> tuple: # `ends`, `is_sure` and `whole_rows`
     return (-.98, .98), False, -1
 
 # %% ../../../nbs/lib/stats/measure/sampled-numbers.ipynb #bf7d4c33
-MOST = 16, 4, MOST_UNITS  # samples, positions and units of each output
-TRACED = math.prod(MOST) + 3  # numbers that compiled code notes: a part, and the three of `probabilities_in`
+MAX_PART = 16, 4, MAX_UNITS  # samples, positions and units of each output
+TRACED_NUMBERS = math.prod(MAX_PART) + 3  # that compiled code notes: a part, and the three of `probabilities_in`
 
 
 def part_of(
     x: Tensor, # The output of a layer
     layout: OutputLayout, # Which dimensions are samples and units
-    most: tuple[int, int, int] = MOST, # How many samples, positions and units at most
+    most: tuple[int, int, int] = MAX_PART, # How many samples, positions and units at most
 ) -> Tensor: # A view: samples, the dimensions of positions, groups of units, the units of each
     "Evenly spread numbers of `x`."
     if x.dim() == 1: x = x[:, None]
@@ -90,13 +90,13 @@ def part_of(
         counts[d] = min(x.shape[d], left)
         if len(largest) == 2: counts[d] = min(counts[d], 2)
         left //= counts[d]
-    *places, units = (spread_over(size, count) for size, count in zip(x.shape, counts))
+    *places, units = (even_slice(size, count) for size, count in zip(x.shape, counts))
     x, size, each = x[(*places, ...)], x.shape[-1], counts[-1]//4
     if units.step > 1 or counts[-1] == size or counts[-1] % 4: return x[..., None, units]
     return x.unfold(-1, each, (size - each)//3)[..., :4, :]  # evenly spread, they would be the first ones
 
 
-def spread_over(size: int, count: int) -> slice:
+def even_slice(size: int, count: int) -> slice:
     "So many of `size` places, evenly spread."
     step = size//count
     first = step//2
@@ -112,7 +112,7 @@ def has_plain_numbers(x: Tensor) -> bool:
     return x.dim() > 0 and x.numel() > 0
 
 # %% ../../../nbs/lib/stats/measure/sampled-numbers.ipynb #b9869ac6
-LONGEST = 2048  # numbers in a row; and the most numbers of an output that are looked at
+MAX_ROW_LENGTH = 2048  # numbers in a row; and the most numbers of an output that are looked at
 
 
 def probabilities_in(
@@ -121,20 +121,20 @@ def probabilities_in(
 ) -> Tensor: # Three fractions
     "Rows that sum to one; among them, those with one number above 0.99, and those whose numbers are all the same."
     length = x.shape[dim]
-    can_be_looked_at = 1 < length <= LONGEST
+    can_be_looked_at = 1 < length <= MAX_ROW_LENGTH
     if not can_be_looked_at:
         return x.new_full((3,), torch.nan, dtype=torch.float32)
     rows = x.movedim(dim, -1)
     rows = rows.reshape(-1, length)
-    n_rows = min(len(rows), LONGEST//length)
-    rows = rows[spread_over(len(rows), n_rows)].float()
+    n_rows = min(len(rows), MAX_ROW_LENGTH//length)
+    rows = rows[even_slice(len(rows), n_rows)].float()
     least, most = rows.aminmax(dim=1)
     sum_to_one = (rows.sum(1) - 1).abs() < 1e-3
     are_probabilities = sum_to_one & (least >= 0)
     are_certain = are_probabilities & (most > .99)
     are_even = are_probabilities & (most - least < 1e-3/length)
     n = are_probabilities.sum()
-    return stacked([n/len(rows), are_certain.sum()/n, are_even.sum()/n])
+    return fused_stack([n/len(rows), are_certain.sum()/n, are_even.sum()/n])
 
 # %% ../../../nbs/lib/stats/measure/sampled-numbers.ipynb #b3233951
 class Slot:
@@ -155,7 +155,7 @@ class Slot:
         part = part_of(x, layout, room.shape)
         self.sizes, self.steps = part.shape, part.stride()
         self.offset = part.storage_offset() - x.storage_offset()
-        self.target = target_for(part, room)
+        self.target = place_for(part, room)
         self.dims = dims_of(part)
 
     def view(self, x: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ def dims_of(part: Tensor) -> tuple[int, int, int]: # Samples, positions, units
     return len(part), n_positions, part.shape[-2]*part.shape[-1]
 
 
-def target_for(part: Tensor, room: Tensor) -> Tensor:
+def place_for(part: Tensor, room: Tensor) -> Tensor:
     "The place for `part` in `room`, in its own shape."
     samples, positions, units = dims_of(part)
     room = room[:samples, :positions, :units].unflatten(2, part.shape[-2:])
@@ -228,7 +228,7 @@ def moments_of(x: Tensor, f: Factors) -> Tensor: # A row for each of the four, a
     return found.float()
 
 
-def ended_in(x: Tensor, f: Factors) -> Tensor: # A fraction for each layer
+def saturated_fraction(x: Tensor, f: Factors) -> Tensor: # A fraction for each layer
     "The fraction of units with 90 % of their numbers at the ends of a tanh or a sigmoid; NaN if it is neither."
     found = x.new_full((len(x),), torch.nan)
     if not f.bounded: return found
@@ -242,7 +242,7 @@ def ended_in(x: Tensor, f: Factors) -> Tensor: # A fraction for each layer
     return found
 
 # %% ../../../nbs/lib/stats/measure/sampled-numbers.ipynb #057c5bab
-SILENT_FOR = 20  # measured steps: a unit without a number above zero in so many is dead
+SILENT_STEPS = 20  # measured steps: a unit without a number above zero in so many is dead
 
 
 class Samples:
@@ -258,7 +258,7 @@ class Samples:
     @property
     def silence(self) -> tuple[Tensor, list[int]]: # The second: in how many steps each layer was looked at
         "For how many steps each unit has been silent, so that a run that is resumed can go on with it."
-        nothing = MOST_UNITS - self.silent.shape[1]
+        nothing = MAX_UNITS - self.silent.shape[1]
         return nn.functional.pad(self.silent, (0, nothing), value=math.inf), [slot.seen for slot in self.slots]
 
     def go_on(self, silent: Tensor, seen: list[int], n_again: int):
@@ -298,7 +298,7 @@ class Samples:
     def _plan(self, slot, index, x, layout):
         if x.shape == slot.shape and x.stride() == slot.strides:
             return
-        if self.room is None: self._make_room(MOST)
+        if self.room is None: self._make_room(MAX_PART)
         dims = slot.dims
         slot.plan(x, self.room[index], layout)
         if slot.dims == dims: return
@@ -333,11 +333,11 @@ class Samples:
         layout = self.slots[meter.index].layout
         part = part_of(x, layout)
         part = part.reshape(dims_of(part))
-        number = torch.arange(TRACED, device=x.device)
-        noted = part.reshape(-1)[number.clamp(max=part.numel() - 1)]  # not copied to a slice: see `stacked`
+        number = torch.arange(TRACED_NUMBERS, device=x.device)
+        noted = part.reshape(-1)[number.clamp(max=part.numel() - 1)]  # not copied to a slice: see `fused_stack`
         if layout.whole_rows is not None:
             found = probabilities_in(x, layout.whole_rows)
-            places = number - (TRACED - 3)  # the last three numbers come from `found`
+            places = number - (TRACED_NUMBERS - 3)  # the last three numbers come from `found`
             noted = torch.where(places < 0, noted, found[places.clamp(min=0)])
         meter.part.copy_(noted)
         meter.part_of = tuple(part.shape)
@@ -368,11 +368,11 @@ class Samples:
         x, f = self.room, self.factors
         kept = []
         for slot in slots:
-            known = 1. if slot.seen >= SILENT_FOR else torch.nan
+            known = 1. if slot.seen >= SILENT_STEPS else torch.nan
             kept.append((slot.dims[0]*slot.full, slot.full, known, slot.dims[1]*slot.dims[2]))
         weights, full, known, of_sample = numbers_on(self.device, kept).T
         silent, dead = self._silent(x, f, full)
-        single = torch.stack([silent, dead*known, ended_in(x, f)])
+        single = torch.stack([silent, dead*known, saturated_fraction(x, f)])
         ones = torch.ones_like(full)[None]
         found = torch.cat([ones, moments_of(x, f), single, self.rows, of_sample[None]])
         table = torch.where(weights > 0, found*weights, 0)
@@ -386,7 +386,7 @@ class Samples:
         silent.add_(full[:, None])
         silent.masked_fill_(x.amax((1, 2)) > 0, 0)
         n_silent = (silent > 0).sum(1) - f.no_units
-        n_dead = (silent >= SILENT_FOR).sum(1) - f.no_units
+        n_dead = (silent >= SILENT_STEPS).sum(1) - f.no_units
         return n_silent/f.units, n_dead/f.units
 
     def _fit(self):

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from hooklab.stats.measure.run_facts import plain_number, version
+from hooklab.stats.measure.run_facts import plain_number, write_count
 from hooklab.stats.measure.step_end import params_of
 from hooklab.stats.records.facts import CopyFacts, ScheduleFacts
 
 # %% ../../../nbs/lib/stats/measure/schedules-and-copies.ipynb #a3a7301a
-PLANNED = "total_steps", "T_max", "total_iters", "total_size"  # for so many calls a schedule is made
-WAITING = {"mode": str, "patience": int, "cooldown": int}  # settings of a schedule that waits for a plateau
+LENGTH_SETTINGS = "total_steps", "T_max", "total_iters", "total_size"  # for so many calls a schedule is made
+PLATEAU_SETTINGS = {"mode": str, "patience": int, "cooldown": int}  # settings of a schedule that waits for a plateau
 
 
 def calls_of(schedule: LRScheduler) -> int:
@@ -32,10 +32,10 @@ def calls_of(schedule: LRScheduler) -> int:
     return number if isinstance(number, int) else 0
 
 
-def planned(schedule: LRScheduler) -> int | None:
-    "For how many calls a schedule is made, as far as it says so."
+def planned_calls(schedule: LRScheduler) -> int | None:
+    "The number of calls a schedule is made for, if it has one."
     known = vars(schedule)
-    numbers = [known[name] for name in PLANNED if name in known]
+    numbers = [known[name] for name in LENGTH_SETTINGS if name in known]
     for function in known.get("lr_lambdas", ()):  # those of transformers
         if isinstance(function, partial):
             numbers.append(function.keywords.get("num_training_steps"))
@@ -81,46 +81,46 @@ class Schedules:
                 type=type(x).__name__,
                 calls=max(calls_of(x) - before, 0),
                 before=before,
-                planned=planned(x),
+                planned=planned_calls(x),
                 base=plain_number(max(rates)),
-                **{name: vars(x)[name] for name, kind in WAITING.items() if isinstance(vars(x).get(name), kind)},
+                **{name: vars(x)[name] for name, of in PLATEAU_SETTINGS.items() if isinstance(vars(x).get(name), of)},
             )
         return known
 
 # %% ../../../nbs/lib/stats/measure/schedules-and-copies.ipynb #bfd7e65d
-SOME = 64  # numbers of each parameter are compared one by one
-CLEAR = .05  # of a number: the model has moved it by more
+COMPARED_NUMBERS = 64  # numbers of each parameter are compared one by one
+CLEAR_MOVE = .05  # of a number: the model has moved it by more
 
 
 class PartNow:
-    "What the numbers of a part of a model are like now."
+    "Some numbers and norms of a part of a model at one moment."
     @torch.no_grad()
     def __init__(self, m: nn.Module):
         statistics = [(name, b) for name, b in m.named_buffers() if name.endswith(("running_mean", "running_var"))]
         self.lengths = {name: torch.linalg.vector_norm(x.float()) for name, x in (*m.named_parameters(), *statistics)}
-        self.some = [p.flatten()[::max(1, p.numel()//SOME)].clone() for p in m.parameters()]
-        self.versions = [version(p) for p in m.parameters()]
+        self.some = [p.flatten()[::max(1, p.numel()//COMPARED_NUMBERS)].clone() for p in m.parameters()]
+        self.versions = [write_count(p) for p in m.parameters()]
 
     def moved(self, before: "PartNow") -> dict[str, Tensor]:
         "By name of a parameter or running statistic: is its length another one than it was?"
         return {name: self.lengths[name] != length for name, length in before.lengths.items() if name in self.lengths}
 
 
-def stays(copy: tuple[PartNow, PartNow], model: tuple[PartNow, PartNow]) -> Tensor | None: # Before and now
+def unchanged_fraction(copy: tuple[PartNow, PartNow], model: tuple[PartNow, PartNow]) -> Tensor | None: # Before and now
     """Of the numbers that have clearly moved in the model, the share that is as it was in the copy. Parameters of which
     no number has changed there are left out: if all are, it is NaN."""
     same, of = [], []
     for x, now, y, y_now in zip(*(part.some for part in (*copy, *model))):
         is_same = now == x
-        counts = ((y_now - y).abs() > CLEAR*y.abs()) & ~is_same.all()
+        counts = ((y_now - y).abs() > CLEAR_MOVE*y.abs()) & ~is_same.all()
         same.append((counts & is_same).sum())
         of.append(counts.sum())
     return torch.stack(same).sum()/torch.stack(of).sum() if same else None
 
 # %% ../../../nbs/lib/stats/measure/schedules-and-copies.ipynb #ef704250
-NEAR = .2  # of the length of a parameter: what a first step moves, and two that are drawn apart are at 1.4
-AVERAGED = "AveragedModel"  # of torch: `update_bn` sets its statistics when the training is over
-FEWEST = 4  # parameters: fewer may be alike by chance
+MAX_DISTANCE = .2  # of the length of a parameter: what a first step moves, and two that are drawn apart are at 1.4
+AVERAGED_CLASS = "AveragedModel"  # of torch: `update_bn` sets its statistics when the training is over
+MIN_PARAMETERS = 4  # parameters: fewer may be alike by chance
 
 
 def shapes_of(m: nn.Module) -> tuple:
@@ -128,12 +128,12 @@ def shapes_of(m: nn.Module) -> tuple:
 
 
 @torch.no_grad()
-def begins_as(copy: nn.Module, model: nn.Module) -> bool:
-    "Are nearly all numbers of two models of the same shapes the same?"
+def begins_equal(copy: nn.Module, model: nn.Module) -> bool:
+    "Do two models of the same shapes begin with nearly the same parameters?"
     near = []
     for a, b in zip(copy.parameters(), model.parameters()):
         distance = (a - b).norm()
-        near.append(distance <= NEAR*b.norm())
+        near.append(distance <= MAX_DISTANCE*b.norm())
     return bool(torch.stack(near).all())
 
 # %% ../../../nbs/lib/stats/measure/schedules-and-copies.ipynb #3d38d995
@@ -151,8 +151,8 @@ class Copies:
             if name not in at_rest: by_shapes.setdefault(shapes_of(m), []).append(name)
         for name, m in at_rest.items():
             shapes = shapes_of(m)
-            if len(shapes) < FEWEST or any(name.startswith(f"{other}.") for other in self.found): continue
-            of = next((other for other in by_shapes.get(shapes, ()) if begins_as(m, parts[other])), None)
+            if len(shapes) < MIN_PARAMETERS or any(name.startswith(f"{other}.") for other in self.found): continue
+            of = next((other for other in by_shapes.get(shapes, ()) if begins_equal(m, parts[other])), None)
             if of is not None: self.found[name] = of, PartNow(m), PartNow(parts[of])
 
     def facts(self) -> dict[str, CopyFacts]:
@@ -165,11 +165,11 @@ class Copies:
             found[str(len(found))] = CopyFacts(
                 name=name,
                 part=of,
-                averaged=type(model.get_submodule(name.rpartition(".")[0])).__name__ == AVERAGED,
+                averaged=type(model.get_submodule(name.rpartition(".")[0])).__name__ == AVERAGED_CLASS,
                 moved=now.moved(first),
                 model_moved=of_now.moved(of_first),
                 dtype=" and ".join(sorted({str(p.dtype).removeprefix("torch.") for p in copy.parameters()})),
                 writes=min(n - before for n, before in zip(now.versions, first.versions)),
-                stays=stays((first, now), (of_first, of_now)),
+                stays=unchanged_fraction((first, now), (of_first, of_now)),
             )
         return found

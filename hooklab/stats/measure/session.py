@@ -18,33 +18,33 @@ from ...hooks.names import class_name
 from ...hooks.select import compiled_parts, may_pass_hooks, unwrap
 from .attention_meter import AttentionMeter, can_be_metered
 from .loop_watch import LoopWatch
-from .measured_steps import Schedule, Wanted
+from .measured_steps import Schedule, Options
 from .measuring import GradientScale, Measuring
 from .meter_groups import MeterGroup
-from .other_optimizers import begin
+from .other_optimizers import begin_record
 from .own_hook import HookHistory, OwnHookGroup
 from .run_facts import facts_of_layers, torch_optimizer
 from .running import RUNNING
 from .step_end import StepEnd
 from .step_watch import StepWatches
-from .updates import Weights
+from .updates import UpdateWatch
 from ..records.attention_history import AttentionHistory
 from ..records.facts import RunFacts
 from ..records.history import History, WeightHistory
-from ..records.other_tools import others_before
+from ..records.other_tools import rows_of_other_tools
 from ..records.recorded import Recorded, keep_log
-from ..records.run_log import RunLog, given_loss
+from ..records.run_log import RunLog, loss_entry
 from ..records.statistics import UPDATE_ROWS
 
 # %% ../../../nbs/lib/stats/measure/session.ipynb #db906378
-PASSES_ON = (  # numbers below zero stay below zero
+PASSING_TYPES = (  # numbers below zero stay below zero
     nn.Identity, nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd,
     nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd,
     nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd,
 )
 
 
-def followed(
+def following_types(
     model: nn.Module, # The model
     layers: dict[str, nn.Module], # Some of its layers, by name
 ) -> dict[str, str]: # By name of the layer, the class of the one that follows
@@ -69,12 +69,12 @@ def note_followers(
             then = note_followers(child, then, found)
         return then
     inner = [note_followers(child, None, found) for child in m.children()]
-    if isinstance(m, PASSES_ON): return then
+    if isinstance(m, PASSING_TYPES): return then
     is_torchs = type(m).__module__.startswith("torch.nn.modules.")
     return type(m).__name__ if is_torchs and not inner else None
 
 # %% ../../../nbs/lib/stats/measure/session.ipynb #991c7df0
-LOOKS_FOR_ATTENTION = 3  # steps without a call of attention, after which no more are looked for
+STEPS_WITHOUT_ATTENTION = 3  # steps without a call of attention, after which no more are looked for
 
 
 class Session:
@@ -83,7 +83,7 @@ class Session:
         self,
         model: nn.Module, # As the loop calls it
         layers: dict[str, nn.Module], # The layers that are measured, by name
-        wanted: Wanted, # The numbers that are measured of them
+        wanted: Options, # The numbers that are measured of them
         own: OwnHookGroup | None = None, # The hooks of a user, in place of meters
         optimizers: Iterable = (), # Those that move the parameters, as far as they are known
         scaler: torch.amp.GradScaler | None = None, # It scales the loss: gradients are recorded unscaled
@@ -113,7 +113,7 @@ class Session:
             unknown = scaled and scaler is None
             self.steps = StepWatches(model, self.optimizers, self.scale, scaler=scaler, scaled=unknown, closely=loop)
             if loop: self.watch.passes = self.steps.passes
-        if updates and self.optimizers: self.weights = Weights(model, *self.optimizers, is_thin=wanted.samples)
+        if updates and self.optimizers: self.weights = UpdateWatch(model, *self.optimizers, is_thin=wanted.samples)
         self.attention_hidden = attention and not can_be_metered(model)
         if attention and not self.attention_hidden: self.heads = AttentionMeter(model, sample=16, due=False)
 
@@ -194,7 +194,7 @@ class Session:
         self.step = step + 1
         seen = self.steps.take() if self.steps else {}
         if self.watch is not None: self.watch.end_step(step, loss, seen)
-        elif seen or loss is not None: self.log.add(seen if loss is None else seen | given_loss(loss), step)
+        elif seen or loss is not None: self.log.add(seen if loss is None else seen | loss_entry(loss), step)
         self.schedule.ended += due
         tables = {}
         stages = set()
@@ -221,7 +221,7 @@ class Session:
         "Move the numbers of attention heads to the records. A model that calls no attention is soon left alone."
         attention = records.attention
         attention.add(self.heads.take() if attention.wants_next else None, step)
-        if len(attention) < LOOKS_FOR_ATTENTION or attention.names: return
+        if len(attention) < STEPS_WITHOUT_ATTENTION or attention.names: return
         self.heads.remove()
         self.heads = records.attention = None
 
@@ -285,7 +285,7 @@ def new_records(session: Session) -> tuple[dict[str, History], AttentionHistory 
     "Empty records of everything that a session measures."
     wanted, records = session.wanted, {}
     trainable = [name for name, m in session.layers.items() if any(p.requires_grad for p in m.parameters())]
-    follows = followed(session.model, session.layers)
+    follows = following_types(session.model, session.layers)
     for kind, meters in session.meters.items():
         names = [h.name for h in meters.hooks]
         if isinstance(meters, OwnHookGroup):
@@ -315,7 +315,7 @@ def begin_records(stats: Recorded, session: Session):
     process = place_of(session.model)
     if earlier: earlier.check(records, process)
     stats.earlier_facts = stats.stage = None
-    stats.others = others_before(stats.others if earlier else {}, session.model, session.optimizers)
+    stats.others = rows_of_other_tools(stats.others if earlier else {}, session.model, session.optimizers)
     stats.combined = False
     stats.process = process
     if earlier:
@@ -323,7 +323,7 @@ def begin_records(stats: Recorded, session: Session):
         records, attention = earlier.gone_on(records, attention, session)
     if session.watch is not None:
         known = [torch_optimizer(optimizer) for optimizer in session.optimizers]
-        session.watch.begun = begin(stats, unwrap(session.model), known, goes_on=bool(earlier))
+        session.watch.begun = begin_record(stats, unwrap(session.model), known, goes_on=bool(earlier))
     stats._hold(records)
     keep_log(stats, session.log)
     stats.attention, stats.losses = attention, None

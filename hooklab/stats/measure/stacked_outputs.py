@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .cpu_batches import QuickBatch
-from .measured_steps import Wanted
-from ..records.moments import NEAR, Batch, Scratch, measured, merged, of_all
-from ..records.statistics import BASICS, THIN_FROM
+from .cpu_batches import CpuBatch
+from .measured_steps import Options
+from ..records.moments import NEAR_ZERO, Batch, Scratch, row_statistics, merge_tables, scale_to_all
+from ..records.statistics import BASIC_ROWS, MAX_WHOLE_SIZE
 
 # %% ../../../nbs/lib/stats/measure/stacked-outputs.ipynb #c9de50b0
 class Place:
@@ -46,7 +46,7 @@ class Stack:
     def __init__(
         self,
         places: list[Place], # Where the numbers go
-        batch: Batch | QuickBatch, # Room for the tensors
+        batch: Batch | CpuBatch, # Room for the tensors
         first: int = 0, # The numbers before this one are measured elsewhere
     ):
         self.places, self.call, self.first = places, places[0].call, first
@@ -77,7 +77,7 @@ class Stack:
         rows[:len(found)].index_copy_(1, where, found)
 
     def give_pages(self, n: int):
-        "Have a `QuickBatch` with room for `n` steps take the tensors as they come."
+        "Have a `CpuBatch` with room for `n` steps take the tensors as they come."
         tensors = iter(self.batch.tensors)
         self.pages = []
         for _ in range(n):
@@ -98,7 +98,7 @@ class Stack:
     def measure_pages(self, tables: Tensor, first: int):
         "Write the numbers of the pages that wait into the tables, one for each page."
         found = self.batch.measured_pages(first, len(tables))
-        tables[:, :len(BASICS)].index_copy_(2, self.where, found)
+        tables[:, :len(BASIC_ROWS)].index_copy_(2, self.where, found)
         for page in range(first, first + len(tables)):
             columns = self.idle.pop(page, None)
             if columns: tables[page - first][:, columns] = 0
@@ -125,7 +125,7 @@ def blocks_of(n: int) -> tuple[int, int]: # Their distance, and where the first 
     return step, rest//2
 
 
-class Thin:
+class SampledPlace:
     "Where the sum of a large tensor goes, and where its sample goes."
     __slots__ = "dims", "sum", "sample", "steps", "offset"
     def __init__(self, shape: torch.Size, total: Tensor, sample: Tensor):
@@ -144,16 +144,16 @@ class Thin:
         self.sample.mul_(factor)
 
 
-def thinly_measured(x: Tensor, with_counts: bool, with_hist: bool) -> Tensor: # One column
+def sampled_statistics(x: Tensor, with_counts: bool, with_hist: bool) -> Tensor: # One column
     "The numbers of a large `x`, in compiled code."
     step, first = blocks_of(x.numel())
     def numbers(size): return torch.arange(size, device=x.device)
     places = first + step*numbers(BLOCKS)[:, None] + numbers(BLOCK)
     sample = x.reshape(-1)[places].float()  # no slices: see `stacked`
-    found = measured(sample[None], with_counts, with_hist)
+    found = row_statistics(sample[None], with_counts, with_hist)
     is_mean = numbers(len(found))[:, None] == 1
     mean = x.mean(dtype=torch.float32)
-    return torch.where(is_mean, mean, of_all(found, x.numel()/sample.numel()))
+    return torch.where(is_mean, mean, scale_to_all(found, x.numel()/sample.numel()))
 
 # %% ../../../nbs/lib/stats/measure/stacked-outputs.ipynb #e6334bd1
 class Sums:
@@ -165,11 +165,11 @@ class Sums:
         self.unseen = (self.n - BLOCKS*BLOCK)[None]
         self.sums = torch.zeros(len(n), device=device)
         for i, place in enumerate(stack.places):
-            place.thin = Thin(place.shape, self.sums[i], stack.batch.tensors[i])
+            place.thin = SampledPlace(place.shape, self.sums[i], stack.batch.tensors[i])
 
     def corrected(self, found: Tensor) -> Tensor: # And how many numbers only the mean is of
         "The numbers of whole tensors, with their exact means, from those of samples."
-        found = torch.cat([of_all(found, self.n/(BLOCKS*BLOCK)), self.unseen])
+        found = torch.cat([scale_to_all(found, self.n/(BLOCKS*BLOCK)), self.unseen])
         found[0] = self.n
         found[1] = self.sums/self.n
         return found
@@ -183,15 +183,15 @@ def thin_stack(places: list[Place], **options) -> Stack:
     return stack
 
 # %% ../../../nbs/lib/stats/measure/stacked-outputs.ipynb #f3a90c11
-SMALL = {"cpu": 65_536}  # tensors of at most this many numbers are copied, and measured later
-SMALL_ELSEWHERE = 1_048_576  # small calls keep a GPU waiting even more
-ROOM = 1 << 18  # numbers of tensors that wait to be measured
-MOST_PAGES = 16  # steps that wait
+MAX_STACKED = {"cpu": 65_536}  # tensors of at most this many numbers are copied, and measured later
+MAX_STACKED_ELSEWHERE = 1_048_576  # small calls keep a GPU waiting even more
+WAITING_NUMBERS = 1 << 18  # numbers of tensors that wait to be measured
+MAX_PAGES = 16  # steps that wait
 
 
 class Stacks:
     "All stacks of a group of meters."
-    def __init__(self, wanted: Wanted):
+    def __init__(self, wanted: Options):
         self.wanted, self.is_thin = wanted, wanted.is_thin
         self.stacks = []
         self.first = self.page = self.n_pages = 0  # the first step that waits, the one that goes on, and room for steps
@@ -201,11 +201,11 @@ class Stacks:
 
     def limit(self, device: torch.device) -> int:
         "The most numbers of a tensor that is copied as a whole."
-        return THIN_FROM if self.is_thin else SMALL.get(device.type, SMALL_ELSEWHERE)
+        return MAX_WHOLE_SIZE if self.is_thin else MAX_STACKED.get(device.type, MAX_STACKED_ELSEWHERE)
 
     def thin_from(self, device: torch.device) -> int:
         "The most numbers of a tensor that is measured as a whole, if samples are enough of others."
-        return SMALL["cpu"] if device.type == "cpu" and self.wanted.can_wait else THIN_FROM
+        return MAX_STACKED["cpu"] if device.type == "cpu" and self.wanted.can_wait else MAX_WHOLE_SIZE
 
     def is_small(self, x: Tensor) -> bool:
         return 0 < x.numel() <= self.limit(x.device) and not x.is_complex()
@@ -254,8 +254,8 @@ class Stacks:
         counted = {} if self.wanted.hist_sample else self.counted
         is_alone = self.wanted.can_wait and device.type == "cpu"
         can_wait = is_alone and places[0].call == 0
-        n_pages = max(1, min(MOST_PAGES, ROOM//sum(sizes))) if can_wait else 1
-        stack = Stack(places, QuickBatch(sizes, n_pages) if is_alone else Batch(sizes, device, **counted))
+        n_pages = max(1, min(MAX_PAGES, WAITING_NUMBERS//sum(sizes))) if can_wait else 1
+        stack = Stack(places, CpuBatch(sizes, n_pages) if is_alone else Batch(sizes, device, **counted))
         self.stacks.append(stack)
         if can_wait: return stack.give_pages(n_pages)
         for place, t in zip(places, stack.batch.tensors):
@@ -265,7 +265,7 @@ class Stacks:
         lengths = [place.shape.numel() for place in places]
         strides = [stride_for(n, self.wanted.hist_sample) for n in lengths]
         sizes = [len(range(0, n, stride)) for n, stride in zip(lengths, strides)]
-        stack = Stack(places, Batch(sizes, device, **self.counted), len(BASICS))
+        stack = Stack(places, Batch(sizes, device, **self.counted), len(BASIC_ROWS))
         self.stacks.append(stack)
         for place, t, stride in zip(places, stack.batch.tensors, strides):
             if place.row is None:
@@ -310,30 +310,30 @@ class Stacks:
         return list(tables)
 
 # %% ../../../nbs/lib/stats/measure/stacked-outputs.ipynb #5b0e9a14
-PIECE = 65_536  # numbers: the squares of so many are added without losing digits
+PIECE_SIZE = 65_536  # numbers: the squares of so many are added without losing digits
 
 
 def sum_of_squares(x: Tensor) -> float:
     "The sum of the squares of the numbers in a row."
-    return sum([piece.dot(piece).item() for piece in x.split(PIECE)])
+    return sum([piece.dot(piece).item() for piece in x.split(PIECE_SIZE)])
 
 
-def measured_row(
+def statistics_of_row(
     x: Tensor, # On the CPU, float32, of one dimension and not empty
     scratch: Scratch, # Memory to work in
     factor: float = 1., # Measure `x` times this positive number: the results are multiplied, and `x` is not copied
 ) -> tuple[float, float, float, int]: # `n`, `mean`, `m2`, `near_zero`
-    "The first numbers that `measured` gives, for one row."
+    "The first numbers that `row_statistics` gives, for one row."
     n = len(x)
     total = x.sum().item()
     squares = sum_of_squares(x)
     mean = total/n
     m2 = squares - mean*total
-    if factor != 1 and not math.isfinite(m2): return measured_row(x*factor, scratch)  # was it too large for a square?
+    if factor != 1 and not math.isfinite(m2): return statistics_of_row(x*factor, scratch)  # the square was too large
     if m2 < squares/2:
         centred = torch.sub(x, mean, out=scratch.like(x))
         m2 = sum_of_squares(centred)
-    limit = np.float32(min(NEAR/factor, torch.finfo(torch.float32).max))
+    limit = np.float32(min(NEAR_ZERO/factor, torch.finfo(torch.float32).max))
     near = np.less_equal(x.numpy(force=True), limit, out=scratch.answers(n))
     return n, factor*mean, factor*factor*m2, np.count_nonzero(near)
 
@@ -347,11 +347,11 @@ class LargeRows:
     def measure(
         self,
         place: Place, # Where the numbers go
-        x: Tensor, # The tensor, as for `measured_row`
+        x: Tensor, # The tensor, as for `statistics_of_row`
         factor: float | Tensor | None, # As there, or None
     ):
         factor = 1. if factor is None else float(factor)
-        numbers = measured_row(x, self.scratch, factor)
+        numbers = statistics_of_row(x, self.scratch, factor)
         self.found.setdefault(place.call, {})[place.index] = numbers
 
     def write(self, tables: list[Tensor]):
@@ -361,14 +361,14 @@ class LargeRows:
             layers, numbers = zip(*[*found.items()])
             table = tables[call]
             columns = torch.tensor(numbers, dtype=table.dtype, device=table.device).T
-            table[:len(BASICS), list(layers)] = columns
+            table[:len(BASIC_ROWS), list(layers)] = columns
 
 # %% ../../../nbs/lib/stats/measure/stacked-outputs.ipynb #b5e1c0a3
 class StepTables:
     "The numbers of the current step: a table for the first call of each layer, one for the second, and so on."
     def __init__(
         self,
-        wanted: Wanted, # What is measured
+        wanted: Options, # What is measured
         scratch: Scratch, # Memory to work in
     ):
         self.n_rows, self.n_measured = len(wanted.rows), wanted.measured
@@ -393,6 +393,6 @@ class StepTables:
         if self.carried is not None: found.append(self.carried)
         self.carried = None
         if not found: return None
-        taken = merged(torch.stack(found)) if len(found) > 1 else found[0].clone()
+        taken = merge_tables(torch.stack(found)) if len(found) > 1 else found[0].clone()
         for table in used: table.zero_()
         return taken

@@ -18,14 +18,14 @@ from torch.optim import Optimizer
 from ...hooks.occasions import innermost, step_hook_to_put_on
 
 # %% ../../../nbs/lib/stats/measure/step-end.ipynb #24caeb1d
-def several(optimizer: torch.optim.Optimizer | list) -> list:
+def as_list(optimizer: torch.optim.Optimizer | list) -> list:
     "One optimizer, or a list of them, as a list."
     if isinstance(optimizer, list | tuple) and optimizer:
         return list(optimizer)
     return [optimizer]
 
 
-def held_by(x: Any) -> list[Optimizer]: # Those whose `step` calls hooks
+def optimizers_held(x: Any) -> list[Optimizer]: # Those whose `step` calls hooks
     "The optimizers that an object has as attributes, or in lists and dicts that are its attributes."
     found = []
     for part in getattr(x, "__dict__", {}).values():
@@ -44,7 +44,7 @@ def optimizers_in(optimizer: Any) -> list[Optimizer]: # Without itself
     found = [optimizer]
     todo = [optimizer]
     while todo:
-        for one in held_by(todo.pop()):
+        for one in optimizers_held(todo.pop()):
             if any(one is other for other in found) or not mine & params_of(one):
                 continue
             found.append(one)
@@ -56,12 +56,12 @@ def params_of(optimizer: Any) -> set[int]:
     return {id(p) for group in optimizer.param_groups for p in group["params"]}
 
 
-def that_make_steps(given: torch.optim.Optimizer | list, params: set[int]) -> list[Optimizer]:
+def stepping_optimizers(given: torch.optim.Optimizer | list, params: set[int]) -> list[Optimizer]:
     """The optimizers that make the steps: each that was given, or those inside a wrapper. An object may hold several
     for the model's `params`, such as Muon and AdamW. An optimizer inside another is a part of that one."""
     found = {}
-    for wrapper in several(given):
-        held = [one for one in held_by(wrapper) if params & params_of(one)]
+    for wrapper in as_list(given):
+        held = [one for one in optimizers_held(wrapper) if params & params_of(one)]
         with suppress(TypeError):
             if innermost(wrapper) is wrapper: held = []
         found |= {id(one): one for one in held or [innermost(wrapper)]}
@@ -70,7 +70,7 @@ def that_make_steps(given: torch.optim.Optimizer | list, params: set[int]) -> li
     return [one for one in found if id(one) not in parts] or found[:1]
 
 # %% ../../../nbs/lib/stats/measure/step-end.ipynb #f4291388
-class Around:
+class MethodHook:
     "Takes the place of a method that has no hooks: calls it, and a function before or after it. Copies lack it."
     __slots__ = "owner", "name", "inner", "outer", "before", "after"
     def __init__(self, owner, name, before=None, after=None):
@@ -97,7 +97,7 @@ class Around:
         self.before = self.after = None
         while True:  # there may be another one around this one
             top = vars(self.owner).get(self.name)
-            if not isinstance(top, Around): return
+            if not isinstance(top, MethodHook): return
             if top.before is not None or top.after is not None:
                 return
             if top.outer is None: delattr(self.owner, self.name)
@@ -109,7 +109,7 @@ class Around:
     def __reduce__(self): return getattr, (self.owner, self.name)
 
 # %% ../../../nbs/lib/stats/measure/step-end.ipynb #03b09be1
-def on_step(
+def hook_on_steps(
     optimizer: Any, # An optimizer, or a wrapper around one
     f: Callable, # `f(optimizer, args, kwargs)`
     before: bool = False, # Before the step, instead of after it
@@ -117,8 +117,8 @@ def on_step(
     "Calls `f` after each step of an optimizer, or before, once it is put on; also of one that is none of torch's."
     try: return step_hook_to_put_on(optimizer, f, before=before)
     except TypeError: pass
-    if before: return Around(optimizer, "step", before=f)
-    return Around(optimizer, "step", after=f)
+    if before: return MethodHook(optimizer, "step", before=f)
+    return MethodHook(optimizer, "step", after=f)
 
 # %% ../../../nbs/lib/stats/measure/step-end.ipynb #5a1c7e03
 class StepSpan:
@@ -136,8 +136,8 @@ class StepSpan:
         self.closed = False
         self.hooks = []
         for one in optimizer, *optimizers_in(optimizer):
-            self.hooks.append(on_step(one, self.begins, before=True))
-            self.hooks.append(on_step(one, self.ends))
+            self.hooks.append(hook_on_steps(one, self.begins, before=True))
+            self.hooks.append(hook_on_steps(one, self.ends))
 
     def put_on(self) -> Self:
         "Begin to listen: last, once whoever made this holds it."
@@ -188,7 +188,7 @@ class StepEnd:
         self.optimizers, self.then = optimizers, then
         self.done = set()  # optimizers that have made their step
         if scaler is not None:
-            self.hooks = [Around(scaler, "update", after=lambda *_: then())]
+            self.hooks = [MethodHook(scaler, "update", after=lambda *_: then())]
         else: self.hooks = [StepSpan(optimizer, after=partial(self.made, optimizer)) for optimizer in optimizers]
 
     def put_on(self) -> Self:

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.hooks.backward_end import BackwardEnd
-from hooklab.hooks.clip_calls import tell, tell_no_more
+from hooklab.hooks.clip_calls import add_listener, remove_listener
 from hooklab.hooks.copies import is_wrapper
 from hooklab.hooks.distributed import in_processes, parts_for
 from hooklab.hooks.tensor import look_to_put_on
-from hooklab.stats.measure.backward_passes import Passes
-from hooklab.stats.measure.gradient_norms import OWN, GradientNorms, Norms, all_true, together, totals_of
+from hooklab.stats.measure.backward_passes import PassWatch
+from hooklab.stats.measure.gradient_norms import OWN_NORM_NAMES, GradientNorms, Norms, all_true, total_norm, totals_of
 from hooklab.stats.measure.run_facts import torch_optimizer
-from hooklab.stats.measure.run_facts import version as version_of
+from hooklab.stats.measure.run_facts import write_count
 from hooklab.stats.measure.step_end import StepSpan
 from hooklab.stats.records.moments import numbers_on
 from hooklab.stats.records.statistics import NOT_MEASURED
@@ -62,14 +62,14 @@ class Probe:
         self.hook = self.last = None
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #b5fb163e
-SMALLEST = 64  # numbers: a parameter of this size or less costs nothing to look at
+MAX_PROBE_SIZE = 64  # numbers: a parameter of this size or less costs nothing to look at
 
 
 def probe_for(params: list[Tensor]) -> Tensor | None:
-    "A small parameter that has a gradient, if there is one; one near the end, where gradients arrive first."
+    "A small parameter with a gradient, if there is one; if possible near the end, where gradients arrive first."
     params = [p for p in params if p.numel() and p.is_leaf and not is_wrapper(p) and not p.is_meta]
     params = [p for p in params if p.grad is not None] or params
-    small = [p for p in params if p.numel() <= SMALLEST]
+    small = [p for p in params if p.numel() <= MAX_PROBE_SIZE]
     if small: return small[-1]
     return min(params, key=Tensor.numel, default=None)
 
@@ -160,7 +160,7 @@ class StepWatch:
         self.norms.pass_ends(self.params, self.scale())
         if self.probe is None: return
         g = self.probe.p.grad
-        self.arrived = None if g is None else (g, version_of(g))
+        self.arrived = None if g is None else (g, write_count(g))
 
     def throws_away(self, stepped: bool) -> bool | Tensor:
         "Was a gradient cleared that no step had used? Called where a step of the loop ends: did an optimizer step?"
@@ -183,7 +183,7 @@ class StepWatch:
 def is_cleared(now: Tensor | None, g: Tensor, version: int) -> bool | Tensor:
     "Has a gradient been removed or set to zero since it had this version?"
     if now is None: return True
-    written = now is g and version_of(now) != version and now.layout == torch.strided
+    written = now is g and write_count(now) != version and now.layout == torch.strided
     return written and (~now.any() if now.device.type != "cpu" else not now.any())
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #75ad0888
@@ -226,20 +226,20 @@ def largest_rate(optimizer: torch.optim.Optimizer) -> float | Tensor:
     return torch.stack(as_tensors).max()
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #6f0a1c02
-SEVERAL = {"updates": torch.add, "rate": torch.fmax, "kept": torch.fmax, "no_gradients": torch.fmin}
+JOIN_OF_OPTIMIZERS = {"updates": torch.add, "rate": torch.fmax, "kept": torch.fmax, "no_gradients": torch.fmin}
 
 
-def of_several(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
-    "The numbers of one more optimizer in this step, joined with those in the row as `SEVERAL` says."
+def joined_row(row: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
+    "The numbers of one more optimizer in this step, joined with those in the row as `JOIN_OF_OPTIMIZERS` says."
     found = {}
     for name, x in seen.items():
         before = row.get(name)
-        if before is not None and name in SEVERAL:
+        if before is not None and name in JOIN_OF_OPTIMIZERS:
             if not isinstance(before, Tensor):
                 before = torch.tensor(float(before))
             if not isinstance(x, Tensor):
                 x = torch.tensor(float(x))
-            x = SEVERAL[name](before.to(x.device), x)
+            x = JOIN_OF_OPTIMIZERS[name](before.to(x.device), x)
         found[name] = x
     return found
 
@@ -263,7 +263,7 @@ class StepWatches:
         self.counts = {}  # by id of a parameter: does this process report it?
         params = [*map(id, self.params)]
         self.alone = self.parts is None and len(params) == len({*params})  # does each optimizer have its own?
-        self.passes = Passes() if closely and self.alone and not in_processes() else None
+        self.passes = PassWatch() if closely and self.alone and not in_processes() else None
         if self.passes:
             self.passes.scaler = scaler
             for i, watch in enumerate(self.watches): watch.then = partial(self.passes.step, i, watch.optimizer)
@@ -272,7 +272,7 @@ class StepWatches:
         "Begin to watch: last, once whoever made this holds it."
         try:
             for watch in self.watches: watch.put_on()
-            tell(self)
+            add_listener(self)
         except BaseException:
             self.remove()
             raise
@@ -296,20 +296,20 @@ class StepWatches:
         waiting = [watch for watch in self.watches if watch.norms.called is None]
         if not waiting: return
         scale = None if self.scaler is None else self.scaler._scale
-        for watch in with_any(waiting, params): watch.norms.clip_comes(watch.params, scale)
+        for watch in watches_with(waiting, params): watch.norms.clip_comes(watch.params, scale)
 
     def scale_goes(self, params: list[Tensor]):
         "Called where a scaler is about to take its scale out of the gradients of these."
-        for watch in with_any(self.watches, params): watch.norms.scale_goes()
+        for watch in watches_with(self.watches, params): watch.norms.scale_goes()
 
     def scale_is_gone(self, params: list[Tensor], scale: Tensor):
-        "Called where it has."
-        for watch in with_any(self.watches, params): watch.norms.scale_is_gone(watch.params, scale)
+        "Called after a scaler has taken its scale out of them."
+        for watch in watches_with(self.watches, params): watch.norms.scale_is_gone(watch.params, scale)
 
     def take(self) -> dict[str, Any]:
         "The numbers of the step that ends here, as a row of the log."
         row, seen = {}, [watch.take() for watch in self.watches]
-        for of_one in seen: row |= of_several(row, of_one)
+        for of_one in seen: row |= joined_row(row, of_one)
         stepped = "updates" in row
         if self.closely:
             row["thrown_away"] = sum(watch.throws_away(stepped) for watch in self.watches) > 0
@@ -349,8 +349,8 @@ class StepWatches:
                 if self.parts is None: continue
                 own = [self._reports(p) for p, is_new in zip(norms.params, new) if is_new]
                 mine = lengths*numbers_on(lengths.device, own)
-                found.setdefault(OWN[name], []).append(mine)
-        return {name: together(lengths) for name, lengths in found.items() if len(lengths) == len(stepped)}
+                found.setdefault(OWN_NORM_NAMES[name], []).append(mine)
+        return {name: total_norm(lengths) for name, lengths in found.items() if len(lengths) == len(stepped)}
 
     def _reports(self, p: Tensor) -> bool:
         key = id(p)
@@ -378,12 +378,12 @@ class StepWatches:
         return torch.full((2, len(params)), NOT_MEASURED) if found is None else found
 
     def remove(self):
-        tell_no_more(self)
+        remove_listener(self)
         for watch in self.watches: watch.remove()
         if self.passes: self.passes.remove()
 
 # %% ../../../nbs/lib/stats/measure/step-watch.ipynb #8687ec27
-def with_any(watches: list[StepWatch], params: list[Tensor]) -> list[StepWatch]:
+def watches_with(watches: list[StepWatch], params: list[Tensor]) -> list[StepWatch]:
     "Those whose optimizers move any of these parameters."
     ids = {*map(id, params)}
     return [watch for watch in watches if not ids.isdisjoint(map(id, watch.params))]

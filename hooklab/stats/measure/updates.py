@@ -18,11 +18,11 @@ from .run_facts import torch_optimizer
 from .stacked_outputs import BLOCK, BLOCKS, blocks_of, is_dense
 from .step_end import StepSpan
 from ..records.moments import numbers_on
-from ..records.statistics import THIN_FROM
+from ..records.statistics import MAX_WHOLE_SIZE
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #1a417dda
 def is_large(p: Tensor) -> bool:
-    return p.numel() > THIN_FROM and is_dense(p.shape, p.stride())
+    return p.numel() > MAX_WHOLE_SIZE and is_dense(p.shape, p.stride())
 
 
 def doubt_of(blocks: Tensor) -> Tensor: # For each of several parameters; 1 if no block has moved
@@ -120,7 +120,7 @@ def sum_of_moves(steps: list[tuple[Moves, int]]) -> Tensor: # As a column of `Mo
     return torch.stack([length, first.table[1, column], torch.stack(doubts).amax()])
 
 # %% ../../../nbs/lib/stats/measure/updates.ipynb #9a154f9d
-class Weights:
+class UpdateWatch:
     "Compares parameters before and after each step of an optimizer, or of several."
     def __init__(
         self,

@@ -5,6 +5,7 @@
     reading            the file of a record, and the checks that it has to pass
     other_tools        what preflight said of the model of a record, and find_nan in its run
     history            one kind of numbers, as series, tensors and rows
+    series             numbers over the steps of a run: from when on they are so, and which layers they are of
     plots              the plots of a run
     over_time          plots with one line or one row for each layer
     statistics         the table of all statistics of a layer

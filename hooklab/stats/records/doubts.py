@@ -16,8 +16,8 @@ from torch import Tensor
 from .statistics import STATISTICS
 
 # %% ../../../nbs/lib/stats/records/doubts.ipynb #6c1f0b06
-BLOCKS_SEEN = 512  # of which a sample consists
-OF_DEVIATION = 1/16  # the standard error of a deviation or of the length of a parameter, relative to it
+SAMPLED_BLOCKS = 512  # of which a sample consists
+DEVIATION_ERROR = 1/16  # the standard error of a standard deviation or of the length of a parameter, relative to it
 ESTIMATE = "≈"  # is written before a number that is one
 
 
@@ -37,20 +37,20 @@ def doubt(
     if one.of == "counted" and history.sampled:
         error = error_of_share(history.values(what), history.sampled)
         return torch.where(history.values("n") > history.sampled, error, 0)
-    if one.doubt == "unclipped_exact": return rough_where(history, what, ~unclipped_exact(history.log, history.steps))
+    if one.doubt == "unclipped_exact": return unknown_error(history, what, ~unclipped_exact(history.log, history.steps))
     if one.doubt not in history.rows: return exact
     row = history.kept.row(one.doubt)
-    if one.doubt == "sampled": return rough_where(history, what, row != history.kept.row("n"))
+    if one.doubt == "sampled": return unknown_error(history, what, row != history.kept.row("n"))
     row = torch.where(row < 0, torch.nan, row)  # `NOT_MEASURED`
-    if one.doubt == "doubt": found = row if what != "data" else row.clamp(max=OF_DEVIATION)
+    if one.doubt == "doubt": found = row if what != "data" else row.clamp(max=DEVIATION_ERROR)
     else:
-        error = OF_DEVIATION
-        if one.axis == "share": error = error_of_share(history.kept.read(one), BLOCKS_SEEN)
+        error = DEVIATION_ERROR
+        if one.axis == "share": error = error_of_share(history.kept.read(one), SAMPLED_BLOCKS)
         found = torch.where(row == 0, 0, row*0 + error)
     return history._placed(found)
 
 
-def rough_where(history: Any, what: str, rough: Tensor) -> Tensor: # layer, step
+def unknown_error(history: Any, what: str, rough: Tensor) -> Tensor: # layer, step
     "Where a number is there and is an estimate, nobody knows how far it is off."
     values = history.values(what)
     return torch.where(rough.to(values.device) & ~values.isnan(), torch.nan, 0.)
@@ -62,7 +62,7 @@ def unclipped_exact(log: Any, steps: list[int]) -> Tensor: # step
     return torch.tensor([words.get(step) == "exact" for step in steps], dtype=torch.bool)
 
 
-def estimated(history: Any) -> dict[str, Tensor]: # By name, for each layer and step; only of those that have some
+def estimates_of(history: Any) -> dict[str, Tensor]: # By name, for each layer and step; only of those that have some
     "Which numbers are not known to be exact."
     found = {what: doubt(history, what) != 0 for what in history.whats}
     return {what: rough for what, rough in found.items() if rough.any()}
@@ -74,18 +74,18 @@ def mark_of(history: Any, what: str) -> str: # Empty if all are exact
     return f" ({ESTIMATE} of {n} of {len(history.names)}: estimated)" if n else ""
 
 
-Ends = tuple[float, float] # How many standard errors numbers are off, in the first step and in the last
+Offsets = tuple[float, float] # How many standard errors numbers are off, in the first step and in the last
 
 
-def read(
+def values_with_offsets(
     history: Any, # A `History`
     what: str, # As in `values`
-    off: Ends = (0, 0), # An estimate may be off by a little in each step, and other numbers are not
+    off: Offsets = (0, 0), # An estimate may be off by a little in each step, and other numbers are not
 ) -> Tensor: # layer, step
     "Recorded numbers, in 64 bits on the CPU, or what they may be as far as is known."
     values = history.values(what).detach().double().cpu()
     if not (any(off) and STATISTICS[what].may_be_off): return values
-    errors = doubt(history, what).double().cpu().nan_to_num(OF_DEVIATION)
+    errors = doubt(history, what).double().cpu().nan_to_num(DEVIATION_ERROR)
     errors = errors*torch.linspace(*off, values.shape[-1], dtype=torch.double)
     if STATISTICS[what].axis == "share": return (values + errors).clamp(0, 1)
     return values*(1 + errors).clamp(min=0)
@@ -95,21 +95,21 @@ def steps_in_words(first: int, last: int) -> str:
     return f"step {first}" if first == last else f"steps {first} to {last}"
 
 
-NEED_EARLIER = "kept", "grad_norm_unclipped", "dead_units"  # numbers that need what was before the step
+NEED_PREVIOUS_STEP = "kept", "grad_norm_unclipped", "dead_units"  # numbers that need what was before the step
 
 
 def missing_in(
     stats: Any, # A `Recorded`
 ) -> list[str]: # In words, with the steps
     "What a record lacks because its run was resumed, and why."
-    return [*dict.fromkeys(lacking(stats))]
+    return [*dict.fromkeys(gaps_in(stats))]
 
 
-def lacking(stats: Any) -> Iterator[str]:
+def gaps_in(stats: Any) -> Iterator[str]:
     times, known = stats.facts.resumed, []
     if not times or stats.history.is_meta: return
     for one in (*stats.histories.values(), *([stats.log] if stats.log else ())):
-        for name in NEED_EARLIER:
+        for name in NEED_PREVIOUS_STEP:
             if name not in (one.names if one is stats.log else one.whats): continue
             there = ~one.values(name).isnan()
             known.append((name, one.steps, (there if there.dim() == 1 else there.any(0)).tolist()))

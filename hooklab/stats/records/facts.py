@@ -13,12 +13,12 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from torch import Tensor
 
-from hooklab.hooks.opening import SIZE, OneOf, misfit
+from hooklab.hooks.files import SIZE, OneOf, misfit
 
 # %% ../../../nbs/lib/stats/records/facts.ipynb #fac70006
 Count = Annotated[int, SIZE]
 Setting = float | bool | None
-UNIONS = Union, UnionType
+UNION_TYPES = Union, UnionType
 FLAT = "flat"  # in a file, the parts of such a field are beside the other fields
 
 
@@ -82,7 +82,7 @@ class InputFacts:
     widest: float | None = None # The largest standard deviation of a feature
     narrowest: float | None = None # The smallest one that is not zero
     farthest: float | None = None # The largest mean of a feature, whatever its sign
-    varied: float | None = None # The share of features that vary
+    varied: float | None = None # The fraction of features that vary
 
 
 @dataclass
@@ -259,17 +259,17 @@ class RunFacts:
 
 # %% ../../../nbs/lib/stats/records/facts.ipynb #fac70010
 @cache
-def in_file(kind: type) -> tuple[dict[str, Field], Field | None]:
+def file_fields(kind: type) -> tuple[dict[str, Field], Field | None]:
     "The fields of a class by their names in a file, and the one whose parts are beside them, if there is one."
     own = {f.name.rstrip("_"): f for f in fields(kind)}
     flat = [name for name, f in own.items() if FLAT in getattr(f.type, "__metadata__", ())]
     return own, own.pop(flat[0]) if flat else None
 
 
-def bare(kind: Any) -> Any:
+def bare_type(kind: Any) -> Any:
     "The type of a field without its marks, and of one that may be None, the other one."
     if get_origin(kind) is Annotated: kind = get_args(kind)[0]
-    kinds = [one for one in get_args(kind) if one is not NoneType] if get_origin(kind) in UNIONS else []
+    kinds = [one for one in get_args(kind) if one is not NoneType] if get_origin(kind) in UNION_TYPES else []
     return kinds[0] if len(kinds) == 1 else kind
 
 
@@ -279,7 +279,7 @@ def plain_facts(x: Any) -> Any:
     if isinstance(x, dict): return {name: plain_facts(part) for name, part in x.items()}
     if isinstance(x, list | tuple): return [plain_facts(part) for part in x]
     if not is_dataclass(x): return x
-    own, flat = in_file(type(x))
+    own, flat = file_fields(type(x))
     found = {}
     for name, f in own.items():
         value = plain_facts(getattr(x, f.name))
@@ -293,41 +293,41 @@ def facts_from(
     x: Any, # As `plain_facts` gives it
 ) -> Any: # An object of this class
     "Read facts. What a file does not have is as the class has it."
-    kind = bare(kind)
+    kind = bare_type(kind)
     whole, parts = get_origin(kind), get_args(kind)
     if x is None: return None
     if whole is dict: return {name: facts_from(parts[1], part) for name, part in x.items()}
     if whole in (list, tuple): return whole(facts_from(parts[0], part) for part in x)
     if not is_dataclass(kind): return x
-    own, flat = in_file(kind)
+    own, flat = file_fields(kind)
     found = {own[name].name: facts_from(own[name].type, part) for name, part in x.items() if name in own}
-    if flat: found[flat.name] = facts_from(flat.type, beside(kind, x))
+    if flat: found[flat.name] = facts_from(flat.type, inner_fields(kind, x))
     return kind(**found)
 
 
-def beside(kind: type, x: dict[str, Any]) -> dict[str, Any] | None: # None if it is not there
+def inner_fields(kind: type, x: dict[str, Any]) -> dict[str, Any] | None: # None if it is not there
     "What is beside the own fields of a class. Another class is there if its first field is."
-    own, flat = in_file(kind)
-    others, inner = {name.removesuffix("="): part for name, part in x.items() if name not in own}, bare(flat.type)
-    return None if is_dataclass(inner) and [*in_file(inner)[0]][0] not in others else others
+    own, flat = file_fields(kind)
+    others, inner = {name.removesuffix("="): part for name, part in x.items() if name not in own}, bare_type(flat.type)
+    return None if is_dataclass(inner) and [*file_fields(inner)[0]][0] not in others else others
 
 # %% ../../../nbs/lib/stats/records/facts.ipynb #fac70011
 def facts_kind(kind: Any) -> Any: # As `misfit` takes it
     "What a file must have of a class of facts, or of the type of a field."
     whole, parts = get_origin(kind), get_args(kind)
     if whole is Annotated: return kind.__metadata__[0]
-    if whole in UNIONS: return OneOf(*map(facts_kind, parts))
+    if whole in UNION_TYPES: return OneOf(*map(facts_kind, parts))
     if whole is dict: return {str: facts_kind(parts[1])}
     if whole in (list, tuple): return [facts_kind(parts[0])]
     if not is_dataclass(kind): return None if kind is NoneType else kind
-    own, flat = in_file(kind)
+    own, flat = file_fields(kind)
     needed = {name for name, f in own.items() if f.default is MISSING and f.default_factory is MISSING}
     found = {name if name in needed else f"{name}?": facts_kind(f.type) for name, f in own.items()}
-    return partial(misfit_of_both, kind, found, facts_kind(bare(flat.type))) if flat else found
+    return partial(misfit_of_fields, kind, found, facts_kind(bare_type(flat.type))) if flat else found
 
 
-def misfit_of_both(kind: type, own: dict, others: Any, x: Any, where: Any) -> str:
+def misfit_of_fields(kind: type, own: dict, others: Any, x: Any, where: Any) -> str:
     "What is wrong with the own fields of a class, and with what is beside them."
     why = misfit(x, own, where)
-    there = None if why else beside(kind, x)
+    there = None if why else inner_fields(kind, x)
     return why if there is None else misfit(there, others, where)

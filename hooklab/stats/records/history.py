@@ -348,7 +348,7 @@ class History(KeptSteps):
 
     def table(self) -> list[dict[str, Any]]:
         "A row for each layer and recorded step, for `pandas.DataFrame`; `estimated` names what is not exact."
-        found, marks = [], {what: rough.T.tolist() for what, rough in doubts.estimated(self).items()}
+        found, marks = [], {what: rough.T.tolist() for what, rough in doubts.estimates_of(self).items()}
         for t, (step, row) in enumerate(zip(self.steps, self.stats)):
             for i, (name, given) in enumerate(zip(self.names, row)):
                 given.pop("hist", None)

@@ -12,22 +12,22 @@ from torch import Tensor
 
 from ...hooks.copies import is_wrapper, unwrapped
 from ...hooks.tree import tensors
-from .statistics import BASICS, BINS, COUNTS, HIGH, LARGEST_ROWS, LOW, row_names
+from .statistics import BASIC_ROWS, BINS, COUNT_ROWS, HIGH, MAX_ROW_NUMBERS, LOW, row_names
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #6bc802d2
-NEAR = .05  # a number of at most this size is near zero
-N_COUNTED = len(BASICS) + len(COUNTS)  # numbers of a column before the bins
-UNDER, OVER = ([*BASICS, *COUNTS].index(row) for row in ("under", "over"))
+NEAR_ZERO = .05  # a number of at most this size is near zero
+N_COUNTED = len(BASIC_ROWS) + len(COUNT_ROWS)  # numbers of a column before the bins
+UNDER, OVER = ([*BASIC_ROWS, *COUNT_ROWS].index(row) for row in ("under", "over"))
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #444ec83f
 def main_tensor(value) -> Tensor | None:
     "The tensor that is measured in the output of a layer."
     if type(value) is Tensor: return value
     x = value if isinstance(value, Tensor) else next(iter(tensors(value)), None)
-    return None if x is None else plain(x)
+    return None if x is None else plain_tensor(x)
 
 
-def plain(x: Tensor) -> Tensor:
+def plain_tensor(x: Tensor) -> Tensor:
     """The tensor inside a subclass that only adds behaviour to torch's functions, which would get in the way here.
     Those with a `__torch_dispatch__`, such as sharded or quantised ones, stay: their own numbers may mean nothing."""
     if type(x) is Tensor or is_wrapper(x): return x
@@ -35,7 +35,7 @@ def plain(x: Tensor) -> Tensor:
         return x.detach().as_subclass(Tensor)
 
 
-def in_a_row(x: Tensor) -> Tensor:
+def flat_numbers(x: Tensor) -> Tensor:
     "All numbers of `x` as real ones in one dimension, in any order; without a copy if they lie together in memory."
     x = unwrapped(x)
     x = x.detach()
@@ -55,7 +55,7 @@ def in_a_row(x: Tensor) -> Tensor:
     return x.reshape(-1)
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #4c94b36b
-def measured(
+def row_statistics(
     x: Tensor, # One row for each tensor to measure, float32; a row may have any shape
     with_counts: bool = False, # Count numbers that are not finite, outside the histogram or near zero
     with_hist: bool = False, # Count the numbers in each bin
@@ -85,17 +85,17 @@ def measured(
     else:
         var, mean = torch.var_mean(x, rest, correction=0)
         m2 = var*n
-    found = [torch.full_like(mean, n), mean, m2, total(x <= NEAR)]
+    found = [torch.full_like(mean, n), mean, m2, total(x <= NEAR_ZERO)]
     if with_counts or with_hist:
         not_finite = [total(x.isnan()), total(x.isinf())]
         beside = [total(x < LOW), total(x > HIGH)]
-        found += [*not_finite, *beside, total(x.abs() <= NEAR)]
-    if not with_hist: return stacked(found)
+        found += [*not_finite, *beside, total(x.abs() <= NEAR_ZERO)]
+    if not with_hist: return fused_stack(found)
     bins = [row.histc(BINS, LOW, HIGH) for row in x]
-    return torch.cat([stacked(found), torch.stack(bins, 1)])
+    return torch.cat([fused_stack(found), torch.stack(bins, 1)])
 
 
-def stacked(tensors: list[Tensor]) -> Tensor:
+def fused_stack(tensors: list[Tensor]) -> Tensor:
     """`torch.stack`, written so that the compiler can fuse it with its surroundings. Next to a step that it cannot
     fuse, such as `cat`, the compiler keeps for the backward pass tensors that it would otherwise compute again, such as
     the mask of a ReLU; writing those took longer than all the measuring."""
@@ -144,28 +144,28 @@ class RowSizes:
         self.padding = [work[i, size:] for i, size in enumerate(sizes) if size < longest]
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #f3bd49f5
-_NEAR, _MINUS_NEAR, _LOW, _HIGH = map(torch.tensor, (NEAR, -NEAR, LOW, HIGH))  # tensors are quicker than numbers
+_NEAR, _MINUS_NEAR, _LOW, _HIGH = map(torch.tensor, (NEAR_ZERO, -NEAR_ZERO, LOW, HIGH))  # faster than numbers
 
 
-def measure(
+def write_statistics(
     x: Tensor, # One row for each tensor to measure, float32
     out: Tensor, # Where the columns go: as many numbers as `row_names` says, a column for each row of `x`
     work: Tensor, # Memory to work in, as large as `x`
     sizes: RowSizes, # The sizes of the rows
 ):
-    "Write into `out` what `measured` returns."
+    "Write into `out` what `row_statistics` returns."
     def summed(work, out):
         if sizes.padding: torch._foreach_zero_(sizes.padding)
         return torch.sum(work, 1, out=out)
 
-    n, mean, m2, near_zero = out[:len(BASICS)].unbind()
+    n, mean, m2, near_zero = out[:len(BASIC_ROWS)].unbind()
     n.copy_(sizes.n)
     torch.sum(x, 1, out=mean).mul_(sizes.one_of)
     apart = torch.sub(x, mean[:, None], out=work)
     summed(apart.square_(), m2)  # `dot` and norms lose digits of millions of numbers
     summed(torch.le(x, _NEAR, out=work), near_zero)
-    if len(out) == len(BASICS): return
-    nan, inf, under, over, around_zero = out[len(BASICS):N_COUNTED].unbind()
+    if len(out) == len(BASIC_ROWS): return
+    nan, inf, under, over, around_zero = out[len(BASIC_ROWS):N_COUNTED].unbind()
     finite = x.is_cpu and bool(mean.isfinite().all())  # a GPU is not asked, because that means waiting for it
     if finite:
         nan.zero_()
@@ -173,7 +173,7 @@ def measure(
     else:
         nan.copy_(x.isnan().sum(1))
         inf.copy_(x.isinf().sum(1))
-    summed(torch.lt(x, _MINUS_NEAR, out=work), around_zero)  # among those that are at most `NEAR`
+    summed(torch.lt(x, _MINUS_NEAR, out=work), around_zero)  # among those that are at most `NEAR_ZERO`
     torch.sub(near_zero, around_zero, out=around_zero)
     if len(out) > N_COUNTED:
         return count_bins(x, out, work, sizes, finite)
@@ -211,7 +211,7 @@ def count_bins(x: Tensor, out: Tensor, work: Tensor, sizes: RowSizes, finite: bo
     out[OVER] -= ten
 
 # %% ../../../nbs/lib/stats/records/moments.ipynb #80465567
-def merged(
+def merge_tables(
     tables: Tensor, # Columns of the same things, stacked along the first dimension
 ) -> Tensor: # One table
     "The numbers of everything measured in `tables`, together."
@@ -222,32 +222,32 @@ def merged(
     apart = (mean - middle).square()
     spread = torch.where(ran, m2 + n*apart, 0).sum(0)
     row = torch.arange(tables.shape[1], device=tables.device)[:, None]
-    found = torch.where(row == 2, spread, tables.sum(0))  # no `cat`: see `stacked`
+    found = torch.where(row == 2, spread, tables.sum(0))  # no `cat`: see `fused_stack`
     found = torch.where(row == 1, middle, found)
-    for i in largest_rows(tables.shape[1]):
-        most = largest(tables[:, i], n)
+    for i in rows_of_maxima(tables.shape[1]):
+        most = max_measured(tables[:, i], n)
         found = torch.where(row == i, most, found)
     return found
 
 
-def largest_rows(n_rows: int) -> list[int]:
+def rows_of_maxima(n_rows: int) -> list[int]:
     "Which of the first rows of a table are those of largest numbers."
-    return [i for i in LARGEST_ROWS if i < n_rows]
+    return [i for i in MAX_ROW_NUMBERS if i < n_rows]
 
 
-def largest(x: Tensor, n: Tensor) -> Tensor: # Zero where `n` is zero, as in a column of nothing
+def max_measured(x: Tensor, n: Tensor) -> Tensor: # Zero where `n` is zero, as in a column of nothing
     "The largest of the first dimension, without those that were not measured."
     most = torch.where(n > 0, x, -torch.inf).amax(0)
     return torch.where(n.sum(0) > 0, most, 0)
 
 
-def of_all(
+def scale_to_all(
     columns: Tensor, # The numbers of samples
     factor: float | Tensor, # How many times as large the whole is as its samples
 ) -> Tensor:
     "The numbers of samples as those of everything: sums are larger, and the largest number is the same."
     found = columns*factor
-    for i in largest_rows(len(columns)):
+    for i in rows_of_maxima(len(columns)):
         row = torch.arange(len(columns), device=columns.device)[:, None]
         found = torch.where(row == i, columns, found)
     return found
@@ -262,8 +262,8 @@ class Batch:
         self,
         sizes: list[int], # How many numbers each tensor has
         device: torch.device | str = "cpu", # Where they are
-        with_counts: bool = False, # As in `measured`
-        with_hist: bool = False, # As in `measured`
+        with_counts: bool = False, # As in `row_statistics`
+        with_hist: bool = False, # As in `row_statistics`
     ):
         blocks = [-(-size//ROW_LENGTH) for size in sizes]
         self.matrix = torch.zeros(sum(blocks), ROW_LENGTH, device=device)
@@ -288,7 +288,7 @@ class Batch:
 
     def measured(self) -> Tensor: # A column for each tensor
         "The numbers of everything copied into `tensors`."
-        measure(self.matrix, self.columns, self.work, self.sizes)
+        write_statistics(self.matrix, self.columns, self.work, self.sizes)
         if len(self.owner) == len(self.tensors):
             return self.columns.clone()
         n, mean, m2 = self.columns[:3]
@@ -298,6 +298,6 @@ class Batch:
         m2.addcmul_(n, apart.square_())
         rest = self.columns.new_zeros(len(self.columns) - 2, len(self.total))
         rest.index_add_(1, self.owner, self.columns[2:])
-        for i in largest_rows(len(self.columns)):
+        for i in rows_of_maxima(len(self.columns)):
             rest[i - 2].scatter_reduce_(0, self.owner, self.columns[i], "amax", include_self=False)
         return torch.cat([self.total[None], middle[None], rest])

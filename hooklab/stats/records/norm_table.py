@@ -16,8 +16,8 @@ from hooklab.stats.records.over_time import nearest_row
 from hooklab.stats.records.run_log import RunLog
 
 # %% ../../../nbs/lib/stats/records/norm-table.ipynb #6f0a1d04
-SHOWN = 40  # parameters that are printed
-HEADS = "norm", "before clipping"
+MAX_PARAMETERS_SHOWN = 40  # parameters that are printed
+HEADINGS = "norm", "before clipping"
 
 
 class NormTable:
@@ -33,7 +33,7 @@ class NormTable:
     ):
         self.step, self.note, self.is_estimate = step, note, is_estimate
         self.grad_norm, self.grad_norm_unclipped = totals
-        self.rows = sorted(rows, key=lambda row: -size(row["grad_norm"]))
+        self.rows = sorted(rows, key=lambda row: -sort_key(row["grad_norm"]))
 
     @property
     def was_clipped(self) -> bool:
@@ -44,33 +44,33 @@ class NormTable:
     def __repr__(self):
         of_all = {"parameter": "(all together)", "grad_norm": self.grad_norm,
                   "grad_norm_unclipped": self.grad_norm_unclipped}
-        heads = HEADS if self.was_clipped else HEADS[:1]
+        heads = HEADINGS if self.was_clipped else HEADINGS[:1]
         cells = [("", *heads)]
-        for row in [of_all, *self.rows[:SHOWN]]:
-            now, before = in_words(row["grad_norm"]), in_words(row["grad_norm_unclipped"], self.is_estimate)
+        for row in [of_all, *self.rows[:MAX_PARAMETERS_SHOWN]]:
+            now, before = norm_in_words(row["grad_norm"]), norm_in_words(row["grad_norm_unclipped"], self.is_estimate)
             cells.append((printable(row["parameter"]), *(now, before)[:len(heads)]))
         name, *numbers = [max(map(len, column)) for column in zip(*cells)]
         lines = [f"Gradient norms at the optimizer step, in step {self.step}{self.note}"]
         for first, *others in cells:
             lines.append("  ".join([first.ljust(name), *(x.rjust(n) for x, n in zip(others, numbers))]))
-        hidden = len(self.rows) - SHOWN
+        hidden = len(self.rows) - MAX_PARAMETERS_SHOWN
         if hidden > 0:
             lines.append(f"and {hidden:,} parameters with smaller norms; .rows has all")
         return "\n".join(lines)
 
 
-def size(x: float) -> float: # As rows are sorted: what is not finite is the largest, what is unknown the smallest
+def sort_key(x: float) -> float: # As rows are sorted: what is not finite is the largest, what is unknown the smallest
     return -1. if math.isnan(x) else x
 
 
-def in_words(x: float, is_estimate: bool = False) -> str:
+def norm_in_words(x: float, is_estimate: bool = False) -> str:
     return "none" if math.isnan(x) else f"{ESTIMATE*is_estimate}{x:.4g}"
 
 # %% ../../../nbs/lib/stats/records/norm-table.ipynb #6f0a1d05
-WHATS = "grad_norm", "grad_norm_unclipped"
-NEEDS = ("gradient norms need the optimizer: begin with stats.on(model, optimizer=optimizer); in a trainer, with "
-         "stats.lightning(updates=True) or stats.transformers(updates=True); in fastai, with "
-         "ActivationStats.for_diagnosis()")
+NORM_NAMES = "grad_norm", "grad_norm_unclipped"
+HOW_TO_RECORD = ("gradient norms need the optimizer: begin with stats.on(model, optimizer=optimizer); in a trainer, "
+                 "with stats.lightning(updates=True) or stats.transformers(updates=True); in fastai, with "
+                 "ActivationStats.for_diagnosis()")
 
 
 def norm_table(
@@ -81,30 +81,30 @@ def norm_table(
 ) -> NormTable:
     "The gradient norms of the recorded step that is nearest to `step`."
     if updates is None:
-        raise LookupError(f"no gradient norms were recorded: {NEEDS}.")
+        raise LookupError(f"no gradient norms were recorded: {HOW_TO_RECORD}.")
     at = nearest_row(updates, step)
     number = updates.steps[at]
-    columns = [updates.values(what)[:, at].tolist() for what in WHATS]
-    known = known_of(log, number)
+    columns = [updates.values(what)[:, at].tolist() for what in NORM_NAMES]
+    known = totals_in_log(log, number)
     if all(map(math.isnan, columns[0] + columns[1])) and "grad_norm" not in known:
         raise LookupError(f"no gradient norm is known in step {number}: the optimizer made no step, no parameter had a "
                           "gradient, or this is the file of an earlier version, which did not measure them.")
     rows = [{"parameter": name, "grad_norm": now, "grad_norm_unclipped": before}
             for name, now, before in zip(updates.names, *columns)]
-    totals = tuple(known.get(what, math.hypot(*column)) for what, column in zip(WHATS, columns))
+    totals = tuple(known.get(what, math.hypot(*column)) for what, column in zip(NORM_NAMES, columns))
     is_exact = unclipped_exact(log, [number]).item()
-    return NormTable(number, rows, totals, note_on(updates, whence), totals[1] == totals[1] and not is_exact)
+    return NormTable(number, rows, totals, note_on_process(updates, whence), totals[1] == totals[1] and not is_exact)
 
 
-def known_of(log: RunLog | None, number: int) -> dict[str, float]:
+def totals_in_log(log: RunLog | None, number: int) -> dict[str, float]:
     "The totals of a step that the log has."
     if log is None or number not in log.steps: return {}
     row = log.table()[log.steps.index(number)].tolist()
     known = dict(zip(log.names, row))
-    return {what: known[what] for what in WHATS if not math.isnan(known[what])}
+    return {what: known[what] for what in NORM_NAMES if not math.isnan(known[what])}
 
 
-def note_on(updates: WeightHistory, whence: str) -> str:
+def note_on_process(updates: WeightHistory, whence: str) -> str:
     "Whose norms they are."
     if not whence: return ""
     if not updates.cut: return f", of {whence}"

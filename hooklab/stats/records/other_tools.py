@@ -17,7 +17,7 @@ from hooklab.debug.nan.blame import NonFiniteError
 from hooklab.hooks.select import unwrap
 
 # %% ../../../nbs/lib/stats/records/other-tools.ipynb #0d5e0005
-class Remembered(NamedTuple):
+class PreflightMemory(NamedTuple):
     "What preflight has said of a model, and what it was given."
     model: weakref.ref
     parameters: list[int] # Their ids
@@ -25,7 +25,7 @@ class Remembered(NamedTuple):
     rows: list[dict[str, Any]] # A dict of plain values for each finding
 
 
-LAST: dict[int, Remembered] = {} # By the id of a model; gone with it
+MEMORIES: dict[int, PreflightMemory] = {} # By the id of a model; gone with it
 
 
 def remember(
@@ -37,50 +37,51 @@ def remember(
     inner = unwrap(model)
     key = id(inner)
     def forget(ref):
-        if key in LAST and LAST[key].model is ref: del LAST[key]
+        if key in MEMORIES and MEMORIES[key].model is ref: del MEMORIES[key]
     ids = [*map(id, inner.parameters())]
-    LAST[key] = Remembered(weakref.ref(inner, forget), ids, [*map(weakref.ref, optimizers)], plain_rows(findings))
+    known = [*map(weakref.ref, optimizers)]
+    MEMORIES[key] = PreflightMemory(weakref.ref(inner, forget), ids, known, plain_rows(findings))
 
 
 def forget(model: nn.Module):
     "What was said of this model holds no longer."
-    LAST.pop(id(unwrap(model)), None)
+    MEMORIES.pop(id(unwrap(model)), None)
 
 
-KEPT = "what", "layers", "steps", "sure", "claimed", "evidence", "advice"
+KEPT_FIELDS = "what", "layers", "steps", "sure", "claimed", "evidence", "advice"
 
 
 def plain_rows(findings: Iterable) -> list[dict[str, Any]]:
     rows = [finding.row for finding in findings]
-    return [{name: row[name] for name in KEPT} for row in rows]
+    return [{name: row[name] for name in KEPT_FIELDS} for row in rows]
 
 # %% ../../../nbs/lib/stats/records/other-tools.ipynb #0d5e0006
-OF_THE_OPTIMIZER = ("not in the optimizer", "other parameters in the optimizer", "twice in the optimizers",
-                    "learning rate too large", "learning rate too small")
+OPTIMIZER_KINDS = ("not in the optimizer", "other parameters in the optimizer", "twice in the optimizers",
+                   "learning rate too large", "learning rate too small")
 
 
-def said_before(
+def remembered_findings(
     model: nn.Module, # The model that is recorded now
     optimizers: list, # Its optimizers; empty if they are unknown
 ) -> list[dict[str, Any]]: # As `plain_rows` makes them
     "What preflight last said of this very model, as far as it is still about what is trained now."
     inner = unwrap(model)
-    last = LAST.get(id(inner))
+    last = MEMORIES.get(id(inner))
     if last is None or last.model() is not inner: return []
     if last.parameters != [*map(id, inner.parameters())]:
         return []
     known = [ref() for ref in last.optimizers]
     others = [o for o in optimizers if all(o is not one for one in known)]
-    return [row for row in last.rows if not (others and row["what"] in OF_THE_OPTIMIZER)]
+    return [row for row in last.rows if not (others and row["what"] in OPTIMIZER_KINDS)]
 
 
-def others_before(earlier: dict[str, list], model: nn.Module, optimizers: list) -> dict[str, list]:
+def rows_of_other_tools(earlier: dict[str, list], model: nn.Module, optimizers: list) -> dict[str, list]:
     "What other tools said of a run that begins now, and of the part of it that was recorded before."
-    before = said_before(model, optimizers)
+    before = remembered_findings(model, optimizers)
     return {**earlier, "preflight": before} if before else earlier
 
 # %% ../../../nbs/lib/stats/records/other-tools.ipynb #0d5e0008
-HELPS = {
+ADVICE = {
     "layer": "Look at what this layer computes: a division, a logarithm, a root or an exponential of such an input. If "
              "its input is large already, look at the layers before it and at the learning rate.",
     "loss": "Look at what is computed behind the last layer: a root of 0, a logarithm of 0, a division, a power below "
@@ -98,7 +99,7 @@ def row_of_error(
     head, *more = str(error).splitlines()
     how = [line.strip() for line in more if line.strip().startswith("in `")]
     layers = [error.layer] if error.layer not in ("", "(model)") else []
-    advice = HELPS.get(error.kind, HELPS["layer"])
+    advice = ADVICE.get(error.kind, ADVICE["layer"])
     return {"what": "NaN or Inf", "layers": layers, "steps": [step, step], "sure": "certain",
             "evidence": "; ".join([head, *how]) + ".", "advice": advice}
 

@@ -20,10 +20,10 @@ from hooklab.stats.records.statistics import STATISTICS, Statistic
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #c0c99ab2
 NOUNS = {"activations": "output", "gradients": "gradient", "updates": "update"}
-USUAL_RATIO = 1e-3  # an update of this share of the parameter is usual
+USUAL_RATIO = 1e-3  # an update of this fraction of the parameter is usual
 
 
-def about(history: Any, what: str) -> Statistic:
+def statistic_of(history: Any, what: str) -> Statistic:
     "The statistic of a name. A number that a hook of the user's own returns has only a name."
     known = STATISTICS.get(what)
     if known is None: return Statistic(what, what)
@@ -33,11 +33,11 @@ def about(history: Any, what: str) -> Statistic:
 
 def label_of(history: Any, what: str) -> str:
     "A number in words, as it is written beside an axis."
-    label = about(history, what).label.replace("{}", NOUNS[history.kind])
+    label = statistic_of(history, what).label.replace("{}", NOUNS[history.kind])
     return label + doubts.mark_of(history, what)
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #a16735be
-def held(values: np.ndarray, measured: np.ndarray) -> np.ndarray:
+def hold_values(values: np.ndarray, measured: np.ndarray) -> np.ndarray:
     "Each number until the next one is measured: of layers in turns, nothing is known between two turns."
     if not values.size:
         return np.take_along_axis(values, measured.astype(int), 1)
@@ -51,11 +51,11 @@ def to_draw(history: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
     values = history.values(what).detach().cpu().double().numpy()
     broken = history.broken(what).cpu().numpy()
     values = np.where(np.isfinite(values), values, np.nan)
-    if history.turns: values = held(values, measured_in(history))
+    if history.turns: values = hold_values(values, measured_mask(history))
     return values, broken
 
 
-def measured_in(history: Any) -> np.ndarray:
+def measured_mask(history: Any) -> np.ndarray:
     "True for each layer and step that was measured."
     return history.measured.cpu().numpy()
 
@@ -68,7 +68,7 @@ def nearest_row(history: Any, step: int) -> int:
 
 
 @dataclass
-class Shown:
+class DrawnSeries:
     "Series to draw: a row for each layer, a column for each step."
     about: Statistic # Which number
     label: str # In words
@@ -96,7 +96,7 @@ class Shown:
         ax.set_title(sentence, fontsize="small", loc="left", **PLAIN)
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #8f16be72
-def draw_lines(ax: Any, shown: Shown):
+def draw_lines(ax: Any, shown: DrawnSeries):
     "A line for each layer, with its name where it ends."
     steps = shown.steps
     colours = line_colours(ax, len(shown.names))
@@ -139,7 +139,7 @@ def mark_usual_ratio(ax: Any):
     ax.annotate("usual, about 1e-3", **place, **moved, ha="right", fontsize="small")
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #4ae3f632
-def coloured(shown: Shown) -> tuple[np.ndarray, dict[str, Any]]:
+def colours_of(shown: DrawnSeries) -> tuple[np.ndarray, dict[str, Any]]:
     "The numbers to colour, and the options of `imshow` for their colours."
     from matplotlib.colors import CenteredNorm, LogNorm, Normalize, TwoSlopeNorm
     values = shown.values
@@ -162,10 +162,10 @@ def coloured(shown: Shown) -> tuple[np.ndarray, dict[str, Any]]:
     return values, {"norm": norm, "cmap": "viridis"}
 
 
-def draw_rows(ax: Any, shown: Shown):
+def draw_rows(ax: Any, shown: DrawnSeries):
     "One row of an image for each layer, the first on top."
     from matplotlib.colors import ListedColormap
-    values, colours = coloured(shown)
+    values, colours = colours_of(shown)
     span = len(shown.names) - .5, -.5
     image = image_over_time(ax, values, shown.steps, *span, **colours)
     ends = "both" if shown.is_ratio or shown.about.axis == "centred" else "neither"
@@ -205,7 +205,7 @@ def plot_over_time(
     names = [history.names[i] for i in chosen]
     draw = draw_rows if len(chosen) > MOST_LINES else draw_lines
     steps = np.asarray(history.steps)
-    draw(ax, Shown(about(history, what), label, names, steps, values, broken))
+    draw(ax, DrawnSeries(statistic_of(history, what), label, names, steps, values, broken))
     ax.set_xlabel(f"step{history.whose}{mark_spikes(history, ax)}")
     return ax
 
@@ -224,7 +224,7 @@ def mark_spikes(history: Any, *axes: Any) -> str: # What to add to the label of 
 def why_no_number(history: Any, chosen: list[int]) -> str:
     "Why there is nothing to draw."
     if history.kind == "updates": return "no step was made"
-    if measured_in(history)[chosen].any():
+    if measured_mask(history)[chosen].any():
         return "it takes more than one number"
     return "nothing of this ran"
 

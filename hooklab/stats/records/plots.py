@@ -16,7 +16,7 @@ from ...drawing import (
     ALARM, MOST_LINES, PLAIN, axes_for, for_picture, image_over_time, ink, line_colours, name_ticks, say_instead,
     shortened, size_in_inches, thinned)
 from .over_time import (
-    NOUNS, about, label_of, mark_spikes, measured_in, nearest_row, to_draw)
+    NOUNS, statistic_of, label_of, mark_spikes, measured_mask, nearest_row, to_draw)
 from .statistics import BINS, HIGH, LOW
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #e299281f
@@ -29,7 +29,7 @@ def color_dim(
     "The colorful dimension plot: the histograms of all steps side by side. Brighter means more values."
     i = history.index(layer)
     counts = history.values("hist").cpu().numpy()[i]
-    ran = counts.any(0) | measured_in(history)[i]
+    ran = counts.any(0) | measured_mask(history)[i]
     ax = axes_for(ax, figsize)
     if not len(history):
         return say_instead(ax, "Nothing was recorded yet.")
@@ -60,7 +60,7 @@ def plot_hist(
         return say_instead(ax, "Nothing was recorded yet.")
     row = nearest_row(history, step)
     name, step = history.names[i], history.steps[row]
-    if not measured_in(history)[i, row]:
+    if not measured_mask(history)[i, row]:
         return say_instead(ax, f"{name} did not run in step {step}.")
     counts = hists[i, :, row]
     begins, width = np.linspace(LOW, HIGH, BINS, endpoint=False, retstep=True)
@@ -129,7 +129,7 @@ def plot_flow(
         ax.set_ylim(bottom=max(bottom, lowest))
     ax.set(xlabel=f"layer, from input to output{history.whose}", xlim=(-.5, n - .5))
     ax.set_ylabel(f"{NOUNS[history.kind]}, std and |mean|")
-    name_layers(ax, history.names)
+    label_layers(ax, history.names)
     ax.legend(loc="center left", bbox_to_anchor=(1, .5), frameon=False, fontsize="small")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
@@ -149,7 +149,7 @@ def draw_flow(ax: Any, by_step: dict[int, tuple[np.ndarray, np.ndarray]]):
         ax.plot([], [], look, color=ink(), ms=4, label=label)
 
 
-def name_layers(ax: Any, names: list[str]):
+def label_layers(ax: Any, names: list[str]):
     "Write the names below the axis, upright if they are too long to be side by side."
     width = size_in_inches(ax)[0]
     name_ticks(ax.xaxis, names, width)
@@ -240,7 +240,7 @@ def draw_small_images(history: Any, axes: np.ndarray, here: np.ndarray) -> str: 
 
 def draw_small_lines(history: Any, axes: np.ndarray, what: str, values: np.ndarray) -> str: # As above
     "One number of each layer over time, a mean with its standard deviation around it."
-    in_logs = about(history, what).axis == "log"
+    in_logs = statistic_of(history, what).axis == "log"
     steps = np.asarray(history.steps)
     spread = 0*values
     if what == "mean": spread, _ = to_draw(history, "std")

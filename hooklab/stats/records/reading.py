@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 
 from hooklab.hooks.distributed import ProcessPlace, TensorPart, place_of
-from hooklab.hooks.opening import SIZE, OneOf, misfit
+from hooklab.hooks.files import SIZE, OneOf, misfit
 from hooklab.hooks.tensor_files import FileKind, TensorFile
 from hooklab.stats.records.attention_history import AttentionHistory
 from hooklab.stats.records.facts import RunFacts, facts_from, facts_kind
 from hooklab.stats.records.history import History, WeightHistory
 from hooklab.stats.records.loss_history import losses_from
 from hooklab.stats.records.recorded import NO_STEPS, Records
-from hooklab.stats.records.run_log import LOGGED_EARLIER, RunLog, as_logged
+from hooklab.stats.records.run_log import EARLIER_LOG_COLUMNS, RunLog, with_all_columns
 from hooklab.stats.records.statistics import (
-    HEAD_ROWS, MOST_UNITS, SAMPLE_ROWS, THIN_FROM, UPDATE_ROWS, completed, is_known)
+    HEAD_ROWS, MAX_UNITS, SAMPLE_ROWS, MAX_WHOLE_SIZE, UPDATE_ROWS, with_later_rows, are_known_rows)
 from hooklab.stats.records.together import merge_here
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6d9b03fe
@@ -41,36 +41,36 @@ def part_kind(x: Any, where: Any) -> str:
 
 def rows_kind(x: Any, where: Any) -> str:
     "The names of the numbers in a table."
-    if type(x) is list and is_known(x) and completed(x) != UPDATE_ROWS:
+    if type(x) is list and are_known_rows(x) and with_later_rows(x) != UPDATE_ROWS:
         return ""
     return f"{where} are numbers that this version of hooklab does not know"
 
 
 def update_rows_kind(x: Any, where: Any) -> str:
     "The names of the numbers in a table of updates."
-    is_one = type(x) is list and is_known(x) and completed(x) == UPDATE_ROWS
+    is_one = type(x) is list and are_known_rows(x) and with_later_rows(x) == UPDATE_ROWS
     return "" if is_one else f"{where} are numbers that this version of hooklab does not know"
 
 
 def histories_kind(x: Any, where: Any) -> str:
     "At least one history, by kind."
-    if type(x) is not dict or not x or x.keys() - HISTORIES.keys():
+    if type(x) is not dict or not x or x.keys() - HISTORIES_IN_FILE.keys():
         return f"{where} are no histories"
-    return misfit(x, {kind: HISTORIES[kind] for kind in x}, where)
+    return misfit(x, {kind: HISTORIES_IN_FILE[kind] for kind in x}, where)
 
 
 def finding_kind(x: Any, where: Any) -> str:
     "A finding of another tool."
     why = misfit(x, FINDING, where)
     if why: return why
-    return "" if len(x["steps"]) == 2 and x["sure"] in SURE else f"{where} is no finding"
+    return "" if len(x["steps"]) == 2 and x["sure"] in CERTAINTIES else f"{where} is no finding"
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #e37a5d18
 HISTORY = {"names": [str], "rows": rows_kind, "steps": STEPS, "trainable?": OneOf([str], None),
            "followed?": {str: str}, "turns?": OneOf(SIZE, None), "parts?": {str: part_kind}, "place?": PLACE}
-HISTORIES = {"activations": HISTORY, "gradients": HISTORY,
-             "updates": HISTORY | {"rows": update_rows_kind}}
-SURE = "certain", "likely", "possible", "note"
+HISTORIES_IN_FILE = {"activations": HISTORY, "gradients": HISTORY,
+                     "updates": HISTORY | {"rows": update_rows_kind}}
+CERTAINTIES = "certain", "likely", "possible", "note"
 FINDING = {"what": str, "layers": [str], "steps": [SIZE], "sure": str, "evidence": str, "advice": str}
 ATTENTION = {"steps": STEPS, "heads": {str: range(1, 2**24)}, "sample": OneOf(SIZE, None), "parts?": {str: part_kind},
              "place?": PLACE}
@@ -109,7 +109,7 @@ def check_numbers(file: TensorFile, histories: dict[str, History], log: RunLog |
 # %% ../../../nbs/lib/stats/records/reading.ipynb #6f0a1f06
 def history_from(kind: str, facts: dict[str, Any], tables: Tensor, is_thin: bool) -> History:
     "A history from a file. `is_thin`: samples of large tensors were enough."
-    rows = completed(facts["rows"], is_thin)
+    rows = with_later_rows(facts["rows"], is_thin)
     history = (WeightHistory if kind == "updates" else History)(facts["names"], rows)
     history.kind, history.turns = kind, facts.get("turns")
     history.trainable, history.followed = facts.get("trainable"), facts.get("followed", {})
@@ -129,7 +129,7 @@ def is_thin(about: dict[str, Any]) -> bool:
     return about["hist_sample"] is None and any(SAMPLE_ROWS[0] in rows for rows in of_layers)
 
 
-def where_exact(histories: dict[str, History], about: dict[str, Any]):
+def mark_exact(histories: dict[str, History], about: dict[str, Any]):
     "In the file of an earlier version, what is small is known to be exact, and all where no samples were wanted."
     sizes = {name: of["n"] for name, of in (about.get("run") or {}).get("parameters", {}).items()}
     for kind, history in histories.items():
@@ -139,7 +139,7 @@ def where_exact(histories: dict[str, History], about: dict[str, Any]):
         unknown = tables[:, history.rows.index(row)]
         size = tables[:, 0]
         if kind == "updates": size = torch.tensor([sizes.get(name, math.inf) for name in history.names])
-        small = (size <= THIN_FROM) | torch.tensor(not is_thin(about))
+        small = (size <= MAX_WHOLE_SIZE) | torch.tensor(not is_thin(about))
         tables[:, history.rows.index(row)] = torch.where(unknown.isnan() & small, 0, unknown)
         history.fill(history.steps, tables, history.place)
 
@@ -190,13 +190,13 @@ def read_file(
         shape = len(facts["steps"]), len(facts["rows"]), len(facts["names"])
         tables = file.tensor(kind, shape, *floats)
         histories[kind] = history_from(kind, facts, tables, is_thin(about))
-    where_exact(histories, about)
+    mark_exact(histories, about)
     steps, heads = about.get("log_steps"), about.get("attention")
     if steps:
         log = RunLog()
-        names = about.get("log_names", LOGGED_EARLIER)
+        names = about.get("log_names", EARLIER_LOG_COLUMNS)
         table = file.tensor("log", (len(steps), len(names)), *floats)
-        log.fill(steps, as_logged(table, names), about.get("log_place"))
+        log.fill(steps, with_all_columns(table, names), about.get("log_place"))
     if heads:
         attention = attention_from(heads, lambda name, shape: file.tensor(name, shape, *floats))
     check_numbers(file, histories, log)
@@ -213,6 +213,6 @@ def read_file(
     found.others = about.get("others", {})
     if "looked" in about:
         looked = about["looked"]
-        found._silence = file.tensor("silent", (len(looked), MOST_UNITS), *floats), looked
+        found._silence = file.tensor("silent", (len(looked), MAX_UNITS), *floats), looked
     found.name_process()
     return found

@@ -23,9 +23,9 @@ from .history import NO_NUMBERS, History, WeightHistory
 from .loss_history import LossHistory
 from .norm_table import NormTable, norm_table
 from .plots import overview
-from .run_log import LOGGED, RunLog
+from .run_log import LOG_COLUMNS, RunLog
 from .spikes import Spike, series_of
-from .together import OneOfSeveral
+from .together import ProcessRecord
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #ea0570df
 def of_history(name: str) -> Callable:
@@ -36,7 +36,7 @@ def of_history(name: str) -> Callable:
     return method
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #759aa460
-class Recorded(OneOfSeveral):
+class Recorded(ProcessRecord):
     "The record of a run: read it, plot it, merge it, save it."
     history: History # The activations, or the gradients if only they were recorded
     gradients: History | None = None # The gradients of outputs
@@ -197,7 +197,7 @@ class Recorded(OneOfSeveral):
             "unrecorded": self._why_nothing_to_read(),
             "run": plain_facts(self.facts),
             "log_steps": self.log.steps if self.log else [],
-            "log_names": [*LOGGED],
+            "log_names": [*LOG_COLUMNS],
             "log_place": self.log.place if self.log else None,
         }
         for what in ("every", "next_step", "process", "stage", "combined", "others"):
@@ -236,8 +236,8 @@ def facts_of(history: History) -> dict[str, Any]:
     return {what: getattr(history, what) for what in kept}
 
 # %% ../../../nbs/lib/stats/records/recorded.ipynb #58344360
-EVER = {"parameters": ("trainable", "has", "got", "written", "moved"), "layers": ("running_mean_moves",)}
-MOST_LOOKS = 240  # at inputs, and at outputs: a run may be resumed many times
+LASTING_FACTS = {"parameters": ("trainable", "has", "got", "written", "moved"), "layers": ("running_mean_moves",)}
+MAX_STEPS_LOOKED_AT = 240  # at inputs, and at outputs: a run may be resumed many times
 
 
 def facts_of_both(earlier: RunFacts | None, now: RunFacts) -> RunFacts:
@@ -246,16 +246,16 @@ def facts_of_both(earlier: RunFacts | None, now: RunFacts) -> RunFacts:
     found = replace(now, resumed=earlier.resumed)
     for what in "inputs", "outputs":
         looks = [*(getattr(earlier, what) or ()), *(getattr(now, what) or ())]
-        while len(looks) > MOST_LOOKS: looks = looks[::2]
+        while len(looks) > MAX_STEPS_LOOKED_AT: looks = looks[::2]
         if looks: setattr(found, what, looks)
-    for kind, whats in EVER.items():
+    for kind, whats in LASTING_FACTS.items():
         before = getattr(earlier, kind)
-        both = {name: ever(before.get(name, of), of, whats) for name, of in (getattr(now, kind) or before).items()}
-        setattr(found, kind, both)
+        after = getattr(now, kind) or before
+        setattr(found, kind, {name: with_earlier(before.get(name, of), of, whats) for name, of in after.items()})
     return found
 
 
-def ever(before: Any, now: Any, whats: tuple[str, ...]) -> Any:
+def with_earlier(before: Any, now: Any, whats: tuple[str, ...]) -> Any:
     "The facts from now, of which some hold if they ever did."
     return replace(now, **{what: getattr(now, what) or getattr(before, what) for what in whats})
 

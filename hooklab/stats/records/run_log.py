@@ -17,7 +17,7 @@ from hooklab.stats.records.history import KeptSteps, Rows
 from hooklab.stats.records.spikes import Spike, spikes_in
 
 # %% ../../../nbs/lib/stats/records/run-log.ipynb #75938643
-LOGGED = {  # the numbers of a row, NaN if unknown: a description, and how those of several processes become one
+LOG_COLUMNS = {  # the numbers of a row, NaN if unknown: a description, and how those of several processes become one
     "loss": ("what was given to `step(loss)`", "mean"),
     "given": ("1 if something was given", "max"),
     "output": ("the sum of the model's output, where no loss is given: NaN or Inf shows here", "sum"),
@@ -34,21 +34,21 @@ LOGGED = {  # the numbers of a row, NaN if unknown: a description, and how those
     "own_unclipped": ("the same of `grad_norm_unclipped`", "length"),
 }
 
-LOGGED_EARLIER = ["loss", "given", "output", "trained", "evaluated", "updates", "rate", "kept", "no_gradients",
-                  "gradient", "own", "clipped"]  # in files that do not name their columns
+EARLIER_LOG_COLUMNS = ["loss", "given", "output", "trained", "evaluated", "updates", "rate", "kept", "no_gradients",
+                       "gradient", "own", "clipped"]  # in files that do not name their columns
 
 
-def as_logged(
+def with_all_columns(
     table: Tensor, # The log of a file
     names: list[str], # Of its columns
-) -> Tensor: # A column for each of `LOGGED`, NaN where the file has none
+) -> Tensor: # A column for each of `LOG_COLUMNS`, NaN where the file has none
     "A log as this version has it."
     column = dict(zip(names, table.unbind(1)))
     if "gradient" in column:
         column["grad_norm"] = column["gradient"]
         column["grad_norm_unclipped"] = column["gradient"]/column["clipped"]
     unknown = table.new_full((len(table),), math.nan)
-    return torch.stack([column.get(name, unknown) for name in LOGGED], 1)
+    return torch.stack([column.get(name, unknown) for name in LOG_COLUMNS], 1)
 
 
 def as_number(x: Any) -> float | Tensor: # NaN where it is not one number
@@ -62,7 +62,7 @@ def as_number(x: Any) -> float | Tensor: # NaN where it is not one number
     except (TypeError, ValueError): return math.nan
 
 
-def given_loss(loss: Any) -> dict[str, Any]:
+def loss_entry(loss: Any) -> dict[str, Any]:
     "The part of a row that is known from the loss that the loop gave."
     return {"loss": as_number(loss), "given": 1}
 
@@ -73,12 +73,12 @@ class RunLog(KeptSteps):
         self,
         max_rows: int = 4096, # How many steps to keep at most
     ):
-        super().__init__([*LOGGED], max_rows)
+        super().__init__([*LOG_COLUMNS], max_rows)
 
     def _keep(self, row):
         super()._keep([row.get(name, math.nan) for name in self.names])
 
-    def table(self) -> Tensor: # A row for each step, a column for each of `LOGGED`
+    def table(self) -> Tensor: # A row for each step, a column for each of `LOG_COLUMNS`
         "All numbers. Those on a GPU are fetched together."
         waiting = {}  # by device
         for row in self.kept:
@@ -95,7 +95,7 @@ class RunLog(KeptSteps):
 
     def values(
         self,
-        name: str, # One of `LOGGED`
+        name: str, # One of `LOG_COLUMNS`
     ) -> Tensor: # One number for each of `steps`
         "The history of one number, NaN where it is unknown."
         return self.table()[:, self.names.index(name)]

@@ -16,22 +16,22 @@ from hooklab.hooks.names import printable
 from hooklab.stats.records.doubts import ESTIMATE
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e06
-RECENT, LEAST = 40, 20  # steps that say what is usual, and how many there must be
-REMEMBERED = 80  # steps of which it is known how far they were from the usual
-SHORTLY = 9  # steps whose median is reported as the number before
-MEMORY = 150  # steps for which an earlier jump is remembered
-TINY = .01  # of the first numbers, or of norms that were usual earlier: less means little
-TIMES = 1.5  # times the median: what rises by less is no spike; together with the other one 1.2
+RECENT_STEPS, MIN_RECENT = 40, 20  # steps that say what is usual, and how many there must be
+DISTANCES_KEPT = 80  # steps of which it is known how far they were from the usual
+BRIEF_STEPS = 9  # steps whose median is reported as the number before
+JUMP_STEPS = 150  # steps for which an earlier jump is remembered
+TINY_FRACTION = .01  # of the first numbers, or of norms that were usual earlier: less means little
+MIN_RISE = 1.5  # times the median: what rises by less is no spike; together with the other one 1.2
 
 
-def middle(values: Iterable[float]) -> float:
+def high_median(values: Iterable[float]) -> float:
     from statistics import median_high  # slow to import
     return median_high(values)
 
 
-def little(values: Iterable[float]) -> float: # Differences far below the first numbers mean little
-    first = [abs(x) for x in values if math.isfinite(x)][:LEAST]
-    return max(TINY*middle(first or [1.]), 1e-30)
+def negligible(values: Iterable[float]) -> float: # Differences far below the first numbers mean little
+    first = [abs(x) for x in values if math.isfinite(x)][:MIN_RECENT]
+    return max(TINY_FRACTION*high_median(first or [1.]), 1e-30)
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Jump:
         return self.distances > distances and self.beyond > beyond and self.times > times
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #bc32bd05
-class Usual:
+class RecentRange:
     "The recent past of a series, and how far the next number is from it."
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Usual:
     ):
         self.in_logs = in_logs
         self.is_positive = in_logs or min(filter(math.isfinite, values), default=0) >= 0
-        self.least = little(values)
-        self.recent = deque(maxlen=RECENT)  # compared
-        self.lately = deque(maxlen=SHORTLY)  # as they are
+        self.least = negligible(values)
+        self.recent = deque(maxlen=RECENT_STEPS)  # compared
+        self.lately = deque(maxlen=BRIEF_STEPS)  # as they are
         self.highest = 0.  # the largest median of a few that came one after another
-        self.remembered = deque(maxlen=REMEMBERED)  # distances
+        self.remembered = deque(maxlen=DISTANCES_KEPT)  # distances
         self.jumps = deque(maxlen=8)  # row and distances
         self.outside = []  # since when it is outside
 
@@ -70,14 +70,14 @@ class Usual:
 
     def jump(self, row: int, value: float) -> Jump | None: # None while too little is known
         "How far a number is outside."
-        if len(self.recent) < LEAST: return None
-        before, usual = middle(self.lately), middle(self.recent)
+        if len(self.recent) < MIN_RECENT: return None
+        before, usual = high_median(self.lately), high_median(self.recent)
         (distances,) = self._distances([self.compared(value)])
         if distances == math.inf:
             return Jump(value, before, math.inf, math.inf, math.inf)
         farthest = self._farthest(row)*self._few
         if self.in_logs:
-            is_tiny = value < TINY*self.highest  # as in a run that has converged
+            is_tiny = value < TINY_FRACTION*self.highest  # as in a run that has converged
             times = 1. if is_tiny else math.exp(min(self.compared(value) - usual, 50))
             return Jump(value, before, times, distances/self._few, distances/farthest)
         beyond = math.log1p(max(distances, 0))/math.log1p(farthest)
@@ -86,21 +86,21 @@ class Usual:
 
     def _distances(self, compared: Iterable[float]) -> list[float]:
         "How many usual distances these numbers are from the median."
-        usual = middle(self.recent)
+        usual = high_median(self.recent)
         least = .02 if self.in_logs else max(.02*abs(usual), self.least)
-        distance = max(middle([abs(y - usual) for y in self.recent]), least)
+        distance = max(high_median([abs(y - usual) for y in self.recent]), least)
         return [(x - usual)/distance for x in compared]
 
     def _farthest(self, row: int) -> float:
         """The most distances that are remembered, or that a recent number is away now. A jump that came more than once
         lately counts too."""
-        jumps = sorted(x for when, x in self.jumps if row - when <= MEMORY)
+        jumps = sorted(x for when, x in self.jumps if row - when <= JUMP_STEPS)
         return max([1., *self._distances([max(self.recent)]), *self.remembered, *jumps[-2:-1]])
 
     @property
     def _few(self) -> float:
         "What few steps have shown is too narrow a range: the largest of so many grows with the logarithm."
-        return math.log(REMEMBERED)/math.log(len(self.remembered))
+        return math.log(DISTANCES_KEPT)/math.log(len(self.remembered))
 
     def add(self, row: int, value: float, jump: Jump | None, is_outside: bool):
         "Go on to the next number, with what `jump` gave. What is outside for long is usual then."
@@ -111,7 +111,7 @@ class Usual:
         if not self.outside and jump.distances < math.inf:
             self.jumps.append((row, jump.distances))
         self.outside.append(value)
-        if len(self.outside) < RECENT: return
+        if len(self.outside) < RECENT_STEPS: return
         self.recent.clear()
         self.remembered.clear()
         for lasting in self.outside: self._learn(lasting)
@@ -123,17 +123,17 @@ class Usual:
             self.remembered.append(jump.distances*self._few)
         self.recent.append(self.compared(value))
         self.lately.append(value)
-        if len(self.lately) == SHORTLY: self.highest = max(self.highest, middle(self.lately))
-        if jump is None and len(self.recent) >= LEAST:
+        if len(self.lately) == BRIEF_STEPS: self.highest = max(self.highest, high_median(self.lately))
+        if jump is None and len(self.recent) >= MIN_RECENT:
             self.remembered.extend(self._distances(self.recent))
 
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e08
 # Distances, beyond, times. Healthy runs go beyond any of them less than once in 1,000 steps.
-ALONE = {"loss": (6, 1.6, TIMES), "norm": (5, 1.7, TIMES)}
-BOTH = {"loss": (5, 1.4, 1.2), "norm": (3, 1.2, 1.2)}
-FOR_THE_LOSS, WITH_IT = (5, 1.7, TIMES), (3, 1.2, TIMES)  # the norm divided by the loss, and the norm
-AFTERWARDS = (2, 1., 1.2)  # of what is outside already, and in the step after a jump of the optimizer's gradients
+SINGLE_LIMITS = {"loss": (6, 1.6, MIN_RISE), "norm": (5, 1.7, MIN_RISE)}
+JOINT_LIMITS = {"loss": (5, 1.4, 1.2), "norm": (3, 1.2, 1.2)}
+RATIO_LIMITS, NORM_LIMITS = (5, 1.7, MIN_RISE), (3, 1.2, MIN_RISE)  # the norm divided by the loss, and the norm
+LATER_LIMITS = (2, 1., 1.2)  # of what is outside already, and in the step after a jump of the optimizer's gradients
 
 
 @dataclass
@@ -152,7 +152,7 @@ class Spike:
     def is_clear(self) -> bool:
         "Did both jump, and one of them far enough to be reported alone?"
         if self.loss is None or self.norm is None: return False
-        return self.loss.is_over(*ALONE["loss"]) or self.norm.is_over(*ALONE["norm"])
+        return self.loss.is_over(*SINGLE_LIMITS["loss"]) or self.norm.is_over(*SINGLE_LIMITS["norm"])
 
     @property
     def text(self) -> str:
@@ -161,12 +161,12 @@ class Spike:
         for name, jump in ("the loss", self.loss), ("the gradient norm", self.norm):
             if jump is not None:
                 sign = ESTIMATE*(jump is self.norm and self.is_estimate)
-                parts.append(f"{name} jumps from {number(jump.before)} to {sign}{number(jump.value)}")
+                parts.append(f"{name} jumps from {in_short(jump.before)} to {sign}{in_short(jump.value)}")
         order = f"; the {self.first} is first" if self.first != "both" and self.loss and self.norm else ""
         if self.update is not None:
-            order += (f"; in the step before, the optimizer got gradients with a norm of {number(self.update.value)}, "
-                      f"and not {number(self.update.before)}")
-        where = [f"{name} ({number(times)} times)" for name, times in list(self.layers.items())[:3]]
+            order += ("; in the step before, the optimizer got gradients with a norm of "
+                      f"{in_short(self.update.value)}, and not {in_short(self.update.before)}")
+        where = [f"{name} ({in_short(times)} times)" for name, times in list(self.layers.items())[:3]]
         most = f"; the norm rises most in {', '.join(where)}" if where else ""
         return printable(f"In step {self.step} {' and '.join(parts)}{order}{most}.")
 
@@ -181,7 +181,7 @@ class Spike:
     def __str__(self): return f"{self.text} {self.recovery}"
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e0a
-def number(x: float) -> str:
+def in_short(x: float) -> str:
     return f"{x:,.0f}" if 1000 <= abs(x) < 1e7 else f"{x:.3g}"
 
 
@@ -197,24 +197,24 @@ def series_of(log: Any) -> dict[str, dict[int, float]]:
             norm[i] = now if math.isnan(before) else before
         if made > 0 and not math.isnan(now): update[i] = now
     if all(map(math.isnan, norm.values())): norm = {}  # unknown, and not NaN
-    for_the_loss, least = {}, little(loss.values())
+    for_the_loss, least = {}, negligible(loss.values())
     if min(filter(math.isfinite, loss.values()), default=-1) >= 0:
         for_the_loss = {i: norm[i]/(x + least) for i, x in loss.items() if i in norm}
     return {"loss": loss, "norm": norm, "for the loss": for_the_loss, "update": update if update != norm else {}}
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #ec6e5497
-def outside_in(log: Any) -> Iterator[tuple[int, dict[str, Jump]]]: # The row, and by how much
+def jumps_in(log: Any) -> Iterator[tuple[int, dict[str, Jump]]]: # The row, and by how much
     "The rows in which the loss, the norm or both are outside their usual range."
     series = series_of(log)
-    usual = {name: Usual([*values.values()], in_logs=name != "loss") for name, values in series.items()}
+    usual = {name: RecentRange([*values.values()], in_logs=name != "loss") for name, values in series.items()}
     update = None  # the jump of the step before
     for row in sorted({*series["loss"], *series["norm"]}):
         jumps = {}
         for name, values in series.items():
             jump = usual[name].jump(row, values[row]) if row in values else None
             if jump is not None: jumps[name] = jump
-        out = outside_of(jumps, update is not None)
-        out |= {name for name, jump in jumps.items() if usual[name].outside and jump.is_over(*AFTERWARDS)}
+        out = names_outside(jumps, update is not None)
+        out |= {name for name, jump in jumps.items() if usual[name].outside and jump.is_over(*LATER_LIMITS)}
         for name, values in series.items():
             if row in values:
                 usual[name].add(row, values[row], jumps.get(name), name in out)
@@ -224,18 +224,18 @@ def outside_in(log: Any) -> Iterator[tuple[int, dict[str, Jump]]]: # The row, an
         update = jumps.get("update") if len(usual["update"].outside) == 1 else None  # it has just left
 
 
-def outside_of(jumps: dict[str, Jump], afterwards: bool) -> set[str]:
+def names_outside(jumps: dict[str, Jump], afterwards: bool) -> set[str]:
     "Which of the numbers of a step are outside."
     def over(name: str, limits: tuple) -> bool:
         return name in jumps and jumps[name].is_over(*limits)
-    limits = ALONE | {"for the loss": FOR_THE_LOSS, "update": ALONE["norm"]}
+    limits = SINGLE_LIMITS | {"for the loss": RATIO_LIMITS, "update": SINGLE_LIMITS["norm"]}
     out = {name for name in jumps if over(name, limits[name])}
-    if all(over(name, BOTH[name]) for name in BOTH):
-        out |= {*BOTH}
-    if "for the loss" in out and over("norm", WITH_IT):
+    if all(over(name, JOINT_LIMITS[name]) for name in JOINT_LIMITS):
+        out |= {*JOINT_LIMITS}
+    if "for the loss" in out and over("norm", NORM_LIMITS):
         out.add("norm")
     if afterwards:
-        out |= {name for name in ("loss", "norm") if over(name, AFTERWARDS)}
+        out |= {name for name in ("loss", "norm") if over(name, LATER_LIMITS)}
     return out
 
 # %% ../../../nbs/lib/stats/records/spikes.ipynb #6f0a1e0c
@@ -246,9 +246,9 @@ def spikes_in(
     "The spikes of a run, from every loss that was given to `step` and from the norm of all gradients."
     if not len(log): return []
     found, first, last, known_as = [], 0, -1, log.unclipped_is()
-    for row, jumps in outside_in(log):
+    for row, jumps in jumps_in(log):
         if not found or row > last + 1:
-            spike = Spike(log.steps[row], layers=risen(updates, log.steps[row]), update=jumps.pop("update", None))
+            spike = Spike(log.steps[row], layers=norm_rises(updates, log.steps[row]), update=jumps.pop("update", None))
             found.append(spike)
             first = row
         last = row
@@ -258,18 +258,18 @@ def spikes_in(
                 if name == "norm": spike.is_estimate = known_as[row] == "estimate"
         if not spike.first:
             spike.first = "both" if spike.loss and spike.norm else "loss" if spike.loss else "norm"
-        has_ended = row + 1 < len(log) and row - first + 1 < RECENT  # what lasts longer is usual now
+        has_ended = row + 1 < len(log) and row - first + 1 < RECENT_STEPS  # what lasts longer is usual now
         spike.back = log.steps[row + 1] if has_ended else None
     return found
 
 
-def risen(updates: Any, step: int) -> dict[str, float]: # Empty if that step was not measured
+def norm_rises(updates: Any, step: int) -> dict[str, float]: # Empty if that step was not measured
     "By how many times the gradient norm of each parameter rose in this step, those that rose most first."
     if updates is None or step not in updates.steps: return {}
     row = updates.steps.index(step)
     before, now = updates.values("grad_norm_unclipped"), updates.values("grad_norm")
     lengths = before.where(~before.isnan(), now)
     if not row: return {}
-    times = lengths[:, row]/lengths[:, max(row - RECENT, 0):row].nanmedian(1).values
+    times = lengths[:, row]/lengths[:, max(row - RECENT_STEPS, 0):row].nanmedian(1).values
     found = {name: x for name, x in zip(updates.names, times.tolist()) if x > 1}
     return dict(sorted(found.items(), key=lambda item: -item[1]))

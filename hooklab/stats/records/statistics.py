@@ -15,18 +15,18 @@ from torch import Tensor
 
 # %% ../../../nbs/lib/stats/records/statistics.ipynb #51a70006
 NOT_MEASURED = -1.  # in place of a length
-MOST_UNITS = 32  # of an output in its sample
-THIN_FROM = 16_384  # numbers: a tensor that has more may be measured by a sample
+MAX_UNITS = 32  # of an output in its sample
+MAX_WHOLE_SIZE = 16_384  # numbers: a tensor that has more may be measured by a sample
 
 
-def as_kept(x: Tensor, n: Tensor) -> Tensor: return x
-def if_any(x: Tensor, n: Tensor) -> Tensor:
+def row_itself(x: Tensor, n: Tensor) -> Tensor: return x
+def value_if_any(x: Tensor, n: Tensor) -> Tensor:
     return torch.where(n > 0, x, torch.nan)
 def fraction(x: Tensor, n: Tensor) -> Tensor:
     return torch.where(n > 0, x/n, torch.nan)
 
 
-def deviation(m2: Tensor, n: Tensor) -> Tensor:
+def standard_deviation(m2: Tensor, n: Tensor) -> Tensor:
     variance = torch.where(n > 1, m2/(n - 1), torch.nan)
     return variance.sqrt()
 
@@ -67,41 +67,41 @@ def by_name(*statistics: Statistic) -> dict[str, Statistic]:
     return {one.name: one for one in statistics}
 
 
-def of_counts(name: str, label: str, is_judged: bool = False) -> Statistic:
-    "A share of the numbers that were counted."
+def counted_fraction(name: str, label: str, is_judged: bool = False) -> Statistic:
+    "A fraction of the numbers that were counted."
     return Statistic(name, label, "counts", "share", of="counted", is_judged=is_judged, doubt="unseen")
 
 
-def of_samples(name: str, label: str, axis: str = "share", is_judged: bool = True) -> Statistic:
+def mean_over_samples(name: str, label: str, axis: str = "share", is_judged: bool = True) -> Statistic:
     "A mean over the samples."
     return Statistic(name, label, "samples", axis, of="n_samples", is_judged=is_judged, doubt="sampled")
 
 # %% ../../../nbs/lib/stats/records/statistics.ipynb #51a70009
 STATISTICS = by_name(
-    Statistic("n", "numbers in the {}", read=as_kept, is_judged=True),
-    Statistic("mean", "mean of the {}", axis="centred", read=if_any, joined="moments", is_judged=True),
-    Statistic("std", "standard deviation of the {}", axis="log", kept_as="m2", read=deviation, joined="moments",
-              is_judged=True, doubt="unseen"),
+    Statistic("n", "numbers in the {}", read=row_itself, is_judged=True),
+    Statistic("mean", "mean of the {}", axis="centred", read=value_if_any, joined="moments", is_judged=True),
+    Statistic("std", "standard deviation of the {}", axis="log", kept_as="m2", read=standard_deviation,
+              joined="moments", is_judged=True, doubt="unseen"),
     Statistic("near_zero", "fraction of numbers ≤ 0.05", axis="share", is_judged=True, doubt="unseen"),
     Statistic("unseen", "numbers of the {} that only its mean is of", "doubts", is_doubt=True),
 
-    of_counts("nan", "fraction of NaN"),
-    of_counts("inf", "fraction of Inf"),
-    of_counts("under", "fraction of numbers < 0", is_judged=True),
-    of_counts("over", "fraction of numbers > 10"),
-    of_counts("around_zero", "fraction of numbers from -0.05 to 0.05"),
+    counted_fraction("nan", "fraction of NaN"),
+    counted_fraction("inf", "fraction of Inf"),
+    counted_fraction("under", "fraction of numbers < 0", is_judged=True),
+    counted_fraction("over", "fraction of numbers > 10"),
+    counted_fraction("around_zero", "fraction of numbers from -0.05 to 0.05"),
 
-    Statistic("n_samples", "samples of the {}", "samples", read=as_kept, is_judged=True),
-    of_samples("sample_mean", "mean of a sample of the {}", "centred", is_judged=False),
-    of_samples("sample_square", "mean square of a sample of the {}", "linear"),
-    of_samples("var_samples", "variance between samples of the {}", "linear"),
-    of_samples("var_units", "variance between units of the {}", "linear"),
-    of_samples("silent_units", "fraction of silent units"),
-    of_samples("dead_units", "fraction of dead units"),
-    of_samples("ended_units", "fraction of units at the ends of a tanh or sigmoid"),
-    of_samples("sums_to_one", "fraction of rows that sum to one"),
-    of_samples("peaked", "fraction of probabilities above 0.99"),
-    of_samples("even", "fraction of even probabilities"),
+    Statistic("n_samples", "samples of the {}", "samples", read=row_itself, is_judged=True),
+    mean_over_samples("sample_mean", "mean of a sample of the {}", "centred", is_judged=False),
+    mean_over_samples("sample_square", "mean square of a sample of the {}", "linear"),
+    mean_over_samples("var_samples", "variance between samples of the {}", "linear"),
+    mean_over_samples("var_units", "variance between units of the {}", "linear"),
+    mean_over_samples("silent_units", "fraction of silent units"),
+    mean_over_samples("dead_units", "fraction of dead units"),
+    mean_over_samples("ended_units", "fraction of units at the ends of a tanh or sigmoid"),
+    mean_over_samples("sums_to_one", "fraction of rows that sum to one"),
+    mean_over_samples("peaked", "fraction of probabilities above 0.99"),
+    mean_over_samples("even", "fraction of even probabilities"),
     Statistic("sampled", "numbers in the samples of the {}", "samples", is_later=True, is_doubt=True),
 
     Statistic("ratio", "length of update / length of parameter", "updates", "log", "update", ratio, "data",
@@ -130,42 +130,43 @@ BINS, LOW, HIGH = 40, 0., 10.  # the histogram's bins, and where they begin and 
 BIN_ROWS = [f"bin{i}" for i in range(BINS)]
 
 
-def rows_of(group: str) -> list[str]:
+def rows_of_group(group: str) -> list[str]:
     "The rows of a group, in the order of the table."
     return list(dict.fromkeys(one.row for one in STATISTICS.values() if one.group == group))
 
 
-BASICS, COUNTS, DOUBTS, SAMPLE_ROWS, UPDATE_ROWS = map(rows_of, ("basics", "counts", "doubts", "samples", "updates"))
-LARGEST = {one.row for one in STATISTICS.values() if one.joined == "max"}
-LARGEST_ROWS = [i for i, row in enumerate([*BASICS, *COUNTS]) if row in LARGEST]
-JUDGED = [one for one in STATISTICS.values() if one.is_judged]
+BASIC_ROWS, COUNT_ROWS, DOUBT_ROWS, SAMPLE_ROWS, UPDATE_ROWS = map(
+    rows_of_group, ("basics", "counts", "doubts", "samples", "updates"))
+MAX_ROWS = {one.row for one in STATISTICS.values() if one.joined == "max"}
+MAX_ROW_NUMBERS = [i for i, row in enumerate([*BASIC_ROWS, *COUNT_ROWS]) if row in MAX_ROWS]
+JUDGED_STATISTICS = [one for one in STATISTICS.values() if one.is_judged]
 
 
 def row_names(with_counts: bool, with_hist: bool, with_samples: bool = False, is_thin: bool = False) -> list[str]:
     "The names of the numbers in a column."
-    names = [*BASICS]
-    if with_counts or with_hist: names += COUNTS
+    names = [*BASIC_ROWS]
+    if with_counts or with_hist: names += COUNT_ROWS
     if with_hist: names += BIN_ROWS
-    if is_thin: names += DOUBTS
+    if is_thin: names += DOUBT_ROWS
     if with_samples: names += SAMPLE_ROWS
     return names
 
 
-WHOLE = [UPDATE_ROWS, *starmap(row_names, product((False, True), repeat=4))]  # the rows that a table can have
+KNOWN_ROWS = [UPDATE_ROWS, *starmap(row_names, product((False, True), repeat=4))]  # the rows that a table can have
 
 
-def completed(rows: list[str], is_thin: bool = False) -> list[str]:
+def with_later_rows(rows: list[str], is_thin: bool = False) -> list[str]:
     "These rows, and those that this version records together with them and earlier ones did not."
     groups = {one.group for one in STATISTICS.values() if one.row in rows}
-    there = {*rows, *(DOUBTS if is_thin and "n" in rows else ())}
+    there = {*rows, *(DOUBT_ROWS if is_thin and "n" in rows else ())}
     for one in STATISTICS.values():
         if one.is_later and one.group in groups:
             there.add(one.row)
-    in_order = [*BASICS, *COUNTS, *BIN_ROWS, *DOUBTS, *SAMPLE_ROWS, *UPDATE_ROWS]
+    in_order = [*BASIC_ROWS, *COUNT_ROWS, *BIN_ROWS, *DOUBT_ROWS, *SAMPLE_ROWS, *UPDATE_ROWS]
     return [row for row in in_order if row in there]
 
 
-def is_known(rows: list[str]) -> bool:
+def are_known_rows(rows: list[str]) -> bool:
     "Can a record of this version, or of an earlier one, have these rows?"
-    whole = completed(rows)
-    return whole in WHOLE and rows == [row for row in whole if row in rows]
+    whole = with_later_rows(rows)
+    return whole in KNOWN_ROWS and rows == [row for row in whole if row in rows]

@@ -20,8 +20,8 @@ from ...hooks.names import printable
 from .attention_history import AttentionHistory
 from .facts import RunFacts
 from .history import History, WeightHistory
-from .run_log import LOGGED, RunLog
-from .statistics import HEAD_ROWS, LARGEST, NOT_MEASURED
+from .run_log import LOG_COLUMNS, RunLog
+from .statistics import HEAD_ROWS, MAX_ROWS, NOT_MEASURED
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #7fa47d82
 class Columns:
@@ -62,11 +62,11 @@ class Columns:
         return found
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #fe06f010
-JOIN = {"SUM": torch.add, "MAX": torch.maximum}
+JOIN_FUNCTIONS = {"SUM": torch.add, "MAX": torch.maximum}
 Merging = Generator[tuple[str, Tensor], Tensor, Any]  # yields what to join with those of all, and gets the result
 
 
-def with_processes(merging: Merging) -> Any: # What it returns
+def merge_in_processes(merging: Merging) -> Any: # What it returns
     "Merge a record with those that the other processes merge now."
     joined = None
     while True:
@@ -77,7 +77,7 @@ def with_processes(merging: Merging) -> Any: # What it returns
         joined = sent.to(x.device)
 
 
-def side_by_side(mergings: list[Merging]) -> list: # What they return
+def merge_side_by_side(mergings: list[Merging]) -> list: # What they return
     "Merge records that are all here, as if each were in a process of its own."
     joined = None
     while True:
@@ -86,7 +86,7 @@ def side_by_side(mergings: list[Merging]) -> list: # What they return
             try: given.append(merging.send(joined))
             except StopIteration as end: returned.append(end.value)
         if returned: return returned
-        joined = reduce(JOIN[given[0][0]], [x for _, x in given])
+        joined = reduce(JOIN_FUNCTIONS[given[0][0]], [x for _, x in given])
 
 
 def number_of(one: dict[str, Any], name: str) -> tuple: # Empty where a call is not divided
@@ -94,10 +94,10 @@ def number_of(one: dict[str, Any], name: str) -> tuple: # Empty where a call is 
     return one["parts"][name].number if name in one["parts"] else ()
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #fe06f011
-STEPS_SENT = 256  # steps that are merged together
+BLOCK_STEPS = 256  # steps that are merged together
 
 
-def merged_moments(own: Tensor, columns: Columns, rows: list[str]) -> Merging: # step, number, column
+def merge_moments(own: Tensor, columns: Columns, rows: list[str]) -> Merging: # step, number, column
     n, mean, m2 = own[:, 0], own[:, 1], own[:, 2]
     ran = n > 0
     sum_of_all = torch.where(ran, n*mean, 0)
@@ -111,7 +111,7 @@ def merged_moments(own: Tensor, columns: Columns, rows: list[str]) -> Merging: #
     spread = yield "SUM", columns.spread(apart)
     moments = torch.stack([total, middle, spread], 1)
     found = torch.cat([moments, sums[:, 2:]], 1)
-    largest = [i for i, row in enumerate(rows) if row in LARGEST]
+    largest = [i for i, row in enumerate(rows) if row in MAX_ROWS]
     if largest:
         own_tops = torch.where(ran[:, None], own[:, largest], -math.inf)
         tops = yield "MAX", columns.spread(own_tops, -math.inf)
@@ -119,7 +119,7 @@ def merged_moments(own: Tensor, columns: Columns, rows: list[str]) -> Merging: #
     return found
 
 
-def merged_lengths(own: Tensor, columns: Columns) -> Merging: # step, number, column
+def merge_lengths(own: Tensor, columns: Columns) -> Merging: # step, number, column
     "The lengths of parameters and of their updates: the squares of the parts are added."
     measured = own != NOT_MEASURED
     both = torch.stack([own.square()*measured, measured.double()])
@@ -131,9 +131,9 @@ def merge_history(history: History, metadata: list[dict[str, Any]], mine: int) -
     "Replace a history with that of all processes."
     of_parameters = isinstance(history, WeightHistory)
     columns = Columns(metadata, mine, of_parameters)
-    merge = merged_lengths if of_parameters else partial(merged_moments, rows=history.rows)
+    merge = merge_lengths if of_parameters else partial(merge_moments, rows=history.rows)
     blocks = []
-    for own in history.tables()[columns.rows].cpu().split(STEPS_SENT):
+    for own in history.tables()[columns.rows].cpu().split(BLOCK_STEPS):
         blocks.append((yield from merge(own.double(), columns)))
     doubtful, trainable, followed = {}, {}, {}
     for one in metadata:
@@ -151,8 +151,8 @@ def merge_log(log: RunLog, steps: list[list[int]], alone: bool) -> Merging:
     "Replace a log with that of all processes. `alone`: this is a stage of a pipeline, and the only copy of it."
     common = sorted(set.intersection(*map(set, steps)))
     table = log.table()[[log.steps.index(step) for step in common]]
-    how = {name: joined for name, (_, joined) in LOGGED.items()}
-    column = {name: table[:, i] for i, name in enumerate(LOGGED)}
+    how = {name: joined for name, (_, joined) in LOG_COLUMNS.items()}
+    column = {name: table[:, i] for i, name in enumerate(LOG_COLUMNS)}
     if not alone: column |= {"grad_norm": column["own"], "grad_norm_unclipped": column["own_unclipped"]}
     known = {name: ~x.isnan() for name, x in column.items()}
     known["loss"] = column["given"] == 1  # a loss may be NaN
@@ -207,8 +207,8 @@ def merge_heads(history: AttentionHistory, metadata: list[dict[str, Any]], mine:
     history.fill(common, heads, found.float())
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #e1fcf766
-OF_HISTORY = ("names", "rows", "steps", "parts", "trainable", "followed")
-OF_HEADS = ("steps", "heads", "parts")
+HISTORY_METADATA = ("names", "rows", "steps", "parts", "trainable", "followed")
+HEAD_METADATA = ("steps", "heads", "parts")
 
 
 def metadata_of(stats: Any) -> dict[str, Any]:
@@ -216,22 +216,22 @@ def metadata_of(stats: Any) -> dict[str, Any]:
     kinds = {}
     for kind, history in stats.histories.items():
         history.check_mergeable()
-        kinds[kind] = {what: getattr(history, what) for what in OF_HISTORY}
+        kinds[kind] = {what: getattr(history, what) for what in HISTORY_METADATA}
         kinds[kind]["stage"] = stats.stage
     heads = None
-    if stats.attention is not None: heads = {what: getattr(stats.attention, what) for what in OF_HEADS}
+    if stats.attention is not None: heads = {what: getattr(stats.attention, what) for what in HEAD_METADATA}
     found = {what: getattr(stats, what) for what in ("process", "combined", "stage", "facts")}
     return found | {"kinds": kinds, "heads": heads, "log": stats.log.steps if stats.log else None}
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #e1fcf767
 def why_not(metadata: list[dict], given: str = "processes now") -> str: # Empty if they can
     "Why these records cannot become one."
-    why = why_not_these(metadata, given)
+    why = why_not_one_run(metadata, given)
     for r in range(len(metadata)): why = why or why_unlike(metadata, r)
     return why
 
 
-def why_not_these(metadata: list[dict], given: str) -> str:
+def why_not_one_run(metadata: list[dict], given: str) -> str:
     "Why these are not the records of all processes of one run."
     for r, one in enumerate(metadata):
         if one["combined"]: return f"rank {r} has a record that was merged already"
@@ -275,7 +275,7 @@ def some_difference(names: list[str], others: list[str]) -> str:
     return f"{only[0]} is not among those of all" if only else "they are in another order"
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #7053e71a
-def merged_facts(metadata: list[dict[str, Any]]) -> RunFacts:
+def merge_facts(metadata: list[dict[str, Any]]) -> RunFacts:
     "Metadata of the run, without its time series."
     facts, found = [one["facts"] for one in metadata if one["facts"]], RunFacts()
     for what, usual in vars(RunFacts()).items():
@@ -293,7 +293,7 @@ def merged_facts(metadata: list[dict[str, Any]]) -> RunFacts:
 
 
 
-def renamed(names: Any, new: dict[str, str]) -> Any:
+def rename(names: Any, new: dict[str, str]) -> Any:
     "Names, in a list or as keys, some of them replaced."
     if isinstance(names, dict): return {new.get(name, name): value for name, value in names.items()}
     return names and [new.get(name, name) for name in names]
@@ -312,7 +312,7 @@ def name_stages_apart(metadata: list[dict[str, Any]]):
         new = names_apart(by_stage)
         for one, of, what in places:
             for part in {what, "parts", "trainable", "followed"} & of.keys():
-                of[part] = renamed(of[part], new[one["stage"][0]])
+                of[part] = rename(of[part], new[one["stage"][0]])
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #7053e71c
 def merge_record(stats: Any, metadata: list[dict[str, Any]], mine: int) -> Merging:
@@ -340,7 +340,7 @@ def merge_records(
     why = why_not(metadata)
     if why: raise ValueError(printable(f"combine(): {why}. Nothing was changed"))
     name_stages_apart(metadata)
-    with_processes(merge_record(stats, metadata, mine))
+    merge_in_processes(merge_record(stats, metadata, mine))
     stats.hold_all(metadata)
 
 
@@ -352,11 +352,11 @@ def merge_here(
     why = why_not(metadata, "files")
     if why: raise ValueError(f"these records cannot be combined: {why}")
     name_stages_apart(metadata)
-    side_by_side([merge_record(stats, metadata, mine) for mine, stats in enumerate(records)])
+    merge_side_by_side([merge_record(stats, metadata, mine) for mine, stats in enumerate(records)])
     records[0].hold_all(metadata)
 
 # %% ../../../nbs/lib/stats/records/together.ipynb #e8261937
-class OneOfSeveral:
+class ProcessRecord:
     "The process that made a record, and how the records of all processes become one."
     process: ProcessPlace | None = None # In a run of several processes, which of them recorded this
     stage: tuple[int, ...] | None = None # In a pipeline, which stages this process runs
@@ -397,5 +397,5 @@ class OneOfSeveral:
         metadata: list[dict[str, Any]], # Of the records of all processes, as `metadata_of` gives it
     ):
         "For `combine`: mark this as the record of all processes."
-        self._facts, self.combined = merged_facts(metadata), True
+        self._facts, self.combined = merge_facts(metadata), True
         self.name_process()

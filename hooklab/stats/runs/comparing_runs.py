@@ -23,18 +23,18 @@ from ..records.doubts import ESTIMATE
 from ..records.reading import read_records
 from ..records.recorded import Recorded
 from .run_differences import Differences, differences, equal_inputs
-from .run_noise import EXACT, Noise, Spread, finite, noise_of, typical
-from .run_verdict import RunRow, beyond_rounding, cause_of, rows_of, rows_without_partner
+from .run_noise import ROUNDING_ERROR, Noise, Spread, finite_or_zero, noise_of, median_of_layers
+from .run_verdict import RunRow, beyond_rounding, cause_of, comparison_rows, rows_without_partner
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #4bc0ee91
-VISIBLE = .01  # where rounding is larger, small faults are not seen
+VISIBLE_ERROR = .01  # where rounding is larger, small faults are not seen
 
 
 def counted_as(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def exactly(x: float) -> str: return f"{x:.4g}"
+def in_four_digits(x: float) -> str: return f"{x:.4g}"
 
 
 def short_text(x: float) -> str:
@@ -42,7 +42,7 @@ def short_text(x: float) -> str:
     return in_digits(x) if x == x else "NaN"
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #f86b0a7e
-TITLES = ["step", "what", "layer", "number", "a", "b", "error", "noise", "kind"]
+COLUMN_TITLES = ["step", "what", "layer", "number", "a", "b", "error", "noise", "kind"]
 
 
 def cells_of(row: RunRow) -> list[str]:
@@ -50,11 +50,12 @@ def cells_of(row: RunRow) -> list[str]:
     numbers = ["", "", "", ""]
     if not row.kind.startswith("only in"):
         sign = ESTIMATE*row.estimated
-        numbers = [sign + exactly(row.a), sign + exactly(row.b), short_text(row.error), short_text(row.noise)]
+        values = [sign + in_four_digits(x) for x in (row.a, row.b)]
+        numbers = [*values, short_text(row.error), short_text(row.noise)]
     return [step, row.what, row.layer, row.number, *numbers, row.kind]
 
 
-def aligned(table: list[list[str]]) -> list[str]:
+def table_lines(table: list[list[str]]) -> list[str]:
     "Lines of a table for a terminal."
     table = [list(map(printable, line)) for line in table]
     widths = [max(map(len, column)) for column in zip(*table)]
@@ -78,7 +79,7 @@ class RunComparison:
         self.found, self.noise, self.inputs, self._odd = found, noise, inputs, odd
         self.steps = noise.steps # The steps that were compared
         self._first = noise.first()
-        rows = rows_of(found, noise, self._first)
+        rows = comparison_rows(found, noise, self._first)
         self.first: RunRow | None = None # Where they diverge; None if they do not
         if self._first:
             what, where, _ = self._first
@@ -95,7 +96,7 @@ class RunComparison:
     def began_equal(self) -> bool:
         "True if the parameters (or the outputs, if parameters were not recorded) were equal before the first step."
         what = next(iter(self.found))
-        limit = EXACT if isinstance(self.noise, Spread) else self.noise.noise(what, 0)
+        limit = ROUNDING_ERROR if isinstance(self.noise, Spread) else self.noise.noise(what, 0)
         differs = self.found[what].error[:, 0] > limit
         return not differs.any()
 
@@ -137,7 +138,7 @@ class RunComparison:
 
     def _drift(self):
         what = "output" if "output" in self.found else next(iter(self.found))
-        return what, typical(self.found[what].error)
+        return what, median_of_layers(self.found[what].error)
 
     def _parting(self):
         row, (_, where, t) = self.first, self._first
@@ -154,7 +155,7 @@ class RunComparison:
         size = ""
         if row.number != "count":
             sign = ESTIMATE*row.estimated
-            size = (f": {row.number} {sign}{exactly(row.a)} against {sign}{exactly(row.b)}, "
+            size = (f": {row.number} {sign}{in_four_digits(row.a)} against {sign}{in_four_digits(row.b)}, "
                     f"an error of {short_text(row.error)} where noise explains {short_text(row.noise)}")
         also = f" (and {len(where) - 1} more)" if len(where) > 1 else ""
         cause = cause_of(row, self.found, where, t, self.inputs)
@@ -181,10 +182,10 @@ class RunComparison:
     def _blind(self):
         if isinstance(self.noise, Spread) or not self.same: return
         drift = self._drift()[1]
-        late = [step for step, error in zip(self.steps, drift.tolist()) if error > VISIBLE]
+        late = [step for step, error in zip(self.steps, drift.tolist()) if error > VISIBLE_ERROR]
         if late:
-            yield (f"From step {late[0]} on rounding has driven them apart by {VISIBLE:.0%}, so small faults would not "
-                   "be seen; give others=[…].")
+            yield (f"From step {late[0]} on rounding has driven them apart by {VISIBLE_ERROR:.0%}, so small faults "
+                   "would not be seen; give others=[…].")
 
     def _shown(self) -> tuple[list[RunRow], str]:
         "The rows to print, and what to say about the rest."
@@ -198,7 +199,7 @@ class RunComparison:
 
     def __str__(self):
         rows, rest = self._shown()
-        table = aligned([TITLES, *map(cells_of, rows)])
+        table = table_lines([COLUMN_TITLES, *map(cells_of, rows)])
         return in_lines([self.verdict, "", *table, rest]).rstrip()
 
     __repr__ = __str__
@@ -209,7 +210,7 @@ class RunComparison:
             return f"<tr>{found}</tr>"
 
         rows, rest = self._shown()
-        body = line(TITLES, "th")
+        body = line(COLUMN_TITLES, "th")
         for row in rows: body += line(cells_of(row), "td")
         return for_xml(f"<p><b>{escape(self._said)}</b></p><table>{body}</table><p>{rest}</p>")
 
@@ -224,7 +225,7 @@ class RunComparison:
         colours = line_colours(ax, len(errors))
         steps = np.asarray(self.steps)
         bottom = 1e-9
-        lines = np.array([finite(error).clamp(min=bottom).tolist() for error in errors])
+        lines = np.array([finite_or_zero(error).clamp(min=bottom).tolist() for error in errors])
         for line, colour in zip(lines, colours):
             ax.plot(steps, line, color=colour, lw=1.5, marker=".", ms=3)
         last = self._first[2] if self._first else len(steps)

@@ -17,10 +17,10 @@ from ..records.history import History
 from ..records.recorded import Recorded
 
 # %% ../../../nbs/lib/stats/runs/run-differences.ipynb #0e6aac5d
-HISTORIES = {"parameter": "updates", "output": "activations", "gradient": "gradients", "update": "updates"}
-ORDER = list(HISTORIES)  # as a step computes them, one after the other
-STEADY = 30  # where a mean is larger than so many standard deviations, rounding is relative to the mean
-SHARE = "share ≤ 0.05"
+HISTORY_OF = {"parameter": "updates", "output": "activations", "gradient": "gradients", "update": "updates"}
+ORDER = list(HISTORY_OF)  # as a step computes them, one after the other
+STEADY_RATIO = 30  # where a mean is larger than so many standard deviations, rounding is relative to the mean
+NEAR_ZERO_COLUMN = "share ≤ 0.05"
 
 # %% ../../../nbs/lib/stats/runs/run-differences.ipynb #fba2c30d
 class StepNumbers:
@@ -37,7 +37,7 @@ class StepNumbers:
             numbers = {"length": "data" if what == "parameter" else "update"}
         else:
             self.n = chosen(history.values("n"))
-            numbers = {"mean": "mean", "std": "std", SHARE: "near_zero"}
+            numbers = {"mean": "mean", "std": "std", NEAR_ZERO_COLUMN: "near_zero"}
         self.values = {title: chosen(history.values(name)) for title, name in numbers.items()}
         self.doubts = {title: chosen(history.doubt(name)) for title, name in numbers.items()} # Of the values
         if "std" in numbers: self.values["std"].nan_to_num_(0)
@@ -48,10 +48,10 @@ class StepNumbers:
         if self.n is None: return self.values["length"]
         mean, std = self.values["mean"], self.values["std"]
         root_mean_square = (mean**2 + std**2).sqrt()
-        return torch.maximum(std, root_mean_square/STEADY)
+        return torch.maximum(std, root_mean_square/STEADY_RATIO)
 
 # %% ../../../nbs/lib/stats/runs/run-differences.ipynb #a673e315
-def relative(a: Tensor, b: Tensor, size: Tensor) -> Tensor:
+def relative_error(a: Tensor, b: Tensor, size: Tensor) -> Tensor:
     "How far `b` is from `a`, relative to `size`: 0 where both are not finite, infinite where only one of them is."
     size = torch.where(size > 0, size, b.abs())
     finite_a = a.isfinite()
@@ -70,28 +70,28 @@ def are_alike(a: StepNumbers, b: StepNumbers, number: str) -> Tensor: # layer, s
 
 def errors_of(a: StepNumbers, b: StepNumbers, size: Tensor) -> dict[str, Tensor]: # By number; shaped like `size`
     "How far the numbers of `b` are from those of `a`; 0 where they were not measured in the same way."
-    found = differing(a, b, size)
+    found = raw_errors(a, b, size)
     return {number: torch.where(are_alike(a, b, number), error, 0.) if number in a.doubts else error
             for number, error in found.items()}
 
 
-def differing(a: StepNumbers, b: StepNumbers, size: Tensor) -> dict[str, Tensor]:
+def raw_errors(a: StepNumbers, b: StepNumbers, size: Tensor) -> dict[str, Tensor]:
     "The same, however they were measured."
     found = {}
     for number in a.values:
-        if number == SHARE: continue
-        found[number] = relative(a.values[number], b.values[number], size)
+        if number == NEAR_ZERO_COLUMN: continue
+        found[number] = relative_error(a.values[number], b.values[number], size)
     if a.n is None: return found
-    apart = (a.values[SHARE] - b.values[SHARE]).abs()
+    apart = (a.values[NEAR_ZERO_COLUMN] - b.values[NEAR_ZERO_COLUMN]).abs()
     apart = apart - 3/a.n  # by rounding, a few numbers cross the limit
-    found[SHARE] = apart.clamp_min(0).nan_to_num(0)
+    found[NEAR_ZERO_COLUMN] = apart.clamp_min(0).nan_to_num(0)
     both_ran = (a.n > 0) & (b.n > 0)
     count = torch.where(a.n == b.n, 0., torch.inf)
     found = {number: torch.where(both_ran, error, 0.) for number, error in found.items()}
     return {"count": count, **found}
 
 
-def largest(errors: dict[str, Tensor]) -> Tensor:
+def largest_error(errors: dict[str, Tensor]) -> Tensor:
     "The largest of these errors, for each layer and step."
     return torch.stack([*errors.values()]).amax(0)
 
@@ -110,12 +110,12 @@ class Differences:
         fine = [self.a, *self.others]
         size = self.a.size
         self.by_number = errors_of(self.a, self.b, size)
-        self.error = largest(self.by_number) # Of the candidate: layer, step
+        self.error = largest_error(self.by_number) # Of the candidate: layer, step
         self.among_others = None # Of fine runs: pair, layer, step
-        among_others = [largest(errors_of(one, other, size)) for one, other in combinations(fine, 2)]
+        among_others = [largest_error(errors_of(one, other, size)) for one, other in combinations(fine, 2)]
         if among_others:
             self.among_others = torch.stack(among_others)
-        to_fine = [largest(errors_of(run, self.b, size)) for run in fine]
+        to_fine = [largest_error(errors_of(run, self.b, size)) for run in fine]
         self.nearest = torch.stack(to_fine).amin(0)
 
     @property
@@ -163,7 +163,7 @@ def differences(
 ) -> dict[str, Differences]: # By what was compared, in the order of a step
     "Compare all that the runs have recorded, by name of the layer and number of the step."
     found = {}
-    for what, kind in HISTORIES.items():
+    for what, kind in HISTORY_OF.items():
         histories = [run.histories.get(kind) for run in (a, b, *others)]
         if None in histories: continue
         in_all = set.intersection(*[set(history.names) for history in histories])

@@ -15,40 +15,40 @@ from torch.nn import functional as F
 from .run_differences import ORDER, Differences
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #779610fa
-EXACT = 2e-5  # rounding stays below this as long as nothing amplifies it
-LOOSE = {"parameter": 1e-3, "output": 1e-3, "gradient": 5e-3, "update": 1e-2}  # one ReLU that opens by rounding
-BROAD = 1e-4  # the same, if half of the layers part together
-# Where steps in between were not recorded, noise had more time to grow: `LOOSE` is multiplied, `BROAD` is replaced.
-LOOSER = 3
-BROAD_IN_GAPS = 1e-3
-GROWN = 30  # times the largest error so far
-UPSTREAM = 10  # times the usual error of everything computed before
-AMPLIFIED = 3  # times the largest error of the gradients that an update is made of
-SEEN_WITHIN = 2  # steps
+ROUNDING_ERROR = 2e-5  # rounding stays below this as long as nothing amplifies it
+LOOSE_LIMITS = {"parameter": 1e-3, "output": 1e-3, "gradient": 5e-3, "update": 1e-2}  # one ReLU that opens by rounding
+BROAD_LIMIT = 1e-4  # the same, if half of the layers part together
+# Where steps in between were not recorded, noise had more time to grow: `GAP_FACTOR` multiplies `LOOSE_LIMITS`.
+GAP_FACTOR = 3
+BROAD_GAP_LIMIT = 1e-3
+GROWTH_LIMIT = 30  # times the largest error so far
+UPSTREAM_FACTOR = 10  # times the usual error of everything computed before
+AMPLIFICATION = 3  # times the largest error of the gradients that an update is made of
+EFFECT_STEPS = 2  # steps
 # A layer has noticed something if its error is so many times its largest error so far, and larger than a minimum.
-NOTICED = 10
-UNNOTICED = 1e-6
+NOTICE_FACTOR = 10
+NOTICE_MINIMUM = 1e-6
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #e168bfd1
-def finite(error: Tensor) -> Tensor:
+def finite_or_zero(error: Tensor) -> Tensor:
     "0 in place of errors that are not finite."
     return torch.where(error.isfinite(), error, 0)
 
 
-def so_far(error: Tensor) -> Tensor:
+def max_so_far(error: Tensor) -> Tensor:
     "For each step the largest finite error in it and before."
-    return finite(error).cummax(-1).values
+    return finite_or_zero(error).cummax(-1).values
 
 
-def before(error: Tensor) -> Tensor:
+def max_before(error: Tensor) -> Tensor:
     "For each step the largest finite error before it."
-    return F.pad(so_far(error), (1, 0))[..., :-1]
+    return F.pad(max_so_far(error), (1, 0))[..., :-1]
 
 
-def typical(error: Tensor) -> Tensor:
+def median_of_layers(error: Tensor) -> Tensor:
     "The median of all layers, for each step."
     if not len(error): return error.new_zeros(error.shape[1:])
-    return finite(error).median(0).values
+    return finite_or_zero(error).median(0).values
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #1848e0f6
 class Noise:
@@ -89,7 +89,7 @@ class Noise:
         return is_far & is_later
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #9ce9b755
-TIMES_OTHERS = 10
+OTHERS_FACTOR = 10
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #0f05286c
 class Rounding(Noise):
@@ -112,19 +112,19 @@ class Rounding(Noise):
         usual = 0
         for error in self.until(what, t):
             if not error.numel(): continue
-            largest = typical(error).max().item()
+            largest = median_of_layers(error).max().item()
             usual = max(usual, largest)
         if what == "update" and "gradient" in self.found:
-            errors = finite(self.found["gradient"].error[:, t])
+            errors = finite_or_zero(self.found["gradient"].error[:, t])
             own = errors[~self.silent["gradient"]].tolist()
-            usual = max(usual, AMPLIFIED/UPSTREAM*max(own, default=0))
-        least = max(EXACT, UPSTREAM*usual)
-        earlier = before(d.error)[:, t]
-        noise = (GROWN*earlier).clamp(min=least)
+            usual = max(usual, AMPLIFICATION/UPSTREAM_FACTOR*max(own, default=0))
+        least = max(ROUNDING_ERROR, UPSTREAM_FACTOR*usual)
+        earlier = max_before(d.error)[:, t]
+        noise = (GROWTH_LIMIT*earlier).clamp(min=least)
         if d.among_others is None: return noise
-        pairs = so_far(d.among_others.amax(0))[:, :t + 2]  # others may drift a step later
-        among_others = torch.maximum(pairs[:, -1], typical(pairs)[-1])
-        return torch.maximum(noise, TIMES_OTHERS*among_others)
+        pairs = max_so_far(d.among_others.amax(0))[:, :t + 2]  # others may drift a step later
+        among_others = torch.maximum(pairs[:, -1], median_of_layers(pairs)[-1])
+        return torch.maximum(noise, OTHERS_FACTOR*among_others)
 
     @property
     def has_gaps(self) -> bool:
@@ -139,14 +139,14 @@ class Rounding(Noise):
         if t == 0 and what in ("parameter", "output"): return over  # a forward pass is continuous
         differed = any((error > 0).any() for error in self.until(what, t))
         if not differed: return over  # equal bit by bit up to here
-        broad = BROAD_IN_GAPS if gap else BROAD
+        broad = BROAD_GAP_LIMIT if gap else BROAD_LIMIT
         if self.is_broad(what, over & (e > broad), t): return over
-        loose = LOOSE[what]*(LOOSER if gap else 1)
+        loose = LOOSE_LIMITS[what]*(GAP_FACTOR if gap else 1)
         over = over & (e > loose)
         if what != "gradient" or over[self.last_there(what, t)]:
             return over
         if t + 1 == len(self.steps): return over & False
-        lasts_on = self.found[what].error[:, t + 1] > e/NOTICED
+        lasts_on = self.found[what].error[:, t + 1] > e/NOTICE_FACTOR
         return over & lasts_on
 
     def last_there(self, what, t):
@@ -168,13 +168,13 @@ class Rounding(Noise):
         own = self.found[what].layers[i]
         asked = set()
         noticed = set()
-        least = EXACT if self.has_gaps else UNNOTICED
+        least = ROUNDING_ERROR if self.has_gaps else NOTICE_MINIMUM
         for other in {"output", "gradient"} & self.found.keys():
             d = self.found[other]
             start = t + (ORDER.index(other) < ORDER.index(what))
-            later = d.error[:, start:t + SEEN_WITHIN + 1]
-            earlier = before(d.error)[:, t]
-            limit = (NOTICED*earlier).clamp(min=least)
+            later = d.error[:, start:t + EFFECT_STEPS + 1]
+            earlier = max_before(d.error)[:, t]
+            limit = (NOTICE_FACTOR*earlier).clamp(min=least)
             changed = (later > limit[:, None]).any(1).tolist()
             if later.shape[1]: asked.update(d.layers)
             noticed.update(name for name, has_changed in zip(d.layers, changed) if has_changed)
@@ -184,13 +184,13 @@ class Rounding(Noise):
         return not asked or is_last or len(noticed) >= len(asked)/2
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #6cfaa153
-SINGLE = {1: 10, 2: 5, 3: 4, 5: 3}  # by the number of other runs: times their noise, in one layer
-ALL = {1: 4, 2: 3, 3: 1.4, 5: 1.4}  # in the median of all layers
-ALL_GRADIENTS = {1: 4, 2: 3, 3: 2.4, 5: 1.5}  # they vary more, and together
-AROUND = 4  # steps on each side of a step from which the spread is taken
-LASTING = 5  # steps that are looked at when something leaves the spread
-MOST_OF_IT = 4  # how many of them must be outside
-MOVED = 1e-6  # of its length: the gradient of a parameter that moves less is zero except for rounding
+SINGLE_FACTORS = {1: 10, 2: 5, 3: 4, 5: 3}  # by the number of other runs: times their noise, in one layer
+MEDIAN_FACTORS = {1: 4, 2: 3, 3: 1.4, 5: 1.4}  # in the median of all layers
+GRADIENT_FACTORS = {1: 4, 2: 3, 3: 2.4, 5: 1.5}  # they vary more, and together
+WINDOW_RADIUS = 4  # steps on each side of a step from which the spread is taken
+OUTSIDE_STEPS = 5  # steps that are looked at when something leaves the spread
+MIN_STEPS_OUTSIDE = 4  # how many of them must be outside
+MIN_MOVE = 1e-6  # of its length: the gradient of a parameter that moves less is zero except for rounding
 
 
 def by_runs(table: dict[int, float], n: int) -> float:
@@ -201,14 +201,14 @@ def by_runs(table: dict[int, float], n: int) -> float:
 
 def spread_of(pairs: Tensor) -> Tensor: # layer, step
     "How far apart the runs are that are known to be fine."
-    squares = finite(pairs).square().mean(0)
-    padded = F.pad(squares[None], (AROUND, AROUND), mode="replicate")[0]
-    windows = padded.unfold(1, 2*AROUND + 1, 1)
+    squares = finite_or_zero(pairs).square().mean(0)
+    padded = F.pad(squares[None], (WINDOW_RADIUS, WINDOW_RADIUS), mode="replicate")[0]
+    windows = padded.unfold(1, 2*WINDOW_RADIUS + 1, 1)
     near = windows.mean(-1).sqrt()
     of_most_layers = near.quantile(.75, 0)
     of_all_steps = near.amax(1, keepdim=True)/2
     spread = near.maximum(of_most_layers).maximum(of_all_steps)
-    return spread.clamp(min=EXACT)
+    return spread.clamp(min=ROUNDING_ERROR)
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #642c24a5
 class Spread(Noise):
@@ -216,15 +216,15 @@ class Spread(Noise):
     def __init__(self, found: dict[str, Differences]):
         super().__init__(found)
         n = len(next(iter(found.values())).others)
-        single = by_runs(SINGLE, n)
+        single = by_runs(SINGLE_FACTORS, n)
         self.spread = {what: spread_of(d.among_others) for what, d in found.items()}
         self.out = {}  # by what was compared: where a layer has left the spread, by layer and step
         self.times = {}  # by what was compared: times the spread, the limit in each step
         for what in found:
             ratio = self.distance(what)/self.spread[what]
-            limit = by_runs(ALL_GRADIENTS if what == "gradient" else ALL, n)
-            together = lasts(ratio.median(0).values > limit)
-            alone = lasts(ratio > single)
+            limit = by_runs(GRADIENT_FACTORS if what == "gradient" else MEDIAN_FACTORS, n)
+            together = stays_outside(ratio.median(0).values > limit)
+            alone = stays_outside(ratio > single)
             with_others = together & (ratio > limit)
             self.out[what] = alone | with_others | ratio.isinf()
             self.times[what] = torch.where(together, limit, single)
@@ -233,12 +233,12 @@ class Spread(Noise):
         "To the nearest of the others; infinite where only the candidate has not moved."
         d = self.found[what]
         if what != "update": return d.nearest
-        moved = MOVED*self.found["parameter"].a.values["length"]
+        moved = MIN_MOVE*self.found["parameter"].a.values["length"]
         fine = (d.a, *d.others)
         moves = [run.values["length"] > moved for run in fine]
         others_move = torch.stack(moves).all(0)
         still = (d.b.values["length"] == 0) & others_move
-        return torch.where(lasts(still), torch.inf, d.nearest)
+        return torch.where(stays_outside(still), torch.inf, d.nearest)
 
     def noise(self, what: str, t: int) -> Tensor:
         return self.limit(what, t)[:, t]
@@ -250,14 +250,14 @@ class Spread(Noise):
         return self.out[what][:, t] & (what != "parameter")
 
 
-def lasts(out: Tensor) -> Tensor:
+def stays_outside(out: Tensor) -> Tensor:
     "Is it so, and in most of the steps that follow?"
-    padded = F.pad(out.double(), (0, LASTING - 1))
-    following = padded.unfold(-1, LASTING, 1).sum(-1)
-    return out & (following >= MOST_OF_IT)
+    padded = F.pad(out.double(), (0, OUTSIDE_STEPS - 1))
+    following = padded.unfold(-1, OUTSIDE_STEPS, 1).sum(-1)
+    return out & (following >= MIN_STEPS_OUTSIDE)
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #73f4d5c4
-VARIED = 3e-3  # runs differ by more than half precision explains
+SEED_ERROR = 3e-3  # runs differ by more than half precision explains
 
 
 def noise_of(found: dict[str, Differences]) -> Rounding | Spread:
@@ -266,6 +266,6 @@ def noise_of(found: dict[str, Differences]) -> Rounding | Spread:
     began = [d.among_others for d in at_first or found.values()]
     if began[0] is None: return Rounding(found)
     for pairs in began:
-        first = typical(pairs.amax(0))[0]
-        if not first < VARIED: return Spread(found)
+        first = median_of_layers(pairs.amax(0))[0]
+        if not first < SEED_ERROR: return Spread(found)
     return Rounding(found)

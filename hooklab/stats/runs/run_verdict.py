@@ -13,8 +13,8 @@ import torch
 
 from ...findings.found import in_digits
 from ..records.recorded import Recorded
-from .run_differences import HISTORIES, ORDER, Differences
-from .run_noise import VARIED, Noise
+from .run_differences import HISTORY_OF, ORDER, Differences
+from .run_noise import SEED_ERROR, Noise
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #ebe4ee8d
 @dataclass
@@ -36,14 +36,14 @@ Found = dict[str, Differences]
 First = tuple[str, list[int], int] | None
 
 
-def rows_of(found: Found, noise: Noise, first: First) -> list[RunRow]:
+def comparison_rows(found: Found, noise: Noise, first: First) -> list[RunRow]:
     "A row for each layer and each thing that was compared."
     rows = []
-    for d in found.values(): rows += rows_about(d, noise, first)
+    for d in found.values(): rows += rows_of_kind(d, noise, first)
     return rows
 
 
-def rows_about(d: Differences, noise: Noise, first: First) -> list[RunRow]:
+def rows_of_kind(d: Differences, noise: Noise, first: First) -> list[RunRow]:
     "The rows about outputs, or gradients, parameters or updates."
     distance = noise.distance(d.what)
     silent = noise.silent[d.what].tolist()
@@ -78,8 +78,8 @@ def rows_without_partner(a: Recorded, b: Recorded) -> list[RunRow]:
     "A row for each layer, and for each parameter in an optimizer, that only one of the runs has."
     rows = []
     for what in ORDER[1:]:
-        x = a.histories.get(HISTORIES[what])
-        y = b.histories.get(HISTORIES[what])
+        x = a.histories.get(HISTORY_OF[what])
+        y = b.histories.get(HISTORY_OF[what])
         if x is None or y is None: continue
         alone = [(name, "only in a") for name in x.names if name not in y.names]
         alone += [(name, "only in b") for name in y.names if name not in x.names]
@@ -94,10 +94,10 @@ def rows_without_partner(a: Recorded, b: Recorded) -> list[RunRow]:
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #35deebf0
 def cause_of(row: RunRow, found: Found, where: list[int], t: int, inputs: dict[int, bool]) -> str:
     "Where to look for the cause, given the row that diverged first. `inputs`: as `equal_inputs` gives it."
-    if row.number == "count": return count_differs(row)
+    if row.number == "count": return cause_of_count(row)
     if row.what == "parameter":
-        return weights_part(found, where, t, row.estimated)
-    if row.what == "output": return outputs_part(row, found, t)
+        return cause_in_weights(found, where, t, row.estimated)
+    if row.what == "output": return cause_in_outputs(row, found, t)
     before = ORDER[:ORDER.index(row.what)]
     earlier = [what for what in ("output", "gradient") if what in found and what in before]
     agree = ""
@@ -106,14 +106,14 @@ def cause_of(row: RunRow, found: Found, where: list[int], t: int, inputs: dict[i
         within = "" if all(are_equal(found, what, t) for what in earlier) else ", but for what noise explains"
         agree = f"{names.capitalize()} agree up to there{within}: "
     if row.what == "gradient":
-        return f"{agree}look at {gradients_part(row, found, t, inputs)}"
+        return f"{agree}look at {cause_in_gradients(row, found, t, inputs)}"
     if "gradient" in earlier:
-        return f"{agree}look at {optimizer_parts(found, where, t)}"
-    return (f"{agree}look at {optimizer_parts(found, where, t)} Or at the loss and the backward pass: gradients were "
-            "not recorded, which ActivationStats(grads=True) does.")
+        return f"{agree}look at {cause_in_optimizer(found, where, t)}"
+    return (f"{agree}look at {cause_in_optimizer(found, where, t)} Or at the loss and the backward pass: gradients "
+            "were not recorded, which ActivationStats(grads=True) does.")
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #4ab04a29
-def count_differs(row: RunRow) -> str:
+def cause_of_count(row: RunRow) -> str:
     if row.a and row.b:
         return f"{row.a:,.0f} numbers against {row.b:,.0f}: look at the batch size, or at shapes."
     has, lacks = ("a", "b") if row.a else ("b", "a")
@@ -122,8 +122,8 @@ def count_differs(row: RunRow) -> str:
     return f"A gradient reached this layer in {has} and not in {lacks}: frozen, or detached from the loss."
 
 
-ROUNDED = 10  # times the precision of a number: what rounding does to statistics in a step, at most
-NEVER_ROUND = "ReLU", "LeakyReLU", "Hardtanh", "Identity", "Flatten", "Unflatten", "MaxPool"
+ROUNDING_FACTOR = 10  # times the precision of a number: what rounding does to statistics in a step, at most
+EXACT_TYPES = "ReLU", "LeakyReLU", "Hardtanh", "Identity", "Flatten", "Unflatten", "MaxPool"
 
 
 def beyond_rounding(found: Found, a: Recorded) -> str: # Empty if there is nothing
@@ -135,12 +135,12 @@ def beyond_rounding(found: Found, a: Recorded) -> str: # Empty if there is nothi
     name, step, before = d.names[i], d.steps[t], d.names[max(i - 1, 0)]
     since = step - d.steps[t - 1] if t else 1  # steps
     kind = a.histories["activations"].followed.get(before, "")
-    if i and kind.startswith(NEVER_ROUND) and name in a.facts.layers and kind == a.facts.layers[name].type:
+    if i and kind.startswith(EXACT_TYPES) and name in a.facts.layers and kind == a.facts.layers[name].type:
         return f"in step {step} outputs of layer {name}, a {kind}, differ, and those of layer {before} before it do not"
     dtypes = {p.dtype or "float32" for p in a.facts.parameters.values()} or {"float32"}
     precision = max(torch.finfo(getattr(torch, dtype)).eps for dtype in dtypes)
     largest = d.error[:, t].max().item()
-    if largest <= ROUNDED*precision*since: return ""
+    if largest <= ROUNDING_FACTOR*precision*since: return ""
     return (f"outputs differ by up to {in_digits(largest)} in step {step}, the first in which they do, and rounding of "
             f"{' and '.join(sorted(dtypes))} explains about {in_digits(precision*since)} there")
 
@@ -150,7 +150,7 @@ def are_equal(found: Found, what: str, t: int) -> bool:
     return not found[what].error[:, t].any()
 
 
-def weights_part(found: Found, where: list[int], t: int, estimated: bool) -> str:
+def cause_in_weights(found: Found, where: list[int], t: int, estimated: bool) -> str:
     d = found["parameter"]
     if t and estimated:
         return (f"These lengths are of a part of it, another one in each step, so it may have moved in any step before "
@@ -165,7 +165,7 @@ def weights_part(found: Found, where: list[int], t: int, estimated: bool) -> str
     return f"{len(layers)} of {n} layers began with other weights: look at the seed, or at what was loaded."
 
 
-def outputs_part(row: RunRow, found: Found, t: int) -> str:
+def cause_in_outputs(row: RunRow, found: Found, t: int) -> str:
     d = found["output"]
     known = "parameter" in found
     there = d.there[:, t].nonzero()
@@ -175,7 +175,7 @@ def outputs_part(row: RunRow, found: Found, t: int) -> str:
         return f"Layers before it agree: look at what it computes, its mode, random numbers such as dropout's{more}."
     what = "the data (which, in which order, prepared how), or random numbers such as dropout's"
     if known and not t:
-        is_small = d.error[:, 0].max() < VARIED
+        is_small = d.error[:, 0].max() < SEED_ERROR
         if is_small:
             what += "; half precision makes such small errors too"
     if known:
@@ -183,7 +183,7 @@ def outputs_part(row: RunRow, found: Found, t: int) -> str:
     return f"It is the first layer: look at {what}, or at its weights."
 
 
-def gradients_part(row: RunRow, found: Found, t: int, inputs: dict[int, bool]) -> str:
+def cause_in_gradients(row: RunRow, found: Found, t: int, inputs: dict[int, bool]) -> str:
     d = found["gradient"]
     there = d.there[:, t].nonzero()
     last = d.names[int(there.max())]
@@ -195,7 +195,7 @@ def gradients_part(row: RunRow, found: Found, t: int, inputs: dict[int, bool]) -
     return "the backward pass behind this layer: detach, a backward of your own, hooks that change gradients."
 
 # %% ../../../nbs/lib/stats/runs/run-verdict.ipynb #ff77cd9a
-def optimizer_parts(found: Found, where: list[int], t: int) -> str:
+def cause_in_optimizer(found: Found, where: list[int], t: int) -> str:
     d = found["update"]
     a = d.a.values["length"][:, t]
     b = d.b.values["length"][:, t]

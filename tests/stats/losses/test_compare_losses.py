@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
-from hooklab.hooks.gradient import APART
+from hooklab.hooks.gradient import UNRECORDED
 from hooklab.stats.losses import pulls
 from hooklab.stats.losses.comparing_losses import findings_in
 from hooklab.stats.records.loss_history import LossHistory, Pulls
@@ -115,7 +115,7 @@ def test_parameters_in_several_parts_are_the_same(monkeypatch):
     losses = losses_of(model, *batch())
     found = []
     for most in 1, 2**20:
-        monkeypatch.setattr(pulls, "AT_A_TIME", most)
+        monkeypatch.setattr(pulls, "MAX_COPIED", most)
         with hl.compare_losses(model) as parts: parts(**losses)
         found.append(parts.rows())
     assert found[0] == found[1]
@@ -175,7 +175,7 @@ def test_training_is_the_same_bit_for_bit(kind):
     train(without)
     assert torch.equal(after, torch.rand(1)) and are_same(with_it, without)
     assert all(map(torch.equal, [p.grad for p in with_it.parameters()], [p.grad for p in without.parameters()]))
-    assert parts.steps == [0, 2, 4, 6] and not APART and not hl.hooks_on(with_it)
+    assert parts.steps == [0, 2, 4, 6] and not UNRECORDED and not hl.hooks_on(with_it)
     assert parts.history.reran == (kind is Checkpointed) == ("ran again once for each loss" in str(parts))
 
 

@@ -15,8 +15,8 @@ from torch.nn.utils import clip_grad, clip_grad_norm_, clip_grad_value_, clip_gr
 
 import hooklab as hl
 from hooklab.hooks import clip_calls
-from hooklab.stats.measure.gradient_norms import is_round, unless_scaled
-from hooklab.stats.records.run_log import LOGGED
+from hooklab.stats.measure.gradient_norms import is_round, nan_if_scaled
+from hooklab.stats.records.run_log import LOG_COLUMNS
 from support.interrupts import torchs_state
 
 torch.set_num_threads(1)
@@ -468,16 +468,16 @@ def test_a_scale_that_is_taken_out_by_hand_before_clipping_by_hand(options):
 
 def test_round_numbers():
     before, now = torch.tensor([8., 24., 0.]), torch.tensor([2., 6., 0.])
-    assert unless_scaled(before, now).isnan().all() and unless_scaled(before[0], now[0]).isnan()
-    assert unless_scaled(now, before).isnan().all()  # multiplied
+    assert nan_if_scaled(before, now).isnan().all() and nan_if_scaled(before[0], now[0]).isnan()
+    assert nan_if_scaled(now, before).isnan().all()  # multiplied
     for other in (before, now*1.1, torch.tensor([2., 6.001, 0.]), torch.tensor([8., 23., 0.])):
-        assert torch.equal(unless_scaled(before, other), before)
+        assert torch.equal(nan_if_scaled(before, other), before)
     alone = torch.tensor([8., 24., 3.])
-    assert unless_scaled(alone, torch.tensor([8., 24., .03])).isnan().all()  # one of them alone, by a hundred
+    assert nan_if_scaled(alone, torch.tensor([8., 24., .03])).isnan().all()  # one of them alone, by a hundred
     bad = torch.tensor([math.inf, math.nan])
-    torch.testing.assert_close(unless_scaled(bad, bad), bad, equal_nan=True)
-    assert unless_scaled(torch.tensor(2.**20), torch.tensor(1.)).isnan()
-    assert unless_scaled(torch.tensor(2.**20*1.001), torch.tensor(1.)) == 2.**20*1.001
+    torch.testing.assert_close(nan_if_scaled(bad, bad), bad, equal_nan=True)
+    assert nan_if_scaled(torch.tensor(2.**20), torch.tensor(1.)).isnan()
+    assert nan_if_scaled(torch.tensor(2.**20*1.001), torch.tensor(1.)) == 2.**20*1.001
     numbers = [1., 2.5, 3., 97., 128., 129., 1000., 1001., 4096., 65536., 7e4, 1e6]
     round_ones = [is_round(x, math) for x in numbers]
     assert [x for x, is_one in zip(numbers, round_ones) if is_one] == [1., 3., 97., 128., 1000., 4096., 65536., 1e6]
@@ -643,7 +643,7 @@ def test_a_record_that_is_dropped(steps):
 def test_a_listener_that_is_dropped():
     class Listener: is_on = True
     one, two = Listener(), Listener()
-    for listener in one, two: clip_calls.tell(listener)
+    for listener in one, two: clip_calls.add_listener(listener)
     del one, listener
     gc.collect()
     assert not as_torch_has_them()
@@ -770,8 +770,8 @@ def test_a_file_keeps_how_it_is_known(tmp_path, steps):
 
 def test_files_of_earlier_versions_have_estimates(tmp_path, monkeypatch):
     stats, wanted = train(divide_by_hand, steps=4)
-    monkeypatch.delitem(LOGGED, "unclipped_exact")
-    stats.log.names = [*LOGGED]
+    monkeypatch.delitem(LOG_COLUMNS, "unclipped_exact")
+    stats.log.names = [*LOG_COLUMNS]
     for row in stats.log.kept: del row[11]
     stats.save(tmp_path/"run.safetensors")
     monkeypatch.undo()

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
-from hooklab.stats.measure.loop_watch import Looks
+from hooklab.stats.measure.loop_watch import InputsAndOutputs
 from hooklab.stats.records.run_log import as_number
 
 torch.set_num_threads(1)
@@ -351,7 +351,7 @@ class Breaks(nn.Module):
         return x
 
 
-LOOKED_AT = [step for step in range(n_steps) if Looks().due(step)]
+LOOKED_AT = [step for step in range(n_steps) if InputsAndOutputs().due(step)]
 
 
 @pytest.mark.parametrize("error", [Error(), KeyboardInterrupt()], ids=["error", "interrupt"])

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.stats.measure.sampled_numbers import SILENT_FOR
+from hooklab.stats.measure.sampled_numbers import SILENT_STEPS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS = 70
@@ -72,7 +72,7 @@ def test_no_column_is_lost(checkpoint, saved, whole, tmp_path):
     for name in OF_SAMPLES:
         torch.testing.assert_close(s.history.values(name), whole.history.values(name), equal_nan=True)
     dead = s.history.values("dead_units")[1]
-    assert dead[:SILENT_FOR - 1].isnan().all() and not dead[SILENT_FOR - 1:].isnan().any() and dead[-1] > .2
+    assert dead[:SILENT_STEPS - 1].isnan().all() and not dead[SILENT_STEPS - 1:].isnan().any() and dead[-1] > .2
     assert [text.partition(":")[0] for text in s.missing] == [f"kept in step {checkpoint}"]
 
 
@@ -90,9 +90,9 @@ def test_steps_that_nobody_recorded_are_named(whole, tmp_path):
 def test_of_an_earlier_file_the_steps_without_dead_units_are_named(tmp_path):
     def forget(stats): stats._silence = None
     s = resumed(tmp_path/"run.safetensors", 45, 45, forget)
-    last = 45 + SILENT_FOR - 2
+    last = 45 + SILENT_STEPS - 2
     unknown = s.history.values("dead_units")[1, 44:].isnan().tolist()
-    assert unknown == [False] + [True]*(SILENT_FOR - 1) + [False]*(STEPS - last - 1)
+    assert unknown == [False] + [True]*(SILENT_STEPS - 1) + [False]*(STEPS - last - 1)
     said = f"dead_units in steps 45 to {last}: the run was resumed at step 45"
     assert any(text.startswith(said) for text in s.missing)
 

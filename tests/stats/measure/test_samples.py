@@ -7,8 +7,15 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import hooklab as hl
-from hooklab.stats.measure.sampled_numbers import SILENT_FOR, OutputLayout, Samples, layouts, part_of, probabilities_in
-from hooklab.stats.records.moments import merged
+from hooklab.stats.measure.sampled_numbers import (
+    SILENT_STEPS,
+    OutputLayout,
+    Samples,
+    layouts_of,
+    part_of,
+    probabilities_in,
+)
+from hooklab.stats.records.moments import merge_tables
 from hooklab.stats.records.statistics import SAMPLE_ROWS, STATISTICS, row_names
 
 READ = [what for what in SAMPLE_ROWS if not STATISTICS[what].is_doubt]
@@ -81,25 +88,25 @@ def test_all_samples_or_all_units_alike():
 
 def test_layouts():
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GELU(), nn.LayerNorm(4), nn.Dropout(), nn.GroupNorm(2, 8), nn.Identity())
-    found = layouts(dict(net.named_children()), net)
+    found = layouts_of(dict(net.named_children()), net)
     assert [layout.has_channels for layout in found] == [True, True, False, False, True, True]
     time_first = nn.Sequential(nn.Embedding(5, 4), nn.LSTM(4, 4))
-    assert [layout.batch for layout in layouts(dict(time_first.named_children()), time_first)] == [1, 1]
+    assert [layout.batch for layout in layouts_of(dict(time_first.named_children()), time_first)] == [1, 1]
 
 
 def test_units_that_are_silent_and_dead():
     model = nn.Sequential(nn.Linear(4, 10), nn.ReLU())
     with torch.no_grad(): model[0].bias[:4] = -1000
-    s = recorded(model, [torch.rand(16, 4) + 1 for _ in range(SILENT_FOR + 5)])
+    s = recorded(model, [torch.rand(16, 4) + 1 for _ in range(SILENT_STEPS + 5)])
     silent, dead = s.history.values("silent_units")[1], s.history.values("dead_units")[1]
-    assert silent.min() >= .4 and dead[:SILENT_FOR - 1].isnan().all() and (dead[SILENT_FOR - 1:] >= .4).all()
+    assert silent.min() >= .4 and dead[:SILENT_STEPS - 1].isnan().all() and (dead[SILENT_STEPS - 1:] >= .4).all()
     with torch.no_grad(): model[0].bias[:] = 1000
-    assert not recorded(model, [torch.rand(16, 4)]*(SILENT_FOR + 1)).history.values("dead_units")[1, -1]
+    assert not recorded(model, [torch.rand(16, 4)]*(SILENT_STEPS + 1)).history.values("dead_units")[1, -1]
 
 
 def test_a_unit_that_speaks_now_and_then_is_not_dead():
     samples = Samples([OutputLayout()], torch.device("cpu"))
-    for step in range(SILENT_FOR + 5):
+    for step in range(SILENT_STEPS + 5):
         samples.see(0, torch.full((8, 3), -1.) if step % 7 else torch.ones(8, 3))
         table = dict(zip(SAMPLE_ROWS, (samples.take()/8)[:, 0]))
     assert table["silent_units"] == 1 and table["dead_units"] == 0
@@ -224,7 +231,7 @@ def test_compiled_code_gives_the_same():
 def test_tables_of_two_processes_are_weighted():
     s = [recorded(nn.Sequential(nn.Softmax(1), nn.Linear(4, 4)), [torch.randn(n, 4)]*2) for n in (4, 12)]
     names = row_names(False, False, True, True)
-    both = merged(torch.stack([one.history.tables()[0] for one in s]))
+    both = merge_tables(torch.stack([one.history.tables()[0] for one in s]))
     got = dict(zip(names, both))
     assert got["n_samples"].tolist() == [16, 16]
     assert torch.allclose(got["sums_to_one"]/16, torch.tensor([1., torch.nan]), equal_nan=True)

@@ -5,7 +5,7 @@ from torch import nn
 
 import hooklab as hl
 from hooklab.hooks.attached import hooks_on
-from hooklab.stats.measure.measured_steps import OFTEN, RARELY, Schedule
+from hooklab.stats.measure.measured_steps import LATE_PERIOD, LATER_PERIOD, Schedule
 
 
 def net(layers=12): return nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
@@ -35,10 +35,10 @@ def steps_of(turns, n):
 def test_first_all_then_fewer(turns):
     found = steps_of(turns, 20*turns + 200)
     assert found[:turns] == [*range(turns)]
-    gaps = {b - a for a, b in zip(found, found[1:]) if turns + OFTEN <= a and b < 10*turns}
-    assert gaps <= {OFTEN}
+    gaps = {b - a for a, b in zip(found, found[1:]) if turns + LATER_PERIOD <= a and b < 10*turns}
+    assert gaps <= {LATER_PERIOD}
     later = [step for step in found if step >= 10*turns]
-    assert {b - a for a, b in zip(later, later[1:])} == {RARELY}
+    assert {b - a for a, b in zip(later, later[1:])} == {LATE_PERIOD}
 
 
 def test_without_turns_all_are_measured(): assert steps_of(None, 1000) == [*range(1000)]
@@ -70,20 +70,21 @@ def test_numbers_are_those_of_a_record_without_turns():
 def test_nothing_is_on_in_a_step_that_is_not_measured(loop):
     model = net()
     s, on = hl.ActivationStats(turns=2, loop=loop).on(model), []
-    for _ in range(OFTEN + 1):
+    for _ in range(LATER_PERIOD + 1):
         on.append(sum(row.kind != "loop" for row in hooks_on(model)))  # the loop is watched in every step
         model(torch.randn(3, 4))
         s.step()
     watched = any(row.kind == "loop" for row in hooks_on(model))
     s.remove()
-    assert on[0] == on[1] == on[OFTEN] > 0 and not any(on[2:OFTEN]) and watched == loop and not hooks_on(model)
+    assert on[0] == on[1] == on[LATER_PERIOD] > 0 and not any(on[2:LATER_PERIOD])
+    assert watched == loop and not hooks_on(model)
 
 
 def test_a_long_record_is_thinned_out_evenly():
     s = recorded(net(), 2000, turns=20, max_rows=64)
     assert len(s.history) <= 64 and (s.history.values("n") > 0).all()
     gaps = [b - a for a, b in zip(s.steps, s.steps[1:])]
-    assert set(gaps[-10:]) == {RARELY} or set(gaps[-10:]) == {2*RARELY}
+    assert set(gaps[-10:]) == {LATE_PERIOD} or set(gaps[-10:]) == {2*LATE_PERIOD}
 
 
 def test_every_and_turns():
@@ -112,11 +113,11 @@ def test_in_compiled_code_hooks_stay_and_only_the_step_that_ends_counts(samples)
     model = net(3)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     s = hl.ActivationStats(turns=2, samples=samples).on(model)
-    for _ in range(OFTEN + 1):
+    for _ in range(LATER_PERIOD + 1):
         compiled(torch.randn(8, 4))
         s.step()
     s.remove()
-    assert s.steps == [0, 1, OFTEN] and (s.history.values("n") == 32).all() and not hooks_on(model)
+    assert s.steps == [0, 1, LATER_PERIOD] and (s.history.values("n") == 32).all() and not hooks_on(model)
 
 
 def test_resumed_it_goes_on_where_it_was(tmp_path):

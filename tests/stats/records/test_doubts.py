@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import hooklab as hl
 from hooklab.cli import comparison_as_json
 from hooklab.hooks.tensor_files import TensorFile, write_tensors
-from hooklab.stats.records.doubts import OF_DEVIATION, estimated
+from hooklab.stats.records.doubts import DEVIATION_ERROR, estimates_of
 from hooklab.stats.records.reading import RUN, read_records
 from hooklab.stats.records.together import merge_here
 
@@ -112,12 +112,12 @@ def test_with_counts(options):
     rough = checked(s, truth)
     assert ("again", "std") in rough or "hist_sample" in options
     assert (s.history.doubt("near_zero")[s.history.index("again")] > 0).any() == ("hist_sample" not in options)
-    assert "under" in s.history.whats and "under" in estimated(s.history) or "hist_sample" in options
+    assert "under" in s.history.whats and "under" in estimates_of(s.history) or "hist_sample" in options
 
 
 def test_a_plain_record_has_no_estimates():
     s, truth = recorded(*MODELS["convolutions"], samples=False)
-    assert not checked(s, truth) and all(not estimated(h) for h in s.histories.values())
+    assert not checked(s, truth) and all(not estimates_of(h) for h in s.histories.values())
     assert {row["estimated"] for row in s.table()} == {""}
 
 
@@ -126,14 +126,14 @@ def test_counts_of_a_sample_are_estimates():
     with hl.ActivationStats(counts=True, hist_sample=100).on(model) as s:
         model(torch.randn(5, 4))
         s.step()
-    assert [*estimated(s.history)] == ["nan", "inf", "under", "over", "around_zero"]
+    assert [*estimates_of(s.history)] == ["nan", "inf", "under", "over", "around_zero"]
     assert (s.history.doubt("under") < .06).all()
 
 
 @pytest.mark.slow
 def test_in_compiled_code():
     s, _ = recorded(*MODELS["wide"], prepare=lambda model, x: (torch.compile(model), x))
-    rough = estimated(s.history)["std"]
+    rough = estimates_of(s.history)["std"]
     assert rough[s.history.index("0")].all() and not rough[s.history.index("2")].any()
 
 
@@ -180,7 +180,7 @@ def test_an_estimate_of_one_process_makes_the_whole_one(tmp_path):
     exact[:, records[1].history.rows.index("unseen")] = 0
     records[1].history.fill(records[1].steps, exact)
     merge_here(records)
-    assert [*estimated(records[0].history)][:2] == ["std", "near_zero"]
+    assert [*estimates_of(records[0].history)][:2] == ["std", "near_zero"]
 
 
 @pytest.fixture
@@ -218,13 +218,13 @@ def test_in_an_earlier_file_nobody_knows_of_large_tensors(earlier_file):
             opt.step()
             more.step()
     doubt = more.history.doubt("std")[0]
-    assert doubt.isnan().tolist() == [True]*5 + [False]*2 and doubt[-1] == OF_DEVIATION
+    assert doubt.isnan().tolist() == [True]*5 + [False]*2 and doubt[-1] == DEVIATION_ERROR
 
 
 def test_an_earlier_file_of_a_plain_record_is_exact(earlier_file):
     s, _ = recorded(*MODELS["wide"], samples=False)
     old = read_records(earlier_file(s))
-    assert all(not estimated(h) for h in old.histories.values())
+    assert all(not estimates_of(h) for h in old.histories.values())
 
 
 def test_a_comparison_leaves_out_what_nobody_knows(earlier_file):
@@ -248,7 +248,7 @@ def test_what_does_not_move_or_is_not_finite_is_an_estimate_all_the_same(factor)
                 s.step()
         return s
     a, b = run(), run()
-    assert a.updates.doubt("update")[0, 4] == 1 and a.updates.doubt("data")[0, 4] == OF_DEVIATION
+    assert a.updates.doubt("update")[0, 4] == 1 and a.updates.doubt("data")[0, 4] == DEVIATION_ERROR
     c = hl.compare(a, b)
     assert c.same and "Not everything of" not in c.verdict, c
 
@@ -281,8 +281,8 @@ def test_statistics_of_samples_are_exact_where_they_are_of_all_numbers(shape):
     torch.manual_seed(0)
     batches = [torch.randn(shape) for _ in range(3)]
     h = of_samples(nn.Sequential(Gives(lambda x: x)), batches).history
-    assert set(estimated(h)) >= {"sample_mean", "sample_square", "silent_units"} or SAMPLED[shape]
-    assert not SAMPLED[shape] or not estimated(h)
+    assert set(estimates_of(h)) >= {"sample_mean", "sample_square", "silent_units"} or SAMPLED[shape]
+    assert not SAMPLED[shape] or not estimates_of(h)
     for t, x in enumerate(batches):
         x = x.reshape(len(x), -1, x.shape[-1] if x.dim() > 1 else 1).double()
         true = {"sample_mean": x.mean(), "sample_square": x.square().mean(), "var_samples": x.var(0).mean(),
@@ -333,10 +333,10 @@ def test_dead_units_of_a_sample_are_marked_in_pictures_once_they_are_known():
 def test_samples_of_several_processes_are_exact_only_if_all_are():
     records = [of_samples(nn.Sequential(nn.Linear(4, 5)), [torch.randn(n, 4)]*2).snapshot() for n in (6, 16)]
     merge_here(records)
-    assert not estimated(records[0].history) and records[0].history.values("n_samples")[0].tolist() == [22, 22]
+    assert not estimates_of(records[0].history) and records[0].history.values("n_samples")[0].tolist() == [22, 22]
     records = [of_samples(nn.Sequential(nn.Linear(4, 5)), [torch.randn(n, 4)]*2).snapshot() for n in (6, 17)]
     merge_here(records)
-    assert "var_samples" in estimated(records[0].history)
+    assert "var_samples" in estimates_of(records[0].history)
 
 
 def test_in_an_earlier_file_nobody_knows_whether_samples_are_all(earlier_file):
@@ -395,7 +395,7 @@ def test_what_nobody_knows_the_error_of_changes_no_diagnosis(monkeypatch):
     monkeypatch.setattr(diagnosing, "Run", lambda *given: made.append(given) or run(*given))
     s = clipped_by_hand(30)
     hl.diagnose(s)
-    assert [*estimated(s.updates)] == ["grad_norm_unclipped"] and len(made) == 1
+    assert [*estimates_of(s.updates)] == ["grad_norm_unclipped"] and len(made) == 1
 
 
 def test_pictures_of_histograms_say_of_how_many_numbers_they_are(earlier_file):

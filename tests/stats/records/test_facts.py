@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hooklab as hl
-from hooklab.hooks.opening import misfit
+from hooklab.hooks.files import misfit
 from hooklab.stats.records.facts import (
     BegunFacts,
     InputFacts,
@@ -26,7 +26,7 @@ from hooklab.stats.records.facts import (
     plain_facts,
 )
 from hooklab.stats.records.recorded import facts_of_both
-from hooklab.stats.records.together import merged_facts
+from hooklab.stats.records.together import merge_facts
 
 INPUT = InputFacts(8, 32, True, 0., .5, 1., -2., 2.)
 LOOK = OutputFacts(False, False, False, False, .1, 1., 2., -2., 2., 3, 8, 5, None)
@@ -219,12 +219,12 @@ def test_facts_of_several_processes():
     other = RunFacts({"a": LayerFacts("Linear", True), "b": LayerFacts("ReLU", True)},
                      {"a.weight": ParameterFacts(4, [4], True, True, True, False, moved=False)},
                      inputs=[StepInputs(0, {"0": INPUT})], loss_leads=False, thrown_away=2)
-    found = merged_facts([{"facts": first}, {"facts": None}, {"facts": other}])
+    found = merge_facts([{"facts": first}, {"facts": None}, {"facts": other}])
     assert set(found.layers) == {"a", "b"} and found.inputs == other.inputs and found.thrown_away == 2
     p = found.parameters["a.weight"]
     assert p.got and p.written and p.moved is False and found.loss_leads is False
-    assert not first.parameters["a.weight"].got and merged_facts([{"facts": None}]) == RunFacts()
-    assert merged_facts([{"facts": first}, {"facts": RunFacts()}]).inputs == []
+    assert not first.parameters["a.weight"].got and merge_facts([{"facts": None}]) == RunFacts()
+    assert merge_facts([{"facts": first}, {"facts": RunFacts()}]).inputs == []
 
 
 def test_facts_of_both_parts_of_a_run():

@@ -14,8 +14,8 @@ import matplotlib.pyplot as plt
 
 import hooklab as hl
 import hooklab.stats.live
+from hooklab.diagnosis.result import section_of_page
 from hooklab.drawing import label_ends, thinned
-from hooklab.stats.page import top_of_page
 from hooklab.stats.records.history import WeightHistory
 from hooklab.stats.records.moments import row_names
 from support.portions import SWEEP, sample
@@ -323,7 +323,7 @@ def test_live_figure_is_not_drawn_in_each_step(notebook, monkeypatch):
         drawings.append(now[0])
         now[0] += 1  # drawing takes a second
         return b""
-    monkeypatch.setattr(hooklab.stats.live, "picture", picture)
+    monkeypatch.setattr(hooklab.stats.live, "overview_as_png", picture)
     s = hl.ActivationStats().live(every_seconds=5)
     for now[0] in torch.arange(1., 100.).tolist(): s.live_plot.update()
     assert drawings == [1, 22, 43, 64, 85], "drawing takes no more than a twentieth of the time"
@@ -348,7 +348,7 @@ def test_live_figure_shows_a_run_that_fails(notebook):
 
 def test_what_cannot_be_drawn_does_not_stop_the_training(notebook, monkeypatch):
     def fails(stats): raise MemoryError("no room")
-    monkeypatch.setattr(hooklab.stats.live, "picture", fails)
+    monkeypatch.setattr(hooklab.stats.live, "overview_as_png", fails)
     with pytest.warns(UserWarning, match="given up: MemoryError: no room") as said: s = run(record=hl.ActivationStats().live(every_seconds=0))
     assert len(s.stats) == 6 and len(said) == 1
 
@@ -392,7 +392,7 @@ def test_page_begins_with_the_diagnosis(tmp_path):
     s = hl.ActivationStats()
     s.history = history(3, 40, with_hist=False, spoil=nan_at_the_end)
     text = s.report(tmp_path/"run.html").read_text("utf-8")
-    assert top_of_page(hl.diagnose(s)) in text and "NaN" in text
+    assert section_of_page(hl.diagnose(s)) in text and "NaN" in text
     assert text.index("Diagnosis") < text.index("Pictures") < text.index("Layers")
 
 

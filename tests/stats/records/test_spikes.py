@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import hooklab as hl
 from hooklab.stats.records.run_log import RunLog
-from hooklab.stats.records.spikes import RECENT
+from hooklab.stats.records.spikes import RECENT_STEPS
 
 torch.set_num_threads(1)
 
@@ -257,4 +257,4 @@ def test_a_record_without_losses_and_norms_says_what_is_missing():
 
 def test_a_long_record_is_read_in_little_time():
     log = log_of(noise(4096), noise(4096, seed=1))
-    assert len(log) == 4096 and steps_of(log) == [] and RECENT < 4096
+    assert len(log) == 4096 and steps_of(log) == [] and RECENT_STEPS < 4096

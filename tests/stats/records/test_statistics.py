@@ -39,20 +39,20 @@ def test_all_that_is_in_the_table_is_recorded_and_drawn_under_its_label():
 
 def test_where_the_largest_counts_nothing_is_added(monkeypatch):
     "No row of the table is kept in this way today; here the fourth one is."
-    monkeypatch.setattr(moments, "LARGEST_ROWS", [3])
-    monkeypatch.setattr(together, "LARGEST", {"near_zero"})
+    monkeypatch.setattr(moments, "MAX_ROW_NUMBERS", [3])
+    monkeypatch.setattr(together, "MAX_ROWS", {"near_zero"})
     tables = torch.tensor([[[4., 4., 0.], [0., 0., 0.], [1., 1., 0.], [-2., 7., 0.]],
                            [[0., 4., 0.], [0., 1., 0.], [0., 1., 0.], [0., 9., 0.]]])
-    assert moments.merged(tables)[3].tolist() == [-2, 9, 0]
-    assert moments.of_all(tables[0], 10)[2:].tolist() == [[10, 10, 0], [-2, 7, 0]]
+    assert moments.merge_tables(tables)[3].tolist() == [-2, 9, 0]
+    assert moments.scale_to_all(tables[0], 10)[2:].tolist() == [[10, 10, 0], [-2, 7, 0]]
     batch = moments.Batch([5000, 10])
     batch.tensors[0].fill_(0.)  # of two whole rows, and a third
     batch.tensors[1].fill_(1.)
     assert batch.measured()[3].tolist() == [2048, 0]
     metadata = [{"names": ["a", "b", "c"], "steps": [0], "stage": None, "parts": {}}]*2
     columns = [together.Columns(metadata, rank, of_parameters=False) for rank in range(2)]
-    merging = [together.merged_moments(t[None].double(), c, row_names(False, False)) for t, c in zip(tables, columns)]
-    assert [found[0, 3].tolist() for found in together.side_by_side(merging)] == [[-2, 9, 0]]*2
+    merging = [together.merge_moments(t[None].double(), c, row_names(False, False)) for t, c in zip(tables, columns)]
+    assert [found[0, 3].tolist() for found in together.merge_side_by_side(merging)] == [[-2, 9, 0]]*2
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from torch import nn
 
 import hooklab as hl
 from hooklab.hooks.select import leaves
-from hooklab.stats.measure import stacks
+from hooklab.stats.measure import stacked_outputs
 
 
 def net(): return nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 7), nn.Linear(7, 3))
@@ -56,7 +56,7 @@ def batches(n, size=8): return [torch.randn(size, 6) for _ in range(n)]
 @pytest.mark.parametrize("make", [net, Sometimes])
 @pytest.mark.parametrize("pages", [1, 2, 3, 16])
 def test_numbers_are_those_of_the_outputs(make, pages, monkeypatch):
-    monkeypatch.setattr(stacks, "MOST_PAGES", pages)
+    monkeypatch.setattr(stacked_outputs, "MAX_PAGES", pages)
     torch.manual_seed(0)
     model, given = make(), batches(23)
     expected = by_hand(copy.deepcopy(model), given)
