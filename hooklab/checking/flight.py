@@ -278,8 +278,7 @@ class Flight:
             raise NotLookedAt(f"the model cannot run like this ({type(error).__name__}: {error})") from error
 
     def forward_in_sequence(self, *passes: tuple[Any, str]) -> list[PassResult]:
-        """Consecutive passes, each with a batch and a mode. Only buffers are reset, where the mode changes, and no pass
-        is kept."""
+        "Consecutive passes, each with a batch and a mode. Buffers are reset where the mode changes. None is kept."
         found, last = [], passes[0][1]
         try:
             with self.start_state(last):

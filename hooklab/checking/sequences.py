@@ -26,18 +26,18 @@ from ..findings.rules import Kind, NotLookedAt, rule
 from ..hooks.tree import shape_text
 
 # %% ../../nbs/lib/checking/sequences.ipynb #62d3f32a
-class Comparison(NamedTuple):
+class ComparedSequences(NamedTuple):
     "What a loss compares: predictions and targets, both samples × positions × values."
     prediction: Tensor
     target: Tensor
     ignored: int
 
 
-def comparisons_at_places(out: Tensor, y: Tensor, n: int, places: int, ignored: int = -100) -> list[Comparison]:
+def comparisons_at_places(out: Tensor, y: Tensor, n: int, places: int, ignored: int = -100) -> list[ComparedSequences]:
     "A comparison by position; empty if predictions or targets can't be split into this many."
     sizes = out.numel(), y.numel()
     if places <= 3 or not all(sizes) or any(size % (n*places) for size in sizes): return []
-    return [Comparison(out.reshape(n, places, -1), y.reshape(n, places, -1), ignored)]
+    return [ComparedSequences(out.reshape(n, places, -1), y.reshape(n, places, -1), ignored)]
 
 
 def class_rows(y: Tensor, out: Tensor, n: int) -> tuple[Tensor, Tensor] | None:
@@ -50,7 +50,7 @@ def class_rows(y: Tensor, out: Tensor, n: int) -> tuple[Tensor, Tensor] | None:
     return F.pad(y.flatten(), (0, lacking), value=-100), F.pad(rows, (0, 0, 0, lacking))
 
 # %% ../../nbs/lib/checking/sequences.ipynb #bc2ed217
-def comparisons(flight: Flight, raw: Any, mode: str) -> list[Comparison]:
+def comparisons(flight: Flight, raw: Any, mode: str) -> list[ComparedSequences]:
     "The comparisons that the loss of one pass makes at each position of a sequence."
     seen, n, found = loss_calls(flight, raw, mode, graph=mode == "train"), flight.batch.n, []
     leading = seen.trace.leading_to(seen.result.loss)
@@ -67,7 +67,7 @@ def comparisons(flight: Flight, raw: Any, mode: str) -> list[Comparison]:
     return found or outer_comparison(flight, seen.result)
 
 
-def outer_comparison(flight: Flight, result: PassResult) -> list[Comparison]:
+def outer_comparison(flight: Flight, result: PassResult) -> list[ComparedSequences]:
     "The only output and the only target, if the loss shows no comparison and both have the same positions."
     if flight.call or flight.loss_fn is None: return []
     n, outputs, targets = flight.batch.n, [t.detach() for _, t in result.floats], flight.batch.targets
@@ -105,7 +105,7 @@ def has_places(t: Tensor) -> bool:
     return t.dim() in (2, 3) and t.size(1) > 3 and t.dtype != torch.bool
 
 # %% ../../nbs/lib/checking/sequences.ipynb #dc4b6ab4
-def places_changed(flight: Flight, own: Comparison, number: int, x: BatchPart, where: int | slice) -> list[int]:
+def places_changed(flight: Flight, own: ComparedSequences, number: int, x: BatchPart, where: int | slice) -> list[int]:
     "The positions whose prediction changes with other values at these positions of an input."
     new = x.tensor.clone()
     new[:, where] = other_numbers(x.tensor)[:, where]
