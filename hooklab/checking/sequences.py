@@ -168,7 +168,7 @@ def sees_the_past_only(flight: Flight) -> Check:
     ahead, same = shifted_targets(flight, parts)
     steps = {by for by, _ in ahead}
     if 1 in steps: return "the target is the next place"
-    if not steps and not same: return "no target is the input, moved by some places"
+    if not steps and not same: return "no target is a shifted input"
     if not steps:
         yield Finding("later places are seen", "likely", f"The target is {same[0].name}, at the same places, and a "
                       "prediction sees its own place and all before: it has to copy. Move the target by one place, so "

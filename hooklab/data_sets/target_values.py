@@ -275,7 +275,7 @@ def shifted_rows(lag: int) -> Finding:
     which = "before" if lag > 0 else "after"
     ahead = " For a forecast of what the next row shows, this is right." if lag > 0 else ""
     return Finding(OTHER_ROWS, "note" if ahead else "likely", "Inputs say nothing of the target in their own row, and "
-                   f"much of that in the row {which} it: the two are moved by one row against each other.{ahead}")
+                   f"much of that in the row {which} it: the two are shifted by one row against each other.{ahead}")
 
 
 def random_labels(n: int, guesses: Guesses) -> Finding:

@@ -133,7 +133,7 @@ FAULTS = {
         lambda: (batches(*(lambda x, y: (x, (torch.rand(400) < .06).long()))(*table())),)),
     "shuffled apart": ("labels look random", "note", "by chance",
         lambda: (batches(*(lambda x, y: (x, y[torch.randperm(len(y))]))(*table())),)),
-    "labels of the row before": ("inputs of other rows", "likely", "moved by one row",
+    "labels of the row before": ("inputs of other rows", "likely", "shifted by one row",
         lambda: (batches(*(lambda x, y, order: (x[order], y[order].roll(1)))(*table(), torch.randperm(400))),)),
     "a column of zeros": ("constant inputs", "note", "1 of 7 features",
         lambda: (batches(*(lambda x, y: (with_column(x, 0*y), y))(*table())),)),
