@@ -24,7 +24,7 @@ from hooklab.profiling.columns import COLUMNS
 from hooklab.profiling.importing import importable, in_one_line
 
 # %% ../nbs/lib/cli.ipynb #7ad4bed1
-def called() -> str:
+def command_name() -> str:
     "How this command was called: `hooklab`, or `python -m hooklab` where scripts are not on the path."
     spec = sys.modules["__main__"].__spec__
     if spec is None or spec.name not in ("hooklab.__main__", "hooklab.cli"): return "hooklab"
@@ -47,7 +47,7 @@ def run_lessons(args: Namespace) -> None:
     missing = missing_for_lessons() if args.open else ""
     if missing: sys.exit(missing)
     files, folder = lesson_files(), args.folder
-    other = f"name another folder: {called()} lessons FOLDER"
+    other = f"name another folder: {command_name()} lessons FOLDER"
     if not files: sys.exit("hooklab: this installation carries no lessons. Install hooklab again, or run a clone's")
     named = f"hooklab: {printable(folder)}"
     if folder.resolve() == files[0].parent.resolve(): sys.exit(f"{named} holds the originals; {other}")
@@ -65,7 +65,7 @@ def run_lessons(args: Namespace) -> None:
         what = f"could not make the folder {e.filename} ({e.strerror})" if e.filename else e.strerror
         sys.exit(printable(f"hooklab: {what}. You can also {other}"))
     if args.open: open_in_jupyterlab(folder)
-    else: print("Next:", called(), printable(shlex.join(["lessons", str(folder), "--open"])))
+    else: print("Next:", command_name(), printable(shlex.join(["lessons", str(folder), "--open"])))
 
 # %% ../nbs/lib/cli.ipynb #b7e5987c
 def run_progress(args: Namespace) -> None:
@@ -73,7 +73,7 @@ def run_progress(args: Namespace) -> None:
     from hooklab.exercises.progress import FILE, Map, Progress, course, reset, read_tries
     folder = Path() if Path(FILE).is_file() and not args.folder.exists() else args.folder
     if not (folder/FILE).is_file():
-        makes = f"{called()} lessons {shlex.quote(str(folder))}"
+        makes = f"{command_name()} lessons {shlex.quote(str(folder))}"
         sys.exit(printable(f"hooklab: {folder} keeps no progress. Make it with: {makes}"))
     try:
         if args.reset: print(printable(f"Begun again. What was done is in {reset(folder)}"))
@@ -142,7 +142,7 @@ def size(text: str) -> tuple[int, ...]:
         raise ArgumentTypeError(f"{meant}, and not {text!r}") from None
 
 
-def known(kind: str, names: Iterable[str]) -> Callable[[str], str]:
+def one_of(kind: str, names: Iterable[str]) -> Callable[[str], str]:
     "A check that what was typed is one of `names`."
     def check(text):
         if text in names: return text
@@ -150,7 +150,7 @@ def known(kind: str, names: Iterable[str]) -> Callable[[str], str]:
     return check
 
 
-def column_list(text: str) -> list[str]: return [known("column", COLUMNS)(name) for name in text.split(",")]
+def column_list(text: str) -> list[str]: return [one_of("column", COLUMNS)(name) for name in text.split(",")]
 
 
 def levels(text: str) -> float:
@@ -160,7 +160,7 @@ def levels(text: str) -> float:
     return int(text)
 
 
-def existing(text: str) -> Path:
+def existing_file(text: str) -> Path:
     "A file that is there."
     path = Path(text)
     if path.is_file(): return path
@@ -214,7 +214,7 @@ def add_summary(commands: Any):
                          help="what makes the model, such as torchvision.models:resnet18")
     summary.add_argument("--size", action="append", type=size, metavar="1,3,224,224",
                          help="size of the input; for several inputs, give it several times")
-    summary.add_argument("--dtype", action="append", type=known("dtype", INPUT_DTYPES), metavar="int64",
+    summary.add_argument("--dtype", action="append", type=one_of("dtype", INPUT_DTYPES), metavar="int64",
                          help="dtype of the input, or of each of several")
     summary.add_argument("--meta", action="store_true",
                          help="do without the weights: shapes and counts of a model of any size")
@@ -229,8 +229,8 @@ def add_compare(commands: Any):
                           "The exit code is 0 if nothing differs beyond noise, 1 if something does, and 2 if the files "
                           "cannot be compared. hooklab.record(model, path, inputs) writes such a file; of two "
                           "checkpoints it says what changed.")
-    compare.add_argument("reference", type=existing, metavar="REFERENCE", help="the file of the run that is right")
-    compare.add_argument("candidate", type=existing, metavar="CANDIDATE", help="the file of the run to be checked")
+    compare.add_argument("reference", type=existing_file, metavar="REFERENCE", help="the file of the run that is right")
+    compare.add_argument("candidate", type=existing_file, metavar="CANDIDATE", help="the file of the run to be checked")
     compare.add_argument("--json", action="store_true", help="print everything that was found, for programs")
 
 
@@ -239,7 +239,7 @@ def add_diagnose(commands: Any):
                            "The exit code is 0 if nothing is wrong or there are only notes, 1 if something is found, "
                            "and 2 if the file cannot be read. hooklab.ActivationStats.for_diagnosis().on(model, "
                            "optimizer=optimizer) records a run, and its save(path) writes such a file.")
-    diagnose.add_argument("run_files", nargs="+", type=existing, metavar="RUN",
+    diagnose.add_argument("run_files", nargs="+", type=existing_file, metavar="RUN",
                           help="the file of the run, such as run.safetensors; if several processes made it, all files")
     diagnose.add_argument("--sarif", type=Path, metavar="FILE", help="also write the findings, for code scanning")
     diagnose.add_argument("--json", action="store_true", help="print everything that was found, for programs")
@@ -247,7 +247,7 @@ def add_diagnose(commands: Any):
 # %% ../nbs/lib/cli.ipynb #c854bda6
 def whole_parser() -> Parser:
     "The parser of all commands. Without a command, it prints the help."
-    parser = Parser(called(), description="Learn PyTorch hooks by experiment, and use them in real work.")
+    parser = Parser(command_name(), description="Learn PyTorch hooks by experiment, and use them in real work.")
     parser.add_argument("--version", action="version", version=f"hooklab {__version__}")
     parser.set_defaults(run=lambda args: parser.print_help())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")

@@ -167,7 +167,7 @@ def output_distance(model: nn.Module, state: dict[str, Tensor], inputs: Any, out
     return max(off(a, b) for a, b in pairs)
 
 
-def perturbed(t: Tensor) -> Tensor:
+def perturb(t: Tensor) -> Tensor:
     "Numbers as large as these at other places, and ones for zeros."
     turned = t.flatten().roll(1).reshape(t.shape)
     return turned*1.1 + (not t.any()) if t.is_floating_point() or t.is_complex() else turned
@@ -186,7 +186,7 @@ def prove_by_pass(found: FoundWeights, model: nn.Module, inputs: Any, output: An
         found.sure |= dict.fromkeys(doubtful, "possible")
         return
     least = max(OTHER_OUTPUT, OTHER_TIMES*far)
-    def without(name): return output_distance(model, state | {name: perturbed(state[name])}, inputs, known)
+    def without(name): return output_distance(model, state | {name: perturb(state[name])}, inputs, known)
     right = [name for name in doubtful if without(name) > least]
     found.sure |= dict.fromkeys(right, "certain")
     found.sure |= {name: "certain" for name, other in found._ties.items() if other in right}

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from hooklab.hooks.names import class_name, printable
-from hooklab.hooks.files import briefly, in_folder, looks_like, ordinary, parsed, read_json
+from hooklab.hooks.files import briefly, in_folder, looks_like, ordinary, parse_json, read_json
 from hooklab.hooks.select import first_few
 from hooklab.hooks.tensor_files import open_tensors
 
@@ -45,7 +45,7 @@ def read_safetensors(path: Path) -> dict[str, Stored]:
     "The tensors in a safetensors file; each is read when it is asked for."
     with open_tensors(path, framework="np"), open(path, "rb") as f:  # the header is sound
         n = int.from_bytes(f.read(8), "little")
-        header = parsed(f.read(n).decode())
+        header = parse_json(f.read(n).decode())
     header.pop("__metadata__", None)
     return {name: Stored(tuple(one["shape"]), KINDS.get(one["dtype"]), partial(read_tensor, path, 8 + n, name, one))
             for name, one in header.items()}

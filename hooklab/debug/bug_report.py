@@ -23,7 +23,7 @@ from hooklab.hooks.attached import hooks_on
 from hooklab.hooks.names import class_name, printable
 
 # %% ../../nbs/lib/debug/bug-report.ipynb #b235e595
-def installed(package: str) -> str:
+def installed_version(package: str) -> str:
     "The installed version of `package`, without importing it."
     try: return metadata.version(package)
     except metadata.PackageNotFoundError: return "not installed"
@@ -67,7 +67,7 @@ def report(
     rows = {
         "hooklab": __version__,
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
-        **{package: installed(package) for package in ("torch", "torchvision", "numpy", "matplotlib")},
+        **{package: installed_version(package) for package in ("torch", "torchvision", "numpy", "matplotlib")},
         "system": platform.platform(),
         "threads": f"{torch.get_num_threads()} of {os.cpu_count()} CPUs",
         "CUDA": cuda(),

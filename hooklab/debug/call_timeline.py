@@ -65,7 +65,7 @@ def rows_of(trace: Trace, model: nn.Module) -> list[CallRow]:
 FIRST, LAST = 40, 12  # how many calls of a long pass are shown
 
 
-def shown_groups(rows: list[CallRow]) -> Iterator[tuple[str, list[CallRow]]]:
+def groups_to_show(rows: list[CallRow]) -> Iterator[tuple[str, list[CallRow]]]:
     "Calls that follow each other in one layer, each under a heading; one heading takes the place of what is left out."
     def heading(row): return f"{row.layer or '(model)'}: {row.layer_type}"
     left_out = len(rows) - FIRST - LAST
@@ -79,7 +79,7 @@ def shown_groups(rows: list[CallRow]) -> Iterator[tuple[str, list[CallRow]]]:
 
 def call_lines(rows: list[CallRow]) -> Iterator[str]:
     "The lines of the table."
-    groups = list(shown_groups(rows))
+    groups = list(groups_to_show(rows))
     def labelled(row): return f"    {'  '*row.depth}{row.function}#{row.number}"
     width = 0
     for _, found in groups:
@@ -94,7 +94,7 @@ def call_html(rows: list[CallRow]) -> str:
     "The table for a notebook."
     left = 'style="text-align:left"'
     lines = []
-    for heading, found in shown_groups(rows):
+    for heading, found in groups_to_show(rows):
         lines.append(f'<tr><th colspan="3" {left}>{escape(heading)}</th></tr>')
         for row in found:
             indent = 1.5 + 1.5*row.depth
@@ -154,7 +154,7 @@ def calls(
     return found
 
 # %% ../../nbs/lib/debug/call-timeline.ipynb #dcca722f
-OFTEN = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9"  # for all kinds of colour vision
+COLORS = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9"  # for all kinds of colour vision
 OTHERS = "#999999"
 REARRANGE = {"view", "reshape", "transpose", "permute", "movedim", "flatten", "unflatten", "squeeze", "unsqueeze",
              "chunk", "split", "unbind", "getitem", "expand", "contiguous", "to", *VIEWS}  # such calls compute nothing
@@ -168,8 +168,8 @@ def draw_calls(rows: list[CallRow], ax: Any = None) -> Any: # The axes
     ax = axes_for(ax, (8, height))
     if not rows: return say_instead(ax, "No function was called.")
     computing = [row.function for row in rows if row.function not in REARRANGE]
-    often = [function for function, _ in Counter(computing).most_common(len(OFTEN))]
-    looks = [*zip(often, OFTEN), ("other functions", OTHERS)]
+    often = [function for function, _ in Counter(computing).most_common(len(COLORS))]
+    looks = [*zip(often, COLORS), ("other functions", OTHERS)]
     labels = [row.function if row.function in often else "other functions" for row in rows]
     for label, colour in looks:
         alike = [(i, row) for i, row in enumerate(rows) if labels[i] == label]

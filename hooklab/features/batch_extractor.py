@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .dataset import device_of, evaluating, features_of
+from .dataset import device_of, eval_mode, features_of
 from .extractor import FeatureExtractor
 from ..hooks.names import printable
 from ..hooks.select import first_few, nearest, not_a_model
@@ -123,7 +123,7 @@ class BatchExtractor:
         n, kept = len(next(iter(batch.values()))), {name: column(batch, name) for name in self.keep}
         given, model = model_call(batch, self.inputs), self.extractor.model
         try:
-            with evaluating(model): found = features_of(self.extractor, given, device_of(model), n)
+            with eval_mode(model): found = features_of(self.extractor, given, device_of(model), n)
         except Exception as e:
             e.add_note(printable(f"raised for a batch of {n} rows, of which the model was given {_with_dtypes(given)}"))
             raise

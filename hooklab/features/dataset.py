@@ -184,7 +184,7 @@ def write_shards(
     done = job.n_samples(range(len(job.shards))) - job.n_samples(missing)
     bar = tqdm(total=done + job.n_samples(mine), initial=done, unit="sample", desc=folder.name,
                disable=not progress or processes.rank > 0)
-    with bar, evaluating(job.extractor.model):
+    with bar, eval_mode(job.extractor.model):
         for i in mine:
             parts = []
             for samples in job.shards[i]:
@@ -219,7 +219,7 @@ def _settings(model, extractor, given, batches, dtype, shard_size) -> dict:
 
 # %% ../../nbs/lib/features/dataset.ipynb #88a05a8a
 @contextmanager
-def evaluating(model: nn.Module):
+def eval_mode(model: nn.Module):
     "Run in eval mode and without gradients; afterwards each layer is back in its mode."
     was_training = model.training
     with modes_kept(model.modules()):

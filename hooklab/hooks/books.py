@@ -40,7 +40,7 @@ class StandIn:
         if book is not None: book.pop(self.number, None)
 
 # %% ../../nbs/lib/hooks/books.ipynb #824e283c
-def entered(places: list, state: dict, name: str, number: int, f: Any) -> Book:
+def add_entry(places: list, state: dict, name: str, number: int, f: Any) -> Book:
     """Write an entry of ours into the book for a layer's dictionary `name`; `state` is the layer's `__dict__`.
 
     The place is noted first, and the book is complete at every moment, because Ctrl-C may come at any line."""
@@ -60,7 +60,7 @@ def entered(places: list, state: dict, name: str, number: int, f: Any) -> Book:
     return book
 
 
-def left(state: dict, name: str, book: Book):
+def restore_plain(state: dict, name: str, book: Book):
     "Give the layer its plain dictionary back once the book has no entry of ours. It may be called again."
     plain = book.plain
     if state.get(name) is not book: return
@@ -95,7 +95,7 @@ class Entry:
         for name, book, number in self.places:
             book.pop(number, None)
             book.ours.discard(number)
-            if not book.ours: left(state, name, book)
+            if not book.ours: restore_plain(state, name, book)
 
 
 def forget(port: Callable, dictionaries: list[dict | None]):
@@ -120,11 +120,11 @@ def register(
         for kind, port in ports.items():
             name, method, torchs, notes = _kinds[kind]
             if is_scripted(m) or getattr(layer_type, method) is torchs and method not in state:
-                book = entered(places, state, name, number, port)
+                book = add_entry(places, state, name, number, port)
                 for option, wanted in options.items() if options else ():
                     if not wanted: continue
                     if option == "prepend": book.move_to_end(number, last=False)
-                    elif option in notes: entered(places, state, notes[option], number, True)
+                    elif option in notes: add_entry(places, state, notes[option], number, True)
             else:  # a class with a register function of its own
                 known = {option: wanted for option, wanted in options.items() if option in notes or option == "prepend"}
                 in_books(m, port, lambda: getattr(m, method)(port, **known), name, *notes.values(), entry=entry)
@@ -149,7 +149,7 @@ def in_books(
         plain = m.__dict__[name]
         if number not in plain: continue
         is_first = next(iter(plain)) == number
-        book = entered(entry.places, m.__dict__, name, number, plain.pop(number))
+        book = add_entry(entry.places, m.__dict__, name, number, plain.pop(number))
         if is_first: book.move_to_end(number, last=False)
     entry.sought = None  # from here on, the places say where it is
     return entry

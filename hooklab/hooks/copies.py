@@ -82,7 +82,7 @@ def is_as_copied(t: Tensor, copied: Tensor) -> bool:
     return torch.equal(t.view(BITS[t.dtype]), copied.view(BITS[t.dtype]))  # NaN differs from itself, and 0 equals -0
 
 # %% ../../nbs/lib/hooks/copies.ipynb #e0e08da5
-def gathered(t: Tensor) -> Tensor:
+def gather(t: Tensor) -> Tensor:
     "The tensors of all processes, joined along the first dimension, which may differ between them."
     dist = torch.distributed
     if not (dist.is_available() and dist.is_initialized()): return t

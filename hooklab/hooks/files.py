@@ -228,7 +228,7 @@ def briefly(x: Any) -> str:
     return printable(" ".join(str(x).split())[:150])
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     "The value of a JSON text, or a ValueError that says why the text is no JSON."
     try: return json.loads(text)
     except RecursionError: raise ValueError("it is nested too deeply") from None
@@ -242,7 +242,7 @@ def read_json(
 ) -> Any: # Its content
     "Read a file of JSON."
     content, named = ordinary(path, f"file of {writer}", if_other).read_bytes(), printable(path)
-    try: found = parsed(content.decode())
+    try: found = parse_json(content.decode())
     except ValueError as e: raise ValueError(printable(f"{named} cannot be read ({briefly(e)}): {if_other}")) from e
     why = misfit(found, kind)
     if why: raise ValueError(f"{named} was not written by {writer} ({why}): {if_other}")

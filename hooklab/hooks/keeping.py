@@ -9,7 +9,7 @@ __all__ = []
 import torch
 from torch import Tensor
 
-from .copies import Live, gathered, own_copy, shares_memory, stands_for_many
+from .copies import Live, gather, own_copy, shares_memory, stands_for_many
 from .group import Group
 from .names import class_name
 from .tree import map_tensors, tensors
@@ -47,7 +47,7 @@ class HookGroup(Group):
     def shown(self, t: Tensor) -> Tensor:
         "`t` as it is passed to the hook function."
         if self.detach: t = t.detach()
-        if self.gather: t = gathered(t)
+        if self.gather: t = gather(t)
         return t.cpu() if self.cpu else t
 
     def own(self, value, given):

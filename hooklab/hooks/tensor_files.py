@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from .files import OTHER, SIZE, briefly, looks_like, misfit, ordinary, parsed, whole_file
+from .files import OTHER, SIZE, briefly, looks_like, misfit, ordinary, parse_json, whole_file
 from .names import printable
 
 # %% ../../nbs/lib/hooks/tensor-files.ipynb #fffd2ca2
@@ -131,7 +131,7 @@ def _what_is_wrong(path: Path) -> tuple[type, str]:
     if 8 + n > size:
         if _goes_on(text.decode("latin-1")): return ValueError, "is no {} (damaged: its header has another length)"
         return CutOff, f"was cut off (in its header, after {size} bytes)"
-    try: promised = _n_bytes_in(parsed(text[:n].decode()))
+    try: promised = _n_bytes_in(parse_json(text[:n].decode()))
     except ValueError: promised = None
     if promised in (None, size - n - 8): return ValueError, "is no {} (damaged: its header contradicts itself)"
     return CutOff, f"was cut off ({size} bytes are there, and its header promises {8 + n + promised})"
@@ -183,7 +183,7 @@ class FileKind(NamedTuple):
 def facts_in(f: safe_open) -> Any:
     "The facts in a file; None if hooklab has not written it. A ValueError if they are no JSON."
     text = (f.metadata() or {}).get(FACTS)
-    return None if text is None else parsed(text)
+    return None if text is None else parse_json(text)
 
 
 class TensorFile:

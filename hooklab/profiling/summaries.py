@@ -135,10 +135,10 @@ def layer_info(
     args, kwargs = map_tensors(lambda t: t[:1], learner_inputs(learn, xb))
     found = summary(learn.model, *args, columns=["output"], **kwargs)
     rows = [found[name] for name in leaves(learn.model)] if has_children(learn.model) else found.rows
-    return [(row.type, row.params, row.trainable > 0, _listed(row.output)) for row in rows]
+    return [(row.type, row.params, row.trainable > 0, _as_lists(row.output)) for row in rows]
 
 
-def _listed(shapes: Shapes) -> list | None:
+def _as_lists(shapes: Shapes) -> list | None:
     "Shapes as lists, as fastai has them."
     if isinstance(shapes, dict): return [list(shape) for shape in shapes.values()]
     return shapes and list(shapes)

@@ -23,7 +23,7 @@ def text_table(rows: list[Row], columns: list[str], depth: int | None, n: int | 
     for line, row in zip(cells, shown): line[0] = "  "*row.depth + line[0]
     cells.insert(0, [COLUMNS[column].title for column in columns])
     widths = _widths(cells, columns, n or get_terminal_size().columns)
-    fitted = map(_fitted, zip(*cells), widths, columns)
+    fitted = map(_fit, zip(*cells), widths, columns)
     lines = ["  ".join(line).rstrip() for line in zip(*fitted)]
     hidden = len(rows) - len(shown)
     if hidden == 1: lines.append("and 1 layer further inside (depth=None shows all)")
@@ -42,7 +42,7 @@ def _widths(cells: list[list[str]], columns: list[str], n: int) -> list[int]:
     return widths
 
 
-def _fitted(cells: Iterable[str], width: int, column: str) -> list[str]:
+def _fit(cells: Iterable[str], width: int, column: str) -> list[str]:
     "The cells of a column, all of the same width."
     cut = [cell if len(cell) <= width else cell[:width - 1] + "…" for cell in cells]
     if COLUMNS[column].is_number: return [cell.rjust(width) for cell in cut]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .blame import Call, NonFiniteError, blame_backward, blame_exchange
-from .numbers import Looked, Numbers, Sight, described, version_of
+from .numbers import Looked, Numbers, Sight, describe, version_of
 from ...hooks.gradient import GradientCall, OneNode, RecordedGradients, listen_again
 
 # %% ../../../nbs/lib/debug/nan/backward.ipynb #5d0c1a08
@@ -79,7 +79,7 @@ class BackwardPass:
             if n.fine: continue
             if all(n.tensor.is_cpu for n in new):  # nothing to wait for
                 self.sight.read(new)
-                if self.sight.worst(new): described(new)
+                if self.sight.worst(new): describe(new)
             break
         for n in new: n.tensor = None
 

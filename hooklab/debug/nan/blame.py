@@ -10,7 +10,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any
 
-from .numbers import FINE, INF, MASK, NAN, Numbers, Sight, described, worst
+from .numbers import FINE, INF, MASK, NAN, Numbers, Sight, describe, worst
 from ...hooks.names import in_lines
 from ...hooks.select import first_few
 
@@ -164,7 +164,7 @@ def blame_maker(
         if worst(maker.inputs, inf=True) == MASK: how += " from the -inf in its input,"
     passes = f"{direction} pass through its own backward pass" if maker.of else f"{direction} pass"
     head = f"{word(made)} {how} in the {passes} (pass {maker.n_pass}, call {maker.n_call})"
-    rows = {"input": described(maker.inputs), **held, "output": described(maker.outputs), **gradients}
+    rows = {"input": describe(maker.inputs), **held, "output": describe(maker.outputs), **gradients}
     return verdict(head, rows, carriers, kind=kind, layer=maker.hook.name, direction=direction,
                    n_pass=maker.n_pass, n_call=maker.n_call)
 
@@ -215,7 +215,7 @@ def blame_data(sight: Sight, data: list[Numbers], bad: list[Call], n_pass: int) 
     head = f"{word(data)} in the data (pass {n_pass})"
     turned = next((c for c in bad if sight.worst(c.outputs) == NAN), None)
     if turned and sight.worst(data) < NAN: head += f", which became NaN in {turned.layer}"
-    return verdict(head, {"input": described(data)}, bad, kind="data", n_pass=n_pass)
+    return verdict(head, {"input": describe(data)}, bad, kind="data", n_pass=n_pass)
 
 # %% ../../../nbs/lib/debug/nan/blame.ipynb #e48740ca
 def blame_backward(

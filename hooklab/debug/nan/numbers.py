@@ -106,7 +106,7 @@ def worst(numbers: list[Numbers], inf: bool) -> int:
     return max((n.state(inf) for n in numbers), default=FINE)
 
 
-def described(numbers: list[Numbers]) -> list[Numbers]:
+def describe(numbers: list[Numbers]) -> list[Numbers]:
     "The same numbers, after a closer look at each tensor that is still there."
     for n in numbers: n.describe()
     return numbers
@@ -141,7 +141,7 @@ class LeftOut(dict):
 def _kind(t: Tensor) -> tuple: return type(t), t.dtype, t.device.type
 
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #ffb1f90d
-FEW = 2**14  # numbers: tensors of so many are small
+SMALL = 2**14  # numbers: tensors of so many are small
 AT_ONCE = 64  # so many small tensors are copied into one, to be looked at with one call
 flatten = torch._C._nn.flatten_dense_tensors
 
@@ -150,11 +150,11 @@ def sum_is_finite(found: list[Tensor]) -> bool:
     "True if all numbers of tensors on the CPU are finite, as their sum shows. False if they may not be, or elsewhere."
     if not OWN.issuperset(map(type, found)): return False
     if not all(map(attrgetter("is_cpu"), found)): return False
-    small = [t for t in found if t.numel() <= FEW]
+    small = [t for t in found if t.numel() <= SMALL]
     sums = []
     try:
         with torch.no_grad():
-            if len(small) < len(found): sums = [t.sum() for t in found if t.numel() > FEW]
+            if len(small) < len(found): sums = [t.sum() for t in found if t.numel() > SMALL]
             for i in range(0, len(small), AT_ONCE):
                 together = flatten(small[i:i + AT_ONCE])
                 sums.append(together.sum())
@@ -259,7 +259,7 @@ class Sight:
         found = [t for t in tensors(x) if not is_lazy(t)]
         numbers = self.numbers_of(found)
         self.read(numbers)
-        return described(numbers)
+        return describe(numbers)
 
     def glance(self, found: list[Tensor]) -> list[Numbers]:
         "One number that shows at a glance whether any of `found` is not finite; nothing if none can be looked at."
