@@ -175,8 +175,9 @@ FAULTS = {
         - out.logsumexp(1)).mean(), k_classes()),
     "targets below zero behind softplus": ("activation before the loss", "likely", "softplus",
         lambda: mlp(1, nn.Softplus()), nn.L1Loss(), points(lambda n: torch.randn(n, 1))),
-    "L1 of targets in pixels, in the model": ("targets not scaled", "likely", "Targets have values of about", mlp_1, None,
-        points(lambda n: 300 + 50*torch.randn(n, 1)), lambda model, batch: F.l1_loss(model(batch[0]), batch[1])),
+    "L1 of targets in pixels, in the model": ("targets not scaled", "likely", "Targets have values of about",
+        mlp_1, None, points(lambda n: 300 + 50*torch.randn(n, 1)),
+        lambda model, batch: F.l1_loss(model(batch[0]), batch[1])),
 }
 
 
