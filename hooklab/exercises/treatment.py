@@ -118,7 +118,7 @@ def treat_with_twin(p: Training, f: Callable) -> Training:
         twin.optimizer = copy.deepcopy(p.optimizer, now)
     return twin
 
-
+# %% ../../nbs/lib/exercises/treatment.ipynb #5e1c07a2
 def loss_of(twin: Training) -> float:
     "Its loss on new data; 0 if it can't be trained, as with an optimizer that needs another `step`."
     try: twin.train()

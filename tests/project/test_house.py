@@ -172,8 +172,9 @@ def resume(self, group: dict):
 
 
 def test_string_keys_of_facts(tmp_path):
-    for name, code in ("diagnosing/rules", OF_RULES), ("measure/meter", OF_A_METER), ("records/reading", OF_RULES):
-        file = tmp_path/"hooklab"/"stats"/f"{name}.py"
+    rooms = {"diagnosis/rules": OF_RULES, "stats/measure/meter": OF_A_METER, "stats/records/reading": OF_RULES}
+    for name, code in rooms.items():
+        file = tmp_path/"hooklab"/f"{name}.py"
         file.parent.mkdir(parents=True)
         file.write_text(code, encoding="utf-8")
     assert house.keys_of_facts(tmp_path) == {"diagnosis.rules": 10, "stats.measure.meter": 1}
