@@ -62,7 +62,7 @@ def size_in_inches(ax: Any) -> np.ndarray: # Width and height
     return ax.get_position().size*ax.figure.get_size_inches()
 
 # %% ../nbs/lib/drawing.ipynb #3989be55
-def shortened(name: str, length: int = 28) -> str:
+def shorten(name: str, length: int = 28) -> str:
     "A name of at most `length` characters for a plot: the middle of a longer name is left out."
     name = for_picture(name)
     if len(name) <= length: return name
@@ -77,7 +77,7 @@ def name_ticks(
 ):
     "Write names at the ticks of an axis, as many as there is room for."
     every = max(1, int(np.ceil(len(names)*.17/length)))
-    shown = [shortened(name) for name in names[::every]]
+    shown = [shorten(name) for name in names[::every]]
     axis.set_ticks(range(0, len(names), every), shown, fontsize="small", **PLAIN)
 
 
@@ -113,7 +113,7 @@ def height_for(n: int) -> float: # In inches
     return min(2 + .17*n, 12) if n > MOST_LINES else 3.2
 
 
-def thinned(x: np.ndarray, y: np.ndarray, points: int = 1000) -> tuple[np.ndarray, np.ndarray]:
+def thin_out(x: np.ndarray, y: np.ndarray, points: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     "At most `points` points of a line: if there are more, the lowest and the highest of each group."
     size = -(-2*len(x)//points)
     if size <= 2: return x, y
@@ -141,7 +141,7 @@ def label_ends(
     heights = [min(max(h, 0), 1) if np.isfinite(h) else 0 for h in heights]  # a zero is far below a logarithmic axis
     for (_, _, name, colour), end, height in zip(ends, heights, spread(heights, .16/size_in_inches(ax)[1])):
         arrow = {"arrowstyle": "-", "color": colour, "lw": 1.5, "shrinkA": 0, "shrinkB": 0, "relpos": (0, .5)}
-        ax.annotate(shortened(name), (1, end), (1.04, height), xycoords="axes fraction",
+        ax.annotate(shorten(name), (1, end), (1.04, height), xycoords="axes fraction",
                     textcoords="axes fraction", va="center", fontsize="small", arrowprops=arrow, **PLAIN)
 
 
@@ -159,7 +159,7 @@ def spread(heights: list[float], gap: float) -> list[float]:
 MOST_COLUMNS = 800  # more are narrower than a pixel
 
 
-def spaced(table: np.ndarray, steps: list[int]) -> tuple[np.ndarray, tuple[float, float]]:
+def fill_gaps(table: np.ndarray, steps: list[int]) -> tuple[np.ndarray, tuple[float, float]]:
     "The columns of an image, evenly spaced in time and empty where steps are missing; and the steps at its two ends."
     every = int(np.diff(steps).min()) if len(steps) > 1 else 1
     every = max(every, 1, -(-(steps[-1] - steps[0])//8192))
@@ -180,7 +180,7 @@ def image_over_time(
 ) -> Any: # matplotlib's image
     "An image over time: gray where there is no number, averaged if there are too many steps to show."
     ax.set_facecolor(ABSENT)
-    table, (left, right) = spaced(table, steps)
+    table, (left, right) = fill_gaps(table, steps)
     columns = table.shape[-1]
     group = -(-columns//MOST_COLUMNS)
     padded = np.pad(table, ((0, 0), (0, -columns % group)), constant_values=np.nan)

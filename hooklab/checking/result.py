@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..findings.answer import Answer
-from ..findings.found import Check, Finding, counted, in_digits, surest, with_its_word
+from ..findings.found import Check, Finding, count_of, in_digits, surest, with_its_word
 from ..findings.order import in_order
 from ..findings.rules import NotLookedAt, usual_advice
 from ..findings.time_limit import TimeIsUp
@@ -43,7 +43,7 @@ class Preflight(Answer):
     def title(self) -> str:
         "The result in one line."
         looked = len(self.checks) - len(self.not_looked_at)
-        found = counted(len(self.alarms), "finding") if self else "nothing wrong"
+        found = count_of(len(self.alarms), "finding") if self else "nothing wrong"
         return f"Preflight: {found} in {looked} checks, {in_digits(self.seconds)} s"
 
     @property
@@ -64,7 +64,7 @@ class Preflight(Answer):
     @property
     def left_out_in_short(self) -> str:
         n = len(self.not_looked_at)
-        return f"Not looked at: {counted(n, 'claim')} (see .all)" if n else ""
+        return f"Not looked at: {count_of(n, 'claim')} (see .all)" if n else ""
 
 # %% ../../nbs/lib/checking/result.ipynb #e840c87e
 FAILED = "this check fails here"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hooklab.drawing import escape, for_xml
 from hooklab.findings.answer import Answer
-from hooklab.findings.found import Finding, as_html, counted, more_as_html
+from hooklab.findings.found import Finding, as_html, count_of, more_as_html
 from hooklab.hooks.names import printable
 
 # %% ../../nbs/lib/diagnosis/result.ipynb #ab69077d
@@ -31,8 +31,8 @@ class Diagnosis(Answer):
         "The result in one line."
         if "nothing recorded" in self:
             return f"Nothing was recorded: {self.findings[0].evidence}"
-        of = f"{counted(self.n_steps, 'step')} of {counted(self.n_layers, 'layer')}"
-        return f"{counted(len(self.alarms), 'finding')} in {of}" if self else f"Nothing unusual in {of}"
+        of = f"{count_of(self.n_steps, 'step')} of {count_of(self.n_layers, 'layer')}"
+        return f"{count_of(len(self.alarms), 'finding')} in {of}" if self else f"Nothing unusual in {of}"
 
     @property
     def left_out(self) -> list[str]: # Each with what to record for it

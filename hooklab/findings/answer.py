@@ -18,7 +18,7 @@ from hooklab.hooks.select import first_few
 FOLLOWERS = 4  # consequences with a line each; more of them share one
 
 
-def named(finding: Finding) -> str:
+def name_of(finding: Finding) -> str:
     "A finding by its name and its layers."
     return f"{finding.what} in {first_few(finding.layers, 2)}" if finding.layers else finding.what
 
@@ -86,7 +86,7 @@ class Answer:
         known = [*map(id, self._in_full())]
         possible = [f for f in self.alarms if not f.follows and id(f) not in known]
         notes = [f for f in self.findings if f.sure == "note"]
-        parts = [f"{title}: {'; '.join(dict.fromkeys(map(named, some)))}"
+        parts = [f"{title}: {'; '.join(dict.fromkeys(map(name_of, some)))}"
                  for title, some in (("Possible", possible), ("Notes", notes)) if some]
         return ". ".join(parts)
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from hooklab.drawing import escape
-from hooklab.findings.levels import SURE, earned
+from hooklab.findings.levels import SURE, earned_word
 from hooklab.findings.rules import address_of, kind_of
 from hooklab.hooks.names import in_lines, printable
 from hooklab.hooks.select import first_few
@@ -95,15 +95,15 @@ def with_its_word(
 ) -> Finding:
     "The finding with the word that it has earned, and with what usually helps."
     claimed = finding.claimed or finding.sure
-    return replace(finding, sure=earned(tool, finding.what, claimed), claimed=claimed,
+    return replace(finding, sure=earned_word(tool, finding.what, claimed), claimed=claimed,
                    only_that=finding.only_that or kind_of(finding.what, tool).only_that)
 
 
 def surest(levels: Iterable[str]) -> str: return min(levels, key=SURE.index)
 
 # %% ../../nbs/lib/findings/found.ipynb #b511c683
-def counted(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+def count_of(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def in_digits(x: float | Tensor) -> str:

@@ -36,7 +36,7 @@ def right_in(tool: str, what: str, level: str, known: dict) -> float:
     return (right + STRENGTH*usual(tool, level, known))/(right + wrong + STRENGTH)
 
 
-def earned(
+def earned_word(
     tool: str, # `preflight`, `diagnose` or `find_nan`
     what: str, # The id of the finding
     level: str, # How clearly the run shows it, as its rule says

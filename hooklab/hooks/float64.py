@@ -25,12 +25,12 @@ WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float
 NARROW = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 
-def widened(t: Tensor) -> Tensor:
+def widen(t: Tensor) -> Tensor:
     "`t` in float64, if it has fewer bits."
     return t.to(WIDE[t.dtype]) if t.dtype in WIDE else t
 
 
-def _narrowed(t: Tensor) -> Tensor: return t.to(NARROW[t.dtype]) if t.dtype in NARROW else t
+def _narrow(t: Tensor) -> Tensor: return t.to(NARROW[t.dtype]) if t.dtype in NARROW else t
 
 
 def _each(f: Callable[[Tensor], Tensor], x: Any) -> Any:
@@ -75,7 +75,7 @@ def _write_back(result: Any, args: tuple, used: list, written: tuple[int, ...]) 
     return _each(lambda t: given.get(id(t), t), result)
 
 # %% ../../nbs/lib/hooks/float64.ipynb #ca8b6218
-def _widened_argument(x: Any) -> Any: return WIDE.get(x, x) if isinstance(x, torch.dtype) else _each(widened, x)
+def _widened_argument(x: Any) -> Any: return WIDE.get(x, x) if isinstance(x, torch.dtype) else _each(widen, x)
 
 
 class Float64Mode(TorchDispatchMode):
@@ -89,7 +89,7 @@ class Float64Mode(TorchDispatchMode):
         kwargs = kwargs or {}
         if self.rests: return func(*args, **kwargs)
         if func is torch.ops.aten.view.dtype:  # it reads bits as other numbers: those of the code's own dtype
-            return _each(widened, func(*_each(_narrowed, args), **kwargs))
+            return _each(widen, func(*_each(_narrow, args), **kwargs))
         if _draws(func, args, kwargs): return self._run_narrow(func, args, kwargs)
         wide = [_widened_argument(x) for x in args]
         try: result = func(*wide, **{name: _widened_argument(x) for name, x in kwargs.items()})
@@ -100,16 +100,16 @@ class Float64Mode(TorchDispatchMode):
 
     def _run_narrow(self, func, args: tuple, kwargs: dict) -> Any:
         "Run an operation in float32."
-        narrow = [_each(_narrowed, x) for x in args]
-        result = func(*narrow, **{name: _each(_narrowed, x) for name, x in kwargs.items()})
+        narrow = [_each(_narrow, x) for x in args]
+        result = func(*narrow, **{name: _each(_narrow, x) for name, x in kwargs.items()})
         return self._finished(func, result, args, narrow)
 
     def _finished(self, func, result: Any, args: tuple, used: list) -> Any:
         written = _places_written(func)
-        return _write_back(result, args, used, written) if written else _each(widened, result)
+        return _write_back(result, args, used, written) if written else _each(widen, result)
 
 # %% ../../nbs/lib/hooks/float64.ipynb #d2292100
-def pushed(t: Tensor, seed: int, dtype: torch.dtype) -> Tensor:
+def perturb_last_bit(t: Tensor, seed: int, dtype: torch.dtype) -> Tensor:
     "`t` with each number moved by the last bit of `dtype`, up or down at random, in the same way each time."
     chance = torch.Generator(t.device).manual_seed(seed + t.numel())
     signs = torch.randint(0, 2, t.shape, generator=chance, device=t.device)*2 - 1
@@ -120,8 +120,8 @@ def _float64_stand_in(t: Tensor, bits: torch.dtype | None, push: int) -> Tensor:
     "A copy of `t` in float64, which is first rounded to the dtype `bits`, and then pushed by its last bit."
     wide = t.detach()
     if bits in WIDE and t.dtype in WIDE and t.is_floating_point(): wide = wide.to(bits)
-    wide = widened(wide)
-    if push and wide.is_floating_point(): wide = pushed(wide, push, t.dtype)
+    wide = widen(wide)
+    if push and wide.is_floating_point(): wide = perturb_last_bit(wide, push, t.dtype)
     if wide.dtype == t.dtype: wide = wide.clone()  # nothing has copied it so far
     return wide.requires_grad_(t.requires_grad and wide.is_floating_point())
 

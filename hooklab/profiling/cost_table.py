@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ..drawing import PLAIN, axes_for, say_instead, shortened
+from ..drawing import PLAIN, axes_for, say_instead, shorten
 from ..hooks.names import printable
 from ..hooks.select import nearest
 from .columns import with_prefix
@@ -122,7 +122,7 @@ class Costs:
             height = .76/len(series)
             ys = np.arange(len(shown)) + height*(i - (len(series) - 1)/2)
             ax.barh(ys, [values[i]/size for values in shown.values()], height, color=COLOURS[way], label=way)
-        ax.set_yticks(range(len(shown)), [shortened(name, 40) for name in shown], fontsize="small", **PLAIN)
+        ax.set_yticks(range(len(shown)), [shorten(name, 40) for name in shown], fontsize="small", **PLAIN)
         left_out = len(bars) - len(shown)
         not_shown = f"; {left_out} smaller ones are left out" if left_out else ""
         ax.set(ylim=(len(shown) - .4, -.6), xlabel=f"{label}, {unit}{not_shown}")

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..drawing import as_png, escape, for_xml, height_for, thinned
+from ..drawing import as_png, escape, for_xml, height_for, thin_out
 from ..hooks.files import write_file
 from .records.doubts import ESTIMATE
 from .records.history import History
@@ -208,7 +208,7 @@ def as_address(image: Any) -> str:
 # %% ../../nbs/lib/stats/page.ipynb #8135cb99
 def sparkline(steps: list[int], series: np.ndarray, bottom: float, top: float) -> str:
     "A line without axes, interrupted where there is no number."
-    x, y = thinned(np.asarray(steps, float), series, 50)
+    x, y = thin_out(np.asarray(steps, float), series, 50)
     width, height = (steps[-1] - steps[0]) or 1, (top - bottom) or 1
     across = (x - steps[0])/width*196 + 2
     down = 44 - (y - bottom)/height*40

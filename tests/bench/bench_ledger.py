@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 from hooklab.findings import levels
-from hooklab.findings.levels import SURE, earned
+from hooklab.findings.levels import SURE, earned_word
 from tests.bench.bars import RESULTS
 from tests.bench.measure import share
 
@@ -102,7 +102,7 @@ def words_in(rows: list[dict], word_of): return [(row, with_words(row, word_of))
 def by_rule(name: str): return lambda tool, what, level: level
 
 
-def by_records(records: dict): return lambda tool, what, level: earned(tool, what, level, records)
+def by_records(records: dict): return lambda tool, what, level: earned_word(tool, what, level, records)
 
 
 def without(looks: dict, name: str) -> dict: return {other: looks[other] for other in looks if other != name}
@@ -126,7 +126,7 @@ def kinds(looks: dict, records: dict) -> list[dict]:
     for tool in TOOLS:
         for what in sorted({what for of, what, _ in grades if of == tool}):
             n = {where: grades[tool, what, where] for where in (*RIGHT, "wrong", "twins", "healthy", "note")}
-            words = {level: earned(tool, what, level, records) for level in SURE[:3]}
+            words = {level: earned_word(tool, what, level, records) for level in SURE[:3]}
             found.append({"tool": tool, "kind": what, **n, **{f"{level} is": word for level, word in words.items()}})
     return found
 

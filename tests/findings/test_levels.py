@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hooklab.findings.found import Finding, with_its_word
-from hooklab.findings.levels import LEAST, SURE, earned, records, right_in
+from hooklab.findings.levels import LEAST, SURE, earned_word, records, right_in
 from tests.bench import bench_ledger
 from tests.bench.bars import RESULTS
 
@@ -40,10 +40,10 @@ known = st.dictionaries(st.sampled_from(TOOLS), st.dictionaries(st.sampled_from(
 
 @given(known, st.sampled_from(TOOLS), st.sampled_from("abcd"), st.sampled_from(LEVELS))
 def test_a_word_is_what_the_record_and_nothing_else_says(known, tool, what, level):
-    right, word = right_in(tool, what, level, known), earned(tool, what, level, known)
+    right, word = right_in(tool, what, level, known), earned_word(tool, what, level, known)
     assert 0 < right < 1
     assert word == next((word for word, least in LEAST.items() if right >= least), "note")
-    assert earned(tool, what, "note", known) == "note"
+    assert earned_word(tool, what, "note", known) == "note"
 
 
 @given(known, st.sampled_from(TOOLS), st.sampled_from("abc"), st.sampled_from(LEVELS))
@@ -51,19 +51,19 @@ def test_a_hit_never_lowers_a_word_and_a_miss_never_lifts_it(known, tool, what, 
     def with_one_more(i):
         new = json.loads(json.dumps(known))
         new.setdefault(tool, {}).setdefault(what, {}).setdefault(level, [0, 0])[i] += 1
-        return SURE.index(earned(tool, what, level, new))
-    assert with_one_more(0) <= SURE.index(earned(tool, what, level, known)) <= with_one_more(1)
+        return SURE.index(earned_word(tool, what, level, new))
+    assert with_one_more(0) <= SURE.index(earned_word(tool, what, level, known)) <= with_one_more(1)
 
 
 def test_a_kind_without_a_record_has_what_is_usual_for_its_tool_and_level():
     for tool in ("preflight", "diagnose"):
-        assert [earned(tool, "never said", level) for level in LEVELS] == ["likely", "possible", "note"]
+        assert [earned_word(tool, "never said", level) for level in LEVELS] == ["likely", "possible", "note"]
 
 
 @pytest.mark.parametrize("level", SURE)
 def test_a_finding_keeps_the_level_of_its_rule(level):
     new = with_its_word(Finding("spike", level, "It jumps."), "diagnose")
-    assert new.claimed == level and new.sure == earned("diagnose", "spike", level)
+    assert new.claimed == level and new.sure == earned_word("diagnose", "spike", level)
     assert with_its_word(new, "diagnose") == new and new.row["claimed"] == level
 
 

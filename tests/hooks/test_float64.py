@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from hooklab.hooks.float64 import Float64Mode, float64_stand_ins, in_float64, out_of_float64, pushed, widened
+from hooklab.hooks.float64 import Float64Mode, float64_stand_ins, in_float64, out_of_float64, perturb_last_bit, widen
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def test_integers_and_booleans_stay():
     with Float64Mode():
         kept = torch.arange(3) + 1, torch.ones(2, dtype=torch.bool), torch.ones(2, dtype=torch.int8)
     assert [t.dtype for t in kept] == [torch.int64, torch.bool, torch.int8]
-    assert widened(kept[0]) is kept[0]
+    assert widen(kept[0]) is kept[0]
 
 
 # ---- random numbers
@@ -280,7 +280,7 @@ def test_a_push_moves_each_number_by_its_last_bit(dtype):
 
 def test_a_push_leaves_the_random_state_alone():
     state = torch.get_rng_state()
-    pushed(torch.ones(4), 1, torch.float32)
+    perturb_last_bit(torch.ones(4), 1, torch.float32)
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -23,7 +23,7 @@ from .judging import FAULT, ROUGH, Trial, rounding_noise
 from .passes import ModelPass, arguments, copied, has_own_forward
 from .places import Stop, TensorPlace, in_order, overflow
 from .symptoms import dtype_in_words, in_numbers
-from ...hooks.float64 import in_float64, widened
+from ...hooks.float64 import in_float64, widen
 from ...hooks.group import Group
 from ...hooks.layer_hook import GradientHook, listen
 from ...hooks.putting_back import closing
@@ -64,7 +64,7 @@ def noted_gradients(
     with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
         own = list(m.parameters())
         args, kwargs = copied(inputs)
-        if wide: args, kwargs = map_tensors(widened, (args, kwargs))
+        if wide: args, kwargs = map_tensors(widen, (args, kwargs))
         group = GradientsSeen()
         precision = in_float64(m, bits) if wide else nullcontext({})
         with closing(group):
@@ -143,7 +143,7 @@ def forced_gradients(
     inputs = trial.runs.inputs_of(seen, wide)
     with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
         args, kwargs = copied(inputs)
-        if wide: args, kwargs = map_tensors(widened, (args, kwargs))
+        if wide: args, kwargs = map_tensors(widen, (args, kwargs))
         numbers = ReferenceNumbers(trial.stops, side, seen.shelf, wide=wide)
         cut = GraphCut()
         group = Forcing(numbers, seen, lambda *_: None, replacement=cut.replacement)

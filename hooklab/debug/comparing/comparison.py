@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ...drawing import ALARM, PLAIN, axes_for, escape, for_xml, ink, say_instead, shortened
+from ...drawing import ALARM, PLAIN, axes_for, escape, for_xml, ink, say_instead, shorten
 from ...hooks.names import in_lines, printable
 from ...hooks.select import first_few
 
@@ -178,7 +178,7 @@ def comparison_text(c: "Comparison") -> list[str]:
         if len(cells) == 1: return cells[0]
         sides = []
         for i, (cell, width) in enumerate(zip(cells, widths)):
-            if len(cell) > width: cell = shortened(cell, width)
+            if len(cell) > width: cell = shorten(cell, width)
             side = cell.rjust(width) if i in numbers else cell.ljust(width)
             sides.append(side)
         return "  ".join(sides).rstrip()
@@ -233,7 +233,7 @@ def draw_comparison(c: "Comparison", ax: Any = None) -> Any: # The axes
     if others: ax.plot(*zip(*others), ".", color=ink(), ms=4, label="own: what the layer adds by itself")
     if at_fault: ax.plot(*zip(*at_fault), "D", color=LINES["own"], ms=7, label="own, of a layer at fault")
     for i, height in at_fault[:3]:
-        name = shortened(rows[i].name)
+        name = shorten(rows[i].name)
         ax.annotate(name, (i, height), (0, 8), textcoords="offset points", ha="center", fontsize="small", **PLAIN)
     ax.set(yscale="log", ylim=(low, high*4), xlabel=f"{c.subject}s, in the order of the run",
            ylabel="relative to the output")

@@ -20,7 +20,7 @@ from .few_bits import FLOAT8, as_tensor, can_be_replaced, numbers_in
 from .passes import LayerCall, ModelPass, arguments, copied, has_own_forward
 from .places import Part, Stop, TensorPlace
 from .spill import Shelf
-from ...hooks.float64 import in_float64, out_of_float64, pushed, widened
+from ...hooks.float64 import in_float64, out_of_float64, perturb_last_bit, widen
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
 from ...hooks.putting_back import closing
@@ -45,9 +45,9 @@ class ReferenceNumbers:
         t = self.shelf.get(part.a.key)
         dtype = getattr(part, self.side).dtype
         is_float8 = dtype in FLOAT8  # float64 is not used in place of float8
-        t = widened(t) if self.wide and not is_float8 else t.to(dtype)
+        t = widen(t) if self.wide and not is_float8 else t.to(dtype)
         if self.side == "b": t = part.for_b(t)
-        if self.push and not is_float8: return pushed(t, self.push, part.a.dtype)
+        if self.push and not is_float8: return perturb_last_bit(t, self.push, part.a.dtype)
         return t.clone()
 
 
@@ -92,7 +92,7 @@ def reference_flags(stop: Stop, named: dict[str, Any], shelf: Shelf, wide: bool)
         else: continue  # a container or an object: each model has its own
         if _equal_flags(named[name], theirs): continue
         if isinstance(theirs, Tensor):
-            numbers = widened(theirs) if wide else theirs
+            numbers = widen(theirs) if wide else theirs
             theirs = numbers.clone()
         found[name] = theirs
     return found
@@ -294,7 +294,7 @@ def run_forced(
     group = Forcing(numbers, seen, arrived, skip=skip, with_flags=with_flags)
     with undisturbed(seen.model, inputs, train=None, gradients=seen.needs_gradients, state=seen.state) as m:
         args, kwargs = copied(inputs)
-        if wide: args, kwargs = map_tensors(widened, (args, kwargs))
+        if wide: args, kwargs = map_tensors(widen, (args, kwargs))
         precision = in_float64(m, bits, push) if wide else nullcontext()
         with closing(group):
             group.listen(named)

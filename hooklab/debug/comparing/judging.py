@@ -22,7 +22,7 @@ from .passes import LayerCall, ModelPass, Value
 from .places import (
     Overflow, Part, Stop, TensorPlace, exceeds, overflow, stops_of, with_containers)
 from .properties import kept_places
-from ...hooks.float64 import widened
+from ...hooks.float64 import widen
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #ef4a1b14
 def rounding_noise(loss: Size, whole: Size, eps_a: float, eps_b: float) -> Size:
@@ -297,7 +297,7 @@ class Trial:
         def at_reference(place, part, t):
             share = self.shares.get(place)
             if share is None: return
-            lost = difference(widened(shelf.get(part.a.key)), t)
+            lost = difference(widen(shelf.get(part.a.key)), t)
             share.loss = size_of(lost)
             share.lost = shelf.put(lost.float(), is_own=True)
             share.noise = self.noise(place, share.loss)
@@ -323,7 +323,7 @@ class Trial:
         "What the reference has at a place in float64, if its loss there is known."
         reference = self.a.shelf.get(place.part.a.key)
         lost = self.a.shelf.get(self.shares[place].lost)
-        return widened(reference) + lost
+        return widen(reference) + lost
 
     def faults(self) -> dict[Stop, TensorPlace]:
         "The layers whose own computation differs, and where it shows most."

@@ -20,7 +20,7 @@ from .forcing import run_forced
 from .pairing import Pair
 from .passes import LayerCall, ModelPass, Value, Watcher, Watching, copied
 from .places import stops_of
-from ...hooks.float64 import in_float64, out_of_float64, widened
+from ...hooks.float64 import in_float64, out_of_float64, widen
 from ...hooks.layer_hook import listen
 from ...hooks.putting_back import closing, same_chance
 from ...hooks.tree import map_tensors, named_tensors
@@ -43,7 +43,7 @@ class Distances:
             if v is None or numbers is None or not v.is_float: continue
             if v.shape != tuple(numbers.shape): continue
             with out_of_float64():
-                earlier = widened(self.before.shelf.get(v.key))
+                earlier = widen(self.before.shelf.get(v.key))
                 self.sizes[v] = size_of(difference(earlier, numbers))
         return []
 
@@ -60,7 +60,7 @@ def losses(
     distances = Distances(seen)
     group = Watching(ModelPass(seen.model, seen.shelf), distances.values)
     with undisturbed(seen.model, inputs, train=None, gradients=seen.needs_gradients, state=seen.state) as m:
-        args, kwargs = map_tensors(widened, copied(inputs))
+        args, kwargs = map_tensors(widen, copied(inputs))
         with closing(group):
             listen(Watcher, named, group)
             with in_float64(m, push=push):
@@ -80,7 +80,7 @@ def local_losses(
     found = {}
 
     def arrived(place, part, t):
-        own = widened(seen.shelf.get(part.a.key))
+        own = widen(seen.shelf.get(part.a.key))
         lost = difference(own, t)
         size = size_of(lost)
         key = seen.shelf.put(_in_two_bytes(lost), is_own=True) if size.most else None

@@ -29,7 +29,7 @@ from .records import Record, inputs_of, is_record, only
 from .second_look import clear_by_flags, clear_in_blocks, clear_near_noise, second_look
 from .side_by_side import blamed, compare_side_by_side, words_of_records
 from .spill import Shelf
-from ...hooks.float64 import widened
+from ...hooks.float64 import widen
 from ...hooks.names import printable
 from ...hooks.putting_back import seeded
 from ...hooks.select import first_few, not_a_model
@@ -186,8 +186,8 @@ def _same_result(trial: Trial, block: Stop) -> bool:
         return False
     for place, (own, wide) in returned.items():
         recorded = place.part.for_b(trial.a.shelf.get(place.part.a.key))
-        lost = size_of(difference(wide, widened(own)))
-        apart = size_of(difference(widened(recorded), wide))
+        lost = size_of(difference(wide, widen(own)))
+        apart = size_of(difference(widen(recorded), wide))
         noise = trial.noise(place, lost)
         if apart.over(noise) > FAULT: return False
     return bool(returned)

@@ -19,7 +19,7 @@ from .few_bits import Size, difference, eps, size_of, stored_numbers
 from .judging import FAULT, NEAR_NOISE, Trial, rounding_noise
 from .passes import LayerCall
 from .places import Stop, TensorPlace, with_containers
-from ...hooks.float64 import WIDE, widened
+from ...hooks.float64 import WIDE, widen
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #a7ef9896
 def clear_by_flags(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
@@ -238,12 +238,12 @@ def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, f
 
     def at_reference(place, part, t):
         if place.stop.number not in numbers or place.where == "entry": return
-        reference = widened(shelf.get(part.a.key))
+        reference = widen(shelf.get(part.a.key))
         lost[place] = difference(reference, t)
 
     def at_candidate(place, part, t):
         if place not in lost: return
-        expected = widened(shelf.get(part.a.key)) + lost[place]
+        expected = widen(shelf.get(part.a.key)) + lost[place]
         own = size_of(difference(part.for_b(expected), t))
         noise = _finest_noise(trial, place, size_of(lost[place]))
         worst[place.stop] = max(worst[place.stop], own.over(noise))

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hooklab.findings.found import Finding, counted, with_its_word
+from hooklab.findings.found import Finding, count_of, with_its_word
 from hooklab.findings.order import in_order
 from hooklab.findings.rules import rules_that_need, usual_advice
 from hooklab.hooks.copies import HookWarning, users_level
@@ -195,8 +195,8 @@ class LossComparison(RemovableRecord):
         why = self._why_nothing()
         if why: return f"No losses were compared: {why}"
         history = self.history
-        title = (f"{counted(len(history.losses), 'loss').replace('losss', 'losses')} in "
-                 f"{counted(len(history.names), 'layer')}, {counted(len(history), 'measured step')}")
+        title = (f"{count_of(len(history.losses), 'loss').replace('losss', 'losses')} in "
+                 f"{count_of(len(history.names), 'layer')}, {count_of(len(history), 'measured step')}")
         return "\n\n".join([printable(title), loss_table(history), *map(str, self.findings())])
 
 # %% ../../../nbs/lib/stats/losses/comparing-losses.ipynb #fee97a85

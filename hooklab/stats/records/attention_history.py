@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...drawing import PLAIN, axes_for, in_percent, line_colours, say_instead, shortened, thinned
+from ...drawing import PLAIN, axes_for, in_percent, line_colours, say_instead, shorten, thin_out
 from ...hooks.names import class_name, printable
 from ...hooks.select import first_few, nearest
 from .history import KeptSteps, Rows
@@ -110,10 +110,10 @@ class AttentionHistory(KeptSteps):
         ]
         for ax, (lines, title, label) in zip(axes, pictures):
             for name, colour in zip(names, line_colours(ax, len(names))):
-                layer = shortened(name.rpartition("/")[0] or "the model", 20)
+                layer = shorten(name.rpartition("/")[0] or "the model", 20)
                 for head, line in enumerate(lines[name]):
                     known = line.isfinite()
-                    x, y = thinned(steps[known].numpy(), line[known].numpy())
+                    x, y = thin_out(steps[known].numpy(), line[known].numpy())
                     ax.plot(x, y, color=colour, lw=1.2, label=layer if head == 0 else None)
             ax.set(title=title, xlabel="step", ylabel=label)
             if "fraction" in label: in_percent(ax.yaxis)

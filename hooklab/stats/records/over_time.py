@@ -14,7 +14,7 @@ import numpy as np
 
 from hooklab.drawing import (
     ALARM, MOST_LINES, PLAIN, axes_for, for_picture, height_for, image_over_time, in_percent, ink, label_ends,
-    line_colours, name_ticks, say_instead, shortened, size_in_inches, thinned)
+    line_colours, name_ticks, say_instead, shorten, size_in_inches, thin_out)
 from hooklab.stats.records import doubts
 from hooklab.stats.records.statistics import STATISTICS, Statistic
 
@@ -92,7 +92,7 @@ class DrawnSeries:
         "Say where the first number that is not finite appeared."
         column = self.broken.any(0).argmax()
         row = self.broken[:, column].argmax()
-        sentence = f"orange: not finite, first in {shortened(self.names[row])} at step {self.steps[column]}"
+        sentence = f"orange: not finite, first in {shorten(self.names[row])} at step {self.steps[column]}"
         ax.set_title(sentence, fontsize="small", loc="left", **PLAIN)
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #8f16be72
@@ -120,7 +120,7 @@ def draw_lines(ax: Any, shown: DrawnSeries):
 
 def draw_line(ax: Any, steps: np.ndarray, series: np.ndarray, colour: Any):
     "A line, and a dot for each number without neighbours."
-    x, y = thinned(steps, series)
+    x, y = thin_out(steps, series)
     ax.plot(x, y, color=colour, lw=1.5)
     there = np.pad(np.isfinite(y), 1)
     before = there[:-2]
@@ -251,5 +251,5 @@ def plot_layer_stats(
         plot_over_time(history, what, [layer], a).set_title(title)
         if what == "near_zero": continue
         a.set_yscale("linear")
-        a.set_ylabel(f"{NOUNS[history.kind]} of {shortened(name)}", **PLAIN)
+        a.set_ylabel(f"{NOUNS[history.kind]} of {shorten(name)}", **PLAIN)
     return axes

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...drawing import (
     ALARM, MOST_LINES, PLAIN, axes_for, for_picture, image_over_time, ink, line_colours, name_ticks, say_instead,
-    shortened, size_in_inches, thinned)
+    shorten, size_in_inches, thin_out)
 from .over_time import (
     NOUNS, statistic_of, label_of, mark_spikes, measured_mask, nearest_row, to_draw)
 from .statistics import BINS, HIGH, LOW
@@ -82,7 +82,7 @@ def title_histogram(history: Any, ax: Any, i: int, rows: slice, more: str = ""):
         fraction = np.nan_to_num(values[i, rows]).mean()
         if fraction >= .005:
             notes.append(f"{fraction:.0%} {place}")
-    ax.set_title(f"{shortened(history.names[i], 40)}{more}", loc="left", **PLAIN)
+    ax.set_title(f"{shorten(history.names[i], 40)}{more}", loc="left", **PLAIN)
     ax.set_title(", ".join(notes + sample_note(history, i, rows)), loc="right", fontsize="small")
 
 
@@ -153,7 +153,7 @@ def label_layers(ax: Any, names: list[str]):
     "Write the names below the axis, upright if they are too long to be side by side."
     width = size_in_inches(ax)[0]
     name_ticks(ax.xaxis, names, width)
-    n_letters = sum(len(shortened(name)) for name in names)
+    n_letters = sum(len(shorten(name)) for name in names)
     if .08*n_letters > width: ax.tick_params("x", rotation=90)
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #d958f278
@@ -187,7 +187,7 @@ def limits(values: np.ndarray, in_logs: bool) -> tuple[float, float]:
 def draw_band(ax: Any, steps: np.ndarray, middle: np.ndarray, spread: np.ndarray):
     "A line, and a band around it."
     colour = line_colours(ax, 1)[0]
-    x, y = thinned(steps, middle, 300)
+    x, y = thin_out(steps, middle, 300)
     marker = "." if len(x) == 1 else None
     ax.plot(x, y, color=colour, lw=1.2, marker=marker)
     every = max(1, len(steps)//200)
@@ -219,7 +219,7 @@ def plot_all(
             ax.axvline(first_bad, color=ALARM, lw=1.5, ls=":")
         if not ran.any():
             ax.text(.5, .5, "did not run", ha="center", va="center", transform=ax.transAxes, fontsize="small")
-        ax.set_title(shortened(name, 32), fontsize="small", loc="left", pad=3, **PLAIN)
+        ax.set_title(shorten(name, 32), fontsize="small", loc="left", pad=3, **PLAIN)
     spikes = mark_spikes(history, *axes.flat[:len(history.names)])
     label_edges(axes, len(history.names), history.steps)
     note = f"{spikes}; orange: not finite from here on" if broken.any() else spikes

@@ -15,7 +15,7 @@ import numpy as np
 from ...debug.comparing.comparing import register_comparison
 from ...debug.comparing.records import facts_in_file, is_record
 from ...drawing import axes_for, escape, for_xml, ink, label_ends, line_colours
-from ...findings.found import in_digits
+from ...findings.found import count_of, in_digits
 from ...hooks.names import in_lines, printable
 from ...hooks.select import first_few
 from ..measure.own_hook import HookHistory
@@ -28,10 +28,6 @@ from .run_verdict import RunRow, beyond_rounding, cause_of, comparison_rows, row
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #4bc0ee91
 VISIBLE_ERROR = .01  # where rounding is larger, small faults are not seen
-
-
-def counted_as(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def in_four_digits(x: float) -> str: return f"{x:.4g}"
@@ -124,7 +120,7 @@ class RunComparison:
 
     def _agreement(self):
         layers = {row.layer for row in self.rows if not row.kind.startswith("only in")}
-        of = f"in {counted_as(len(self.steps), 'step')} of {counted_as(len(layers), 'layer')}"
+        of = f"in {count_of(len(self.steps), 'step')} of {count_of(len(layers), 'layer')}"
         if isinstance(self.noise, Spread):
             return f"They differ by no more than the other runs do from each other, {of}."
         differs = any(d.error.any() for d in self.found.values())
@@ -195,7 +191,7 @@ class RunComparison:
             rows = sorted(known, key=lambda row: -row.error)
         shown = rows[:8]
         rest = len(self.rows) - len(shown)
-        return shown, f"and {counted_as(rest, 'row')} more in .rows" if rest else ""
+        return shown, f"and {count_of(rest, 'row')} more in .rows" if rest else ""
 
     def __str__(self):
         rows, rest = self._shown()

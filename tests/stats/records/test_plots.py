@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import hooklab as hl
 import hooklab.stats.live
 from hooklab.diagnosis.result import section_of_page
-from hooklab.drawing import label_ends, thinned
+from hooklab.drawing import label_ends, thin_out
 from hooklab.stats.records.history import WeightHistory
 from hooklab.stats.records.moments import row_names
 from support.portions import SWEEP, sample
@@ -236,7 +236,7 @@ def test_flow_is_of_the_steps_asked_for():
 def test_thinned_keeps_what_stands_out():
     x, y = torch.arange(100_000).numpy(), torch.rand(100_000).numpy()
     y[51_234], y[70_000], y[1000:3000] = 100, -100, float("nan")
-    few_x, few_y = thinned(x, y)
+    few_x, few_y = thin_out(x, y)
     assert len(few_x) <= 1002 and {51_234, 70_000} <= set(few_x.tolist()) and (few_y == 100).any()
     assert (few_x[1:] >= few_x[:-1]).all() and (y[few_x][few_y == few_y] == few_y[few_y == few_y]).all()
 
