@@ -7,4 +7,4 @@ from hooklab.findings import found
 @pytest.fixture(autouse=True)
 def words_of_the_rules(monkeypatch):
     "Each finding keeps the level of its rule."
-    monkeypatch.setattr(found, "earned", lambda tool, what, level: level)
+    monkeypatch.setattr(found, "earned_word", lambda tool, what, level: level)

@@ -507,7 +507,7 @@ def test_what_is_missing_is_said(monkeypatch, method, names, install):
 def test_a_library_that_is_broken_says_so_itself(monkeypatch, tmp_path):
     (tmp_path/"broken_trainer.py").write_text("import something_it_needs")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="something_it_needs"): hooklab.stats.trainers.library("broken_trainer", install="nothing")
+    with pytest.raises(ModuleNotFoundError, match="something_it_needs"): hooklab.stats.trainers.import_library("broken_trainer", install="nothing")
 
 
 def test_a_learner_or_layers_in_the_first_place_are_an_error():
