@@ -2,24 +2,24 @@
 
 The map, from the ground floor up; a wing imports only from lower floors:
 
-    hooks       the engine: puts something of ours on a model, and takes it off again
-    drawing     axes, labels and images that several wings use
-    errors      explains what a model raises: the layer, the sizes, a repair that runs
-    findings    what preflight and diagnose share: rules, findings, and the words that they have earned
-    edit        changes inputs, outputs and gradients
-    features    layer outputs as features: of one batch, or of a dataset and stored in files
-    data_sets   what a batch consists of, and what is odd about a dataset
-    debug       follows a run call by call, and finds the layer that made a NaN
-    profiling   what a model consists of and what it costs
-    training    a small training loop with callbacks, and data
-    checkpoints what a checkpoint brings back
-    stats       records a training run and draws it
-    checking    checks a setup on two batches before a run
-    diagnosis   says what is wrong with a recorded run
-    exercises   checks of the lessons' exercises
-    cli         the command `hooklab`
-    fastai      exactly the names of fastai.callback.hook
-    all         the list of public names
+    hooks        the engine: puts hooks on a model, and takes them off again
+    drawing      axes, labels and images that several wings use
+    errors       `explain_errors`: the errors a model raises, with the layer, the sizes, and a fix that was tried
+    findings     what preflight and diagnose share: rules, findings, and how sure a finding may sound
+    edit         changes inputs, outputs and gradients
+    features     layer outputs as features: of one batch, or of a data set and stored in files
+    data_sets    what a batch consists of, and what is odd about a data set
+    debug        follows a pass call by call; `find_nan`, and `compare` of two models
+    profiling    what a model consists of and what it costs
+    training     a small training loop with callbacks, and data
+    checkpoints  whether a checkpoint's weights were loaded, and whether a resumed run is the same run
+    stats        records training runs, draws them, and compares two records
+    diagnosis    `diagnose`: says what is wrong with a recorded run
+    checking     `preflight`: checks a setup on two batches before a run
+    exercises    checks of the lessons' exercises
+    cli          the command `hooklab`
+    fastai       exactly the names of fastai.callback.hook
+    all          the list of public names
 """
 from typing import TYPE_CHECKING
 

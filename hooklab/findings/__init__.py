@@ -1,4 +1,4 @@
-"""What preflight and diagnose share: rules, findings, and the words that they have earned.
+"""What preflight and diagnose share: rules, findings, and the how sure a finding may sound.
 
     found       `Finding`: what is wrong, where, how sure, and what helps
     rules       how a rule is registered, with everything known about what it finds

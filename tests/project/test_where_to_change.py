@@ -30,10 +30,15 @@ DONE_BY = {  # how a row begins: what the rooms that it leads to define for it
     "record another statistic of each layer": "STATISTICS",
     "diagnose another fault of a run": "rule",
     "add a check to `preflight`": "",
-    "look for something odd in a dataset": "read_set",
+    "look for something odd in a data set": "read_set",
     "ask in a check what the model does": "Flight",
-    "note another fact of a run": "ParameterFacts",
-    "draw another plot of a run": "plot_over_time",
+    "record another fact of a run": "ParameterFacts",
+    "draw another plot of a recorded run": "plot_over_time",
+    "explain another error of a model": "reason_of",
+    "change which layer `find_nan` blames": "blame_forward",
+    "change how `compare` pairs layers": "Pair",
+    "name another kind of difference in `compare`": "in_numbers",
+    "recognize another change between a checkpoint and a model": "match_tensors",
     "change how all pictures look": "axes_for",
     "print, raise or warn with a name": "printable",
     "support another library's trainer": "lightning_callback",
@@ -88,7 +93,7 @@ def names_in(room: str) -> set[str]:
 
 
 def test_no_room_with_rules_is_left_out():
-    index = {"preflight": row_of("add a check to `preflight`") | row_of("look for something odd in a dataset"),
+    index = {"preflight": row_of("add a check to `preflight`") | row_of("look for something odd in a data set"),
              "diagnose": row_of("diagnose another fault of a run")}
     for tool, pages in index.items():
         listed = pages | set().union(*(linked(page.read_text(encoding="utf-8"), page) for page in pages
