@@ -144,7 +144,7 @@ def forced_gradients(
     with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
         args, kwargs = copied(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
-        numbers = ReferenceNumbers(trial.stops, side, seen.shelf, wide=wide)
+        numbers = ReferenceNumbers(trial.stops, side, wide=wide)
         cut = GraphCut()
         group = Forcing(numbers, seen, lambda *_: None, replacement=cut.replacement)
         precision = in_float64(m, bits) if wide else nullcontext({})
@@ -225,11 +225,14 @@ class BackwardTrial:
 
     def _forced(self) -> list[tuple[dict, dict]]:
         "What every layer of both models makes of the reference's gradients."
+        if not self.trial.is_forced: return self._as_they_are("only samples of their inputs were kept")
         def forced(wide): return [forced_gradients(self.trial, side, self.a, wide) for side in "ab"]
         try: return forced(wide=True)
         except Exception as error: problem = _not_in_float64(error)
         try: found = forced(wide=False)
-        except Exception as error: return self._as_they_are(error)
+        except Exception as error:
+            why = f"as where a model computes gradients itself ({type(error).__name__}: {error})"
+            return self._as_they_are(why)
         self._is_rough(problem)
         return found
 
@@ -237,12 +240,11 @@ class BackwardTrial:
         self.trial.problems.append(problem)
         self.limit = ROUGH
 
-    def _as_they_are(self, error: Exception) -> list[tuple[dict, dict]]:
+    def _as_they_are(self, why: str) -> list[tuple[dict, dict]]:
         "The gradients where the graph cannot be cut, as in a model that computes gradients itself."
         self.is_cut = False
-        self.trial.problems.append("The layers cannot be given gradients one by one, as where a model computes "
-                                   f"gradients itself ({type(error).__name__}: {error}), so only the first layer, from "
-                                   "the loss on, whose gradients differ by more than rounding is named.")
+        self.trial.problems.append(f"The layers cannot be given gradients one by one, {why}, so only the first layer, "
+                                   "from the loss on, whose gradients differ by more than rounding is named.")
         try: both = self._noted(wide=True)
         except Exception as error:
             self._is_rough(_not_in_float64(error))

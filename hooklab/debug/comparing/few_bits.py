@@ -13,11 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from .spill import is_plain
+from ...hooks.copies import stands_for_many
 from ...hooks.tree import map_tensors
 
 # %% ../../../nbs/lib/debug/comparing/few-bits.ipynb #16bada30
+def is_plain(t: Tensor) -> bool:
+    "True if a tensor is fully described by its bytes, dtype, device, shape and strides."
+    if type(t) not in (Tensor, Parameter) or t.layout != torch.strided: return False
+    if stands_for_many(t): return False
+    return not (t.is_meta or t.is_nested or t.is_quantized)
+
+
 def as_tensor(x: Any) -> Any:
     "A plain number as a tensor, a float without loss; anything else as it is."
     if type(x) is float: return torch.tensor(x, dtype=torch.float64)
@@ -86,6 +94,16 @@ def numbers_at(t: Tensor, places: np.ndarray) -> Tensor:
     # torch.unravel_index does the same, but imports sympy, which takes seconds.
     by_dimension = np.unravel_index(places, t.shape)
     return t[tuple(torch.from_numpy(i).to(t.device) for i in by_dimension)]
+
+
+def sample_places(n: int, k: int) -> Tensor:
+    "The positions of `k` evenly spaced numbers among `n`."
+    return torch.arange(k)*(n - 1)//(k - 1)
+
+
+def sample_of(t: Tensor, k: int) -> Tensor:
+    "`k` evenly spaced numbers of a tensor."
+    return numbers_at(t, sample_places(t.numel(), k).numpy())
 
 
 def one_for_all(t: Tensor) -> Tensor:

@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .few_bits import EPS, Size, difference, eps, in_dtype, size_of
+from .few_bits import EPS, Size, difference, eps, in_dtype, sample_places, size_of
 from .forcing import run_forced
 from .pairing import Pair
 from .passes import LayerCall, ModelPass, Value
 from .places import (
-    Overflow, Part, Stop, TensorPlace, exceeds, overflow, stops_of, with_containers)
-from .properties import kept_places
+    Overflow, Part, Stop, TensorPlace, exceeds, in_order, overflow, stops_of, with_containers)
 from ...hooks.float64 import widened
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #ef4a1b14
@@ -94,7 +93,7 @@ class Share:
     loss: Size = Size() # What the reference loses there to its own precision
     own: Size | None = None # The difference in float64; None if there is no run in float64
     noise: Size = Size() # What rounding explains
-    lost: Tensor | int | None = None # `reference in float64 - reference`, on the shelf
+    lost: Tensor | None = None # `reference in float64 - reference`
     arrived: Tensor | None = None # What the candidate had there, of a place at fault
     overflow: Overflow | None = None # Which dtype could not hold a number
     is_blind: bool = False # Whether the candidate's dtype could not hold what it was given
@@ -113,10 +112,16 @@ class Share:
         return not self.is_blind and self.plain.over(self.noise) > ROUGH
 
 
+def added(t: Tensor, lost: Tensor) -> Tensor:
+    "A tensor in float64 and what was lost of it; of complex numbers `difference` has the two parts."
+    if t.is_complex() and not lost.is_complex(): lost = torch.view_as_complex(lost.double())
+    return t + lost
+
+
 @dataclass(eq=False, repr=False)
 class Losses:
     "What a pass has lost to its own precision, by value."
-    alone: dict[Value, tuple[Size, Any]] = field(default_factory=dict) # As `local_losses` returns it
+    alone: dict[Value, tuple[Size, Any]] = field(default_factory=dict) # As `local_losses`; a name in place of a tensor
     lost: dict[Value, Size] = field(default_factory=dict) # As `losses` returns it
     pushed: dict[Value, Size] = field(default_factory=dict) # The same with all parameters moved by a last bit
 
@@ -136,17 +141,6 @@ def _was_equal(stop: Stop) -> bool:
     "Were all numbers that went in and out equal, bit for bit, before anything was forced?"
     parts = [*stop.entry, *stop.exit]
     return all(part.a.key == part.b.key for part in parts)
-
-
-def _n_kept(seen: ModelPass, v: Value) -> int | None:
-    "How many numbers of a value a record has; None for all."
-    return None if seen.record is None else seen.record.kept(v)
-
-
-def _in_a_row(seen: ModelPass, v: Value) -> Tensor:
-    "The numbers of a value in a row, those that a record has."
-    if seen.record is not None: return seen.record.some(v)
-    return seen.shelf.get(v.key).reshape(-1)
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #eb3bfaec
 class Trial:
@@ -168,41 +162,60 @@ class Trial:
         self.precision = Precision(self.stops, a, b)
         self.shares: dict[TensorPlace, Share] = {}
         self.problems: list[str] = []
+        self.is_forced = runs is not None and a.is_whole # Whether a model gets the reference's numbers
+        self.more_noise = self._noise_without_partner() # By call of a recorded reference
+
+    def _noise_without_partner(self) -> dict[LayerCall, float]:
+        """What the recorded calls without a partner lose, relative to what they return, by the innermost paired call.
+
+        A record has what each call loses by itself, so that of a block has not what is lost in the block."""
+        found = defaultdict(float)
+        if self.a.record is None or not self.is_forced: return found
+        paired = {stop.pair.a for stop in self.stops}
+        for call in self.a.calls:
+            around = next((outer for outer in call.around() if outer in paired), None)
+            if call in paired or around is None: continue
+            for v in call.output:
+                lost, _ = self.losses[0].alone.get(v, (Size(), None))
+                whole = size_of(v.tensor()).rms if lost.rms else 0.
+                if whole and math.isfinite(whole): found[around] += lost.rms/whole
+        return found
 
     def run(self, side: str, arrived: Callable, stops: list[Stop] | None = None, **options: Any):
         "Run a model with the reference's numbers; `arrived` is called with what it computes at each place."
         seen = self.a if side == "a" else self.b
         is_wide = options.get("wide", False)
         if stops is None: stops = self.stops
+        if seen.record is not None: return self._read(arrived, stops, options["skip"])
         if is_wide: options["bits"] = getattr(self.precision, f"bits_{side}")
         inputs = self.runs.inputs_of(seen, is_wide)
         named = self.runs.named[side]
         run_forced(seen, side, inputs, named, stops, arrived, call=self.runs.call, **options)
 
+    def _read(self, arrived: Callable, stops: list[Stop], skip: Callable[[Stop], bool]):
+        "What the recorded reference would compute in float64, from the losses in the record."
+        for stop, where in in_order(stops):
+            if skip(stop): continue
+            for i, part in enumerate(getattr(stop, where)):
+                size, lost = self.losses[0].alone.get(part.a, (None, None))
+                if size is None: continue
+                t = widened(part.a.tensor())
+                if lost is not None: t = added(t, self.a.record.read(lost))
+                arrived(TensorPlace(stop, where, i), part, t)
+
     def numbers(self, part: Part) -> tuple[Tensor, Tensor] | None:
         "The numbers of a part in both passes, those that both have; None if there are none."
-        kept_a = _n_kept(self.a, part.a)
-        kept_b = _n_kept(self.b, part.b)
-        if kept_a is None and kept_b is None:
-            one = self.a.shelf.get(part.a.key)
-            other = self.b.shelf.get(part.b.key)
-            return part.for_b(one), other
-        same_size = math.prod(part.a.shape) == math.prod(part.b.shape)
-        same_order = part.layout is None and same_size
-        if 0 in (kept_a, kept_b) or not same_order: return None
-        both_are_samples = None not in (kept_a, kept_b)
-        if both_are_samples and kept_a != kept_b:  # only what pairing compares is from the same places
-            sample_a, sample_b = part.a.sample, part.b.sample
-            if sample_a is None or sample_b is None: return None
-            return torch.from_numpy(sample_a[:-1]), torch.from_numpy(sample_b[:-1])
-        one = _in_a_row(self.a, part.a)
-        other = _in_a_row(self.b, part.b)
-        if kept_a is None:
-            places = kept_places(len(one), kept_b)
-            one = one[places.to(one.device)]
-        if kept_b is None:
-            places = kept_places(len(other), kept_a)
-            other = other[places.to(other.device)]
+        a, b = part.a, part.b
+        if a.n_kept is None and b.n_kept is None: return part.for_b(a.tensor()), b.tensor()
+        same_size = math.prod(a.shape) == math.prod(b.shape)
+        same_order = same_size and (part.layout is None or part.layout.keeps_order)
+        if 0 in (a.n_kept, b.n_kept) or not same_order: return None
+        one, other = a.kept(), b.kept()
+        if a.n_kept is None: one = one[sample_places(len(one), b.n_kept).to(one.device)]
+        elif b.n_kept is None: other = other[sample_places(len(other), a.n_kept).to(other.device)]
+        elif a.n_kept != b.n_kept:  # only what pairing compares is from the same places
+            if a.sample is None or b.sample is None: return None
+            return torch.from_numpy(a.sample[:-1]), torch.from_numpy(b.sample[:-1])
         return one, other
 
     def quiet(self, is_quiet: Callable[[Stop], bool]) -> Callable[[Stop], bool]:
@@ -220,16 +233,17 @@ class Trial:
 
     def noise(self, place: TensorPlace, loss: Size) -> Size:
         "What rounding explains at a place, from what the reference loses there."
-        whole = size_of(self.a.shelf.get(place.part.a.key))
-        return rounding_noise(loss, whole, *self.precision.of(place.owner))
+        whole = size_of(place.part.a.tensor())
+        noise = rounding_noise(loss, whole, *self.precision.of(place.owner))
+        more = self.more_noise.get(place.owner.pair.a, 0.)
+        return Size(noise.rms + more*whole.rms, noise.most + more*whole.most)
 
     def compare_plainly(self):
         "Run the candidate forced, and note every place where its numbers are not the reference's, bit for bit."
         self.shares = {}
-        shelf = self.a.shelf
 
         def arrived(place, part, t):
-            expected = part.for_b(shelf.get(part.a.key))
+            expected = part.for_b(part.a.tensor())
             same_dtype = expected.dtype == t.dtype
             if same_dtype and torch.equal(expected, t): return
             apart = size_of(difference(expected, t))
@@ -252,7 +266,7 @@ class Trial:
         for place, share in self.shares.items():  # in the order of the run
             share.is_blind = place.owner in blind
             if share.is_blind: share.overflow = None  # it has not made it
-            given = self.a.shelf.get(place.part.a.key)
+            given = place.part.a.tensor()
             if not exceeds(place.part, given): continue
             receiver = place.stop if place.where == "entry" else place.stop.parent
             blind.add(receiver)
@@ -282,8 +296,8 @@ class Trial:
     def _as_seen(self, place: TensorPlace) -> Share:
         "What differs at a place of the two passes, with nothing forced."
         part = place.part
-        expected = part.for_b(self.a.shelf.get(part.a.key))
-        found = self.b.shelf.get(part.b.key)
+        expected = part.for_b(part.a.tensor())
+        found = part.b.tensor()
         apart = size_of(difference(expected, found))
         noise = self.noise(place, Size())
         return Share(apart, noise=noise, overflow=overflow(part, expected, found))
@@ -291,15 +305,14 @@ class Trial:
     def measure(self):
         "Measure the differences that are left in float64, and how much rounding explains."
         if self.problems: return
-        shelf = self.a.shelf
         skip = self.unequal()
 
         def at_reference(place, part, t):
             share = self.shares.get(place)
             if share is None: return
-            lost = difference(widened(shelf.get(part.a.key)), t)
+            lost = difference(widened(part.a.tensor()), t)
             share.loss = size_of(lost)
-            share.lost = shelf.put(lost.float(), is_own=True)
+            share.lost = lost.float()
             share.noise = self.noise(place, share.loss)
 
         def at_candidate(place, part, t):
@@ -313,17 +326,20 @@ class Trial:
         try:
             self.run("a", at_reference, wide=True, skip=skip)
             self.run("b", at_candidate, wide=True, skip=skip)
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-            self.problems.append(f"There was no run in float64 ({why}), so small faults go unseen.")
+        except Exception as error: self.no_float64(error)
         for place, share in self.shares.items():
             if share.lost is None: share.noise = self.noise(place, Size())
 
+    def no_float64(self, error: Exception):
+        "Say that a model did not run in float64."
+        why = f"{type(error).__name__}: {error}"
+        problem = f"There was no run in float64 ({why}), so small faults go unseen."
+        if problem not in self.problems: self.problems.append(problem)
+
     def expected(self, place: TensorPlace) -> Tensor:
         "What the reference has at a place in float64, if its loss there is known."
-        reference = self.a.shelf.get(place.part.a.key)
-        lost = self.a.shelf.get(self.shares[place].lost)
-        return widened(reference) + lost
+        reference = place.part.a.tensor()
+        return added(widened(reference), self.shares[place].lost)
 
     def faults(self) -> dict[Stop, TensorPlace]:
         "The layers whose own computation differs, and where it shows most."

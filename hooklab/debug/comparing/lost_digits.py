@@ -6,10 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/lost-digits.ipynb #edc7cfd9
-import random
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,7 +19,7 @@ from .passes import LayerCall, ModelPass, Value, Watcher, Watching, copied
 from .places import stops_of
 from ...hooks.float64 import in_float64, out_of_float64, widened
 from ...hooks.layer_hook import listen
-from ...hooks.putting_back import closing, same_chance
+from ...hooks.putting_back import closing
 from ...hooks.tree import map_tensors, named_tensors
 from ...hooks.undisturbed import undisturbed
 
@@ -43,8 +40,8 @@ class Distances:
             if v is None or numbers is None or not v.is_float: continue
             if v.shape != tuple(numbers.shape): continue
             with out_of_float64():
-                earlier = widened(self.before.shelf.get(v.key))
-                self.sizes[v] = size_of(difference(earlier, numbers))
+                earlier = widened(v.kept())
+                self.sizes[v] = size_of(difference(earlier, v.kept_of(numbers)))
         return []
 
 
@@ -58,7 +55,7 @@ def losses(
 ) -> dict[Value, Size]:
     "How far each value of a pass is from the one in float64."
     distances = Distances(seen)
-    group = Watching(ModelPass(seen.model, seen.shelf), distances.values)
+    group = Watching(ModelPass(seen.model), distances.values)
     with undisturbed(seen.model, inputs, train=None, gradients=seen.needs_gradients, state=seen.state) as m:
         args, kwargs = map_tensors(widened, copied(inputs))
         with closing(group):
@@ -75,16 +72,15 @@ def local_losses(
     named: dict[str, nn.Module], # Its layers that are looked at
     *,
     call: Callable[[nn.Module], Any] | None = None, # Runs the model
-) -> dict[Value, tuple[Size, int | None]]: # The size, and where `float64 - own` lies on the shelf if it is not zero
+) -> dict[Value, tuple[Size, Tensor | None]]: # The size, and `float64 - own` if it is not zero
     "What each layer loses by itself, at the values that it returns, and at those that it gives to a layer in it."
     found = {}
 
     def arrived(place, part, t):
-        own = widened(seen.shelf.get(part.a.key))
+        own = widened(part.a.tensor())
         lost = difference(own, t)
         size = size_of(lost)
-        key = seen.shelf.put(_in_two_bytes(lost), is_own=True) if size.most else None
-        found[part.a] = size, key
+        found[part.a] = size, _in_two_bytes(lost) if size.most else None
 
     with_itself = [Pair(call, call) for call in seen.calls]
     stops, _ = stops_of(with_itself, seen, seen)

@@ -10,34 +10,11 @@ from collections import Counter
 
 import numpy as np
 import torch
-from torch import Tensor
-
-from .few_bits import numbers_at
 from .passes import LayerCall, ModelPass, Value, parameter_norms
+from .tensor_store import SAMPLE, pairing_sample
 
 # %% ../../../nbs/lib/debug/comparing/properties.ipynb #165a0f94
-SAMPLE = 64
 SPREAD = {torch.float16: .05, torch.bfloat16: .05}  # by how much outputs of equal models differ; else a thousandth
-
-
-def sampled(t: Tensor) -> np.ndarray:
-    "Up to 64 numbers of `t` from places spread over it, and the root of its mean square."
-    n = t.numel()
-    if not n: return np.zeros(SAMPLE + 1)
-    places = np.linspace(0, n - 1, min(n, SAMPLE))
-    some = numbers_at(t, places.astype(int))
-    if some.is_complex(): some = some.abs()
-    found = np.zeros(SAMPLE + 1)
-    found[:len(some)] = some.double().cpu().numpy()
-    precise = t.float() if t.dtype.itemsize < 4 else t
-    norm = torch.linalg.vector_norm(precise).item()
-    found[-1] = norm/n**.5
-    return np.nan_to_num(found, posinf=1e30, neginf=-1e30)
-
-
-def kept_places(n: int, k: int) -> Tensor:
-    "Where the `k` numbers are that are kept of `n`, evenly spread."
-    return torch.arange(k)*(n - 1)//(k - 1)
 
 
 def main_value(values: list[Value]) -> Value | None:
@@ -55,7 +32,7 @@ class Features:
             if v is None: return np.full(SAMPLE + 1, np.nan)
             if v.key not in known:
                 is_known = v.sample is not None
-                known[v.key] = v.sample if is_known else sampled(seen.shelf.get(v.key))
+                known[v.key] = v.sample if is_known else pairing_sample(v.tensor())
             return known[v.key]
 
         self.calls = calls

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from .few_bits import Size, equal_bits, numbers_in
 from .judging import Losses
 from .passes import LayerCall, ModelPass, Value, layers_watched
-from .properties import SAMPLE, kept_places
 from .recording import decoded, keys_in
-from .spill import Shelf
+from .tensor_store import SAMPLE, without_numbers
 from ...hooks.float64 import out_of_float64
 from ...hooks.names import class_name, printable
 from ...hooks.opening import SIZE, OneOf, misfit
@@ -195,21 +194,6 @@ def hooklabs(path: str | Path) -> TensorFile:
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #9d353f04
 def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
-def _number(v: Value) -> int:
-    "The number of a value in its record, from the name of its tensor there."
-    _, name = v.key
-    return int(name.partition(" ")[2])
-
-
-def _in_place_of_unkept(about: dict[str, Any]) -> Tensor:
-    "A tensor for one of which only a sample was kept. It is a mask if that was one, and NaN or 0 otherwise."
-    dtype = _dtype(about["dtype"])
-    only = 0
-    if dtype.is_floating_point or dtype.is_complex:
-        low, high = about.get("range", (math.nan, math.nan))
-        is_mask = high <= 0 and low <= -1e4
-        only = low if is_mask else math.nan
-    return torch.tensor(only).to(dtype).expand(about["shape"])
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #b82c6f07
 def check_record(file: TensorFile):
@@ -242,12 +226,14 @@ def _check_losses(file: TensorFile, values: list[dict]):
         if "alone" not in v: continue
         *_, lost = v["alone"]
         about = file.facts["tensors"][str(v["key"])]
-        if lost is not None and "kept" not in about: file.check(f"lost {lost}", about["shape"], *DTYPES_OF_LOSSES)
+        if lost is None or "kept" in about: continue
+        parts = [2] if _dtype(about["dtype"]).is_complex else []  # of a complex number
+        file.check(f"lost {lost}", [*about["shape"], *parts], *DTYPES_OF_LOSSES)
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #53e79074
 class Record:
     "A recorded run, as a pass; and what its layers lose to their own precision."
-    def __init__(self, path: str | Path, shelf: Shelf, device: torch.device | None = None):
+    def __init__(self, path: str | Path, device: torch.device | None = None):
         self.path = path
         self.device = device
         file = TensorFile(path, RECORD)
@@ -258,7 +244,7 @@ class Record:
         keys, calls = self.facts["samples"], self.facts["calls"]
         rows = self.file.get_tensor("samples").numpy() if keys else ()
         self.samples = dict(zip(keys, rows))
-        self.seen = ModelPass(stand_ins(self.facts["modules"]), shelf, record=self)
+        self.seen = ModelPass(stand_ins(self.facts["modules"]), record=self)
         by_name = dict(self.seen.model.named_modules())
         for about in calls: self.seen.finish(self._call(about, by_name))
         for call, about in zip(self.seen.calls, calls):
@@ -283,45 +269,43 @@ class Record:
     def _value(self, facts: dict) -> Value:
         number = facts["key"]
         about = self.about(number)
-        v = Value(facts["path"], (self, f"value {number}"), _dtype(about["dtype"]), tuple(about["shape"]))
+        v = Value(facts["path"], (self, number), _dtype(about["dtype"]), tuple(about["shape"]))
         if number in self.samples: v.sample = self.samples[number]
         elif "kept" in about: v.sample = np.full(SAMPLE + 1, np.nan)
         if "alone" in facts:
             *size, lost = facts["alone"]
-            place = None if lost is None else (self, f"lost {lost}")
-            self.losses.alone[v] = Size(*size), place
+            self.losses.alone[v] = Size(*size), None if lost is None else f"lost {lost}"
         if "lost" in facts: self.losses.lost[v] = Size(*facts["lost"])
         if "pushed" in facts: self.losses.pushed[v] = Size(*facts["pushed"])
         return v
 
     def about(self, key: int) -> dict[str, Any]: return self.facts["tensors"][str(key)]
-    def kept(self, v: Value) -> int | None:
-        "How many numbers of a value were kept; None if all were."
-        return self.about(_number(v)).get("kept")
+    def n_kept(self, key: int) -> int | None:
+        "How many numbers of a tensor were kept; None if all were."
+        return self.about(key).get("kept")
 
-    def tensor(self, name: str) -> Tensor:
-        "A tensor of the file."
-        what, _, key = name.partition(" ")
-        about = self.about(int(key)) if what == "value" else {}
-        if "kept" in about: return _in_place_of_unkept(about)
-        t = self.file.get_tensor(name)
+    def get(self, key: int) -> Tensor:
+        "A tensor; of one that is not whole, a tensor of its dtype and shape without its numbers."
+        # While a model runs in float64, what is read must keep its own dtype.
+        with out_of_float64(): return self.tensor(key).to(self.device)
+
+    def tensor(self, key: int) -> Tensor:
+        "A tensor, on the CPU."
+        about = self.about(key)
+        if "kept" in about: return without_numbers(_dtype(about["dtype"]), about["shape"], about.get("range"))
+        t = self.file.get_tensor(f"value {key}")
         if "strides" not in about: return t
         laid_out = torch.empty_strided(t.shape, about["strides"], dtype=t.dtype)
         return laid_out.copy_(t)
 
-    def read(self, name: str) -> Tensor:
-        "A tensor of the file, on the device that is wanted."
-        # While a model runs in float64, what is read must keep its own dtype.
-        with out_of_float64(): return self.tensor(name).to(self.device)
+    def some(self, key: int) -> Tensor:
+        "The numbers that were kept of a tensor, in a row."
+        if self.n_kept(key) == 0: return torch.empty(0)
+        with out_of_float64(): return self.file.get_tensor(f"value {key}").reshape(-1).to(self.device)
 
-    def some(self, v: Value, t: Tensor | None = None) -> Tensor:
-        "The numbers that were kept of a value, in a row; or those of `t` at the same places."
-        if t is None:
-            kept = self.file.get_tensor(v.key[1])
-            return kept.reshape(-1).to(self.device)
-        k = self.kept(v)
-        row = t.reshape(-1)
-        return row if k is None else row[kept_places(t.numel(), k).to(t.device)]
+    def read(self, name: str) -> Tensor:
+        "What was lost at a value, by its name in the file."
+        with out_of_float64(): return self.file.get_tensor(name).to(self.device)
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #c7776e60
 def stand_ins(modules: dict[str, dict]) -> nn.Module:
@@ -367,8 +351,7 @@ def inputs_of(run: Record, args: tuple, kwargs: dict, call: Any) -> tuple[tuple,
                                    "give the same inputs after the model"))
     if given: check_same(run, args, kwargs)
     if recorded is None or given: return args, kwargs
-    def tensor(key): return run.tensor(f"value {key}").to(run.device)
-    args, kwargs = decoded(recorded, tensor)
+    args, kwargs = decoded(recorded, run.get)
     return tuple(args), kwargs
 
 
@@ -377,7 +360,7 @@ def check_same(run: Record, args: tuple, kwargs: dict):
     root = run.seen.calls[-1]
     recorded = run.facts["inputs"]
     if recorded is not None:
-        decoded_inputs = decoded(recorded, lambda key: run.tensor(f"value {key}"))
+        decoded_inputs = decoded(recorded, run.tensor)
         mine = dict(named_tensors(tuple(decoded_inputs)))
         theirs = dict(named_tensors((args, kwargs)))
     else:
@@ -396,7 +379,7 @@ def check_same(run: Record, args: tuple, kwargs: dict):
 def only(seen: ModelPass, names: Any) -> ModelPass:
     "The pass with the calls of some layers."
     picked = layers_watched(seen.model, names)
-    some = ModelPass(seen.model, seen.shelf, record=seen.record)
+    some = ModelPass(seen.model, record=seen.record)
     for call in seen.calls:
         if call.name in picked: some.finish(call)
     for call in some.calls:
