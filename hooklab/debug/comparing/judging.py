@@ -236,6 +236,7 @@ class Trial:
         whole = size_of(place.part.a.tensor())
         noise = rounding_noise(loss, whole, *self.precision.of(place.owner))
         more = self.more_noise.get(place.owner.pair.a, 0.)
+        if not more: return noise
         return Size(noise.rms + more*whole.rms, noise.most + more*whole.most)
 
     def compare_plainly(self):
@@ -321,7 +322,8 @@ class Trial:
             expected = part.for_b(self.expected(place))
             share.own = size_of(difference(expected, t))
             is_wrong = share.own.over(share.noise) > FAULT
-            share.arrived = t.float() if is_wrong else None
+            kept = torch.complex64 if t.is_complex() else torch.float32
+            share.arrived = t.to(kept) if is_wrong else None
 
         try:
             self.run("a", at_reference, wide=True, skip=skip)
