@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from .comparison import ComparedRow
 from .few_bits import FLOATS, Size, as_shares, difference, numbers_in, size_of
-from .findings import STANDS_OUT
+from .findings import OUTLIER_FACTOR
 from .forcing import Forcing, ReferenceNumbers
-from .judging import FAULT, ROUGH, Trial, rounding_noise
-from .passes import ModelPass, arguments, copied, has_own_forward
+from .judging import FAULT_RATIO, ROUGH_FACTOR, Trial, rounding_noise
+from .passes import ModelPass, arguments, copy_inputs, has_own_forward
 from .places import Stop, TensorPlace, in_order, overflow
 from .symptoms import dtype_in_words, in_numbers
 from ...hooks.float64 import in_float64, widened
@@ -63,7 +63,7 @@ def noted_gradients(
     "One pass forward and backward."
     with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
         own = list(m.parameters())
-        args, kwargs = copied(inputs)
+        args, kwargs = copy_inputs(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
         group = GradientsSeen()
         precision = in_float64(m, bits) if wide else nullcontext({})
@@ -142,7 +142,7 @@ def forced_gradients(
     bits = getattr(trial.precision, f"bits_{side}")
     inputs = trial.runs.inputs_of(seen, wide)
     with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
-        args, kwargs = copied(inputs)
+        args, kwargs = copy_inputs(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
         numbers = ReferenceNumbers(trial.stops, side, wide=wide)
         cut = GraphCut()
@@ -195,7 +195,7 @@ class BackwardTrial:
     def __init__(self, trial: Trial, backward: Callable[[Any], Tensor]):
         self.trial = trial
         self.backward = backward
-        self.limit = FAULT
+        self.limit = FAULT_RATIO
         self.owned: dict[Stop, list[GradientShare]] = {}
         self.is_cut = True # Whether each layer is given gradients
         self.first: Stop | None = None # Whose gradients differ first, from the loss on
@@ -238,7 +238,7 @@ class BackwardTrial:
 
     def _is_rough(self, problem: str):
         self.trial.problems.append(problem)
-        self.limit = ROUGH
+        self.limit = ROUGH_FACTOR
 
     def _as_they_are(self, why: str) -> list[tuple[dict, dict]]:
         "The gradients where the graph cannot be cut, as in a model that computes gradients itself."
@@ -325,7 +325,7 @@ class BackwardTrial:
             at_fault = worst is not None and worst.ratio > self.limit and self._can_be_blamed(stop, guilty)
             overflows = self.overflow is not None and self.overflow.stop is stop and not guilty
             if at_fault or overflows: wrong = True
-            stands_out = error > STANDS_OUT*max(noise, usual)
+            stands_out = error > OUTLIER_FACTOR*max(noise, usual)
             if at_fault or overflows: kind = "backward fault"
             elif errors and not any(errors): kind = "backward equal"
             elif wrong and stands_out: kind = "backward inherited"

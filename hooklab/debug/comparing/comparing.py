@@ -15,11 +15,11 @@ from torch import nn
 
 from .comparison import Comparison
 from .judging import Runs, Trial
-from .pairing import Pairs, paired
+from .pairing import Pairs, pair_calls
 from .passes import first_pass, layers_watched, layers_watched_or_all
 from .records import hooklabs, is_record
 from .records_compared import compare_records
-from .verdicts import BUDGET, judged, passes_within, sample_note
+from .verdicts import BUDGET, comparison_of, passes_within, sample_note
 from ...hooks.select import not_a_model
 from ...hooks.undisturbed import own_tensors
 
@@ -49,8 +49,8 @@ def compare(
         BUDGET,
         partial(first_pass, "reference", reference, inputs, named=named["a"], call=call),
         partial(first_pass, "candidate", candidate, inputs, named=named["b"], call=call))
-    trial = Trial(paired(a, b, pairs), a, b, Runs(inputs, named, call))
-    return judged(trial, sample_note(a, b), backward)
+    trial = Trial(pair_calls(a, b, pairs), a, b, Runs(inputs, named, call))
+    return comparison_of(trial, sample_note(a, b), backward)
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #848e1e9c
 A_MODEL = "a model"

@@ -38,13 +38,13 @@ FLOAT8 = {dtype for name, dtype in DTYPES.items() if name.startswith("float8_")}
 FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None) # Two numbers in a byte, the first in the lower half
 IN_FLOAT4 = [0., .5, 1., 1.5, 2., 3., 4., 6.] # Then the same with a minus
 NAMES_ONLY_STORED = re.compile(r"u?int[1-7]|bits\d\w*")
-ONLY_STORED = {dtype for name, dtype in DTYPES.items() if NAMES_ONLY_STORED.fullmatch(name)}
-UNUSUAL = FLOAT8 | {FLOAT4} | ONLY_STORED
+STORAGE_DTYPES = {dtype for name, dtype in DTYPES.items() if NAMES_ONLY_STORED.fullmatch(name)}
+UNUSUAL_DTYPES = FLOAT8 | {FLOAT4} | STORAGE_DTYPES
 
 
 def _read(t: Tensor) -> Tensor | None:
     "The numbers of a plain tensor in a dtype that torch can compute with; None if they mean nothing to torch."
-    if t.dtype not in UNUSUAL: return t
+    if t.dtype not in UNUSUAL_DTYPES: return t
     if t.dtype in FLOAT8: return t.float()
     if t.dtype != FLOAT4: return None
     two = t.view(torch.uint8)

@@ -12,10 +12,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .comparison import ComparedRow, amount, said
+from .comparison import ComparedRow, amount, call_in_words
 from .few_bits import as_shares, difference, eps, size_of
 from .fingerprints import in_own_parameters
-from .judging import FAULT, Trial
+from .judging import FAULT_RATIO, Trial
 from .pairing import Pair
 from .passes import LayerCall
 from .places import Overflow, Stop, TensorPlace, with_containers
@@ -24,7 +24,7 @@ from .symptoms import dtype_in_words, in_numbers, in_padding, in_settings, shape
 from ...hooks.tree import tensors
 
 # %% ../../../nbs/lib/debug/comparing/findings.ipynb #f5f986a7
-UNEXPLAINED = 1e5 # In last bits: no rounding adds up to this
+MAX_LAST_BITS = 1e5 # In last bits: no rounding adds up to this
 
 
 def root_of(trial: Trial) -> Stop | None:
@@ -46,7 +46,7 @@ def n_outputs(call: LayerCall) -> int | None:
     return sum(isinstance(part, Tensor) for part in x)
 
 # %% ../../../nbs/lib/debug/comparing/findings.ipynb #01e306c4
-STANDS_OUT = 4. # How many times what is usual an inherited error is at least, forward and backward
+OUTLIER_FACTOR = 4. # How many times what is usual an inherited error is at least, forward and backward
 
 
 class Verdict:
@@ -100,7 +100,7 @@ class Verdict:
         share = trial.shares[place]
         whole = size_of(place.part.a.tensor())
         # A layer whose float64 agrees is at fault only because it has rounded to fewer bits.
-        has_rounded = stop in self.faults and share.ratio <= FAULT
+        has_rounded = stop in self.faults and share.ratio <= FAULT_RATIO
         mine = share.own
         if mine is None or has_rounded: mine = share.plain
         return as_shares(mine, share.noise, whole)
@@ -166,7 +166,7 @@ class Verdict:
         if self.faults or root is None: return
         apart, _ = self.sizes(root.pair)
         last_bit = max(self.trial.precision.of(root))
-        if apart > UNEXPLAINED*last_bit: self.faults[root] = None
+        if apart > MAX_LAST_BITS*last_bit: self.faults[root] = None
 
     def rows(self) -> list[ComparedRow]:
         "A row for each pair, in the order of the run."
@@ -180,7 +180,7 @@ class Verdict:
             error, equal = self.sizes(pair)
             own, noise = self.own(stop)
             after = self.is_after_a_fault(pair)
-            stands_out = error > STANDS_OUT*max(noise, usual)
+            stands_out = error > OUTLIER_FACTOR*max(noise, usual)
             if stop in self.faults: kind = "fault"
             elif equal: kind = "equal"
             elif after and stands_out: kind = "inherited"
@@ -241,8 +241,8 @@ def words(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
         if n_outputs(a) != n_outputs(b): return f"it returns {n_outputs(b)} tensors instead of {n_outputs(a)}"
         return "the outputs differ, and no layer by itself explains it"
     share = trial.shares[place]
-    if share.overflow: found.insert(0, _overflow(place, share.overflow))
-    else: found += [*_random_numbers(place, a, b), *_dtypes(place)]
+    if share.overflow: found.insert(0, _overflow_in_words(place, share.overflow))
+    else: found += [*_random_numbers(place, a, b), *_dtypes_in_words(place)]
     if share.arrived is None: return "; ".join(found)
     patterns = _patterns(trial, place)
     seen_in = place.stop.pair.b.name
@@ -264,12 +264,12 @@ def _random_numbers(place: TensorPlace, a: LayerCall, b: LayerCall) -> list[str]
     return [f"only the {whose} draws random numbers there"]
 
 
-def _overflow(place: TensorPlace, found: Overflow) -> str:
+def _overflow_in_words(place: TensorPlace, found: Overflow) -> str:
     if place.where == "exit": return str(found)
     return f"{found}, in what it passes to {place.stop.pair.b.name}"
 
 
-def _dtypes(place: TensorPlace) -> list[str]:
+def _dtypes_in_words(place: TensorPlace) -> list[str]:
     "Which dtype the candidate has there, if it is not the reference's."
     one = dtype_in_words(place.part.a.dtype)
     other = dtype_in_words(place.part.b.dtype)
@@ -367,7 +367,7 @@ def rounding(trial: Trial, rows: list[ComparedRow]) -> list[str]:
     last_bit = max(eps_a, eps_b)
     dtype = dtype_in_words(_coarsest_dtype(trial))
     times = f"{worst.error/last_bit:.2g} times the last bit of {dtype} ({amount(last_bit)})"
-    return [f"Rounding is largest in {said(worst)}: {amount(worst.error)}, which is {times}."]
+    return [f"Rounding is largest in {call_in_words(worst)}: {amount(worst.error)}, which is {times}."]
 
 
 def _coarsest_dtype(trial: Trial) -> torch.dtype:

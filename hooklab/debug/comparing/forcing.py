@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .few_bits import FLOAT8, as_tensor, can_be_replaced, numbers_in
-from .passes import LayerCall, ModelPass, arguments, copied, has_own_forward
+from .passes import LayerCall, ModelPass, arguments, copy_inputs, has_own_forward
 from .places import Part, Stop, TensorPlace
 from ...hooks.float64 import in_float64, out_of_float64, pushed, widened
 from ...hooks.group import Group
@@ -291,7 +291,7 @@ def run_forced(
     numbers = ReferenceNumbers(stops, side, wide=wide, push=push)
     group = Forcing(numbers, seen, arrived, skip=skip, with_flags=with_flags)
     with undisturbed(seen.model, inputs, train=None, gradients=seen.needs_gradients, state=seen.state) as m:
-        args, kwargs = copied(inputs)
+        args, kwargs = copy_inputs(inputs)
         if wide: args, kwargs = map_tensors(widened, (args, kwargs))
         precision = in_float64(m, bits, push) if wide else nullcontext()
         with closing(group):

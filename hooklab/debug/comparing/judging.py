@@ -46,7 +46,7 @@ class Precision:
         self.eps = {}
         inner = defaultdict(float)
         for call in [*a.calls, *b.calls]:
-            own = max(map(eps, _dtypes(call)), default=0.)
+            own = max(map(eps, _dtypes_used(call)), default=0.)
             coarsest = max(own, inner.pop(call, 0.))
             self.eps[call] = coarsest
             around = call.parent
@@ -57,7 +57,7 @@ class Precision:
     def of(self, stop: Stop) -> tuple[float, float]: return self.eps[stop.pair.a], self.eps[stop.pair.b]
 
 
-def _dtypes(call: LayerCall) -> set[torch.dtype]:
+def _dtypes_used(call: LayerCall) -> set[torch.dtype]:
     "The dtypes that a call works with: those of its inputs, outputs and own parameters."
     found = {v.dtype for v in [*call.inputs, *call.output] if v.is_float}
     for p in call.module._parameters.values():
@@ -81,8 +81,8 @@ def _bits(stops: list[Stop], side: str, model: nn.Module) -> Callable[[nn.Module
     return lambda m: known.get(m, everywhere)
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #02437ddd
-FAULT = 2. # Above twice what rounding explains, two computations differ
-ROUGH = 100. # Without float64, and for losses that float64 does not explain
+FAULT_RATIO = 2. # Above twice what rounding explains, two computations differ
+ROUGH_FACTOR = 100. # Without float64, and for losses that float64 does not explain
 NEAR_NOISE = 1000. # Up to here, a weight that was merged from others may be what differs
 
 
@@ -107,12 +107,12 @@ class Share:
     def is_fault(self) -> bool:
         "Is this more than rounding explains? Where the candidate's dtype was too small, only float64 can say."
         if self.is_blind and self.own is None: return False
-        if self.own is None: return self.ratio > ROUGH
-        if self.ratio > FAULT: return True
-        return not self.is_blind and self.plain.over(self.noise) > ROUGH
+        if self.own is None: return self.ratio > ROUGH_FACTOR
+        if self.ratio > FAULT_RATIO: return True
+        return not self.is_blind and self.plain.over(self.noise) > ROUGH_FACTOR
 
 
-def added(t: Tensor, lost: Tensor) -> Tensor:
+def add_lost(t: Tensor, lost: Tensor) -> Tensor:
     "A tensor in float64 and what was lost of it; of complex numbers `difference` has the two parts."
     if t.is_complex() and not lost.is_complex(): lost = torch.view_as_complex(lost.double())
     return t + lost
@@ -171,10 +171,10 @@ class Trial:
         A record has what each call loses by itself, so that of a block has not what is lost in the block."""
         found = defaultdict(float)
         if self.a.record is None or not self.is_forced: return found
-        paired = {stop.pair.a for stop in self.stops}
+        with_partner = {stop.pair.a for stop in self.stops}
         for call in self.a.calls:
-            around = next((outer for outer in call.around() if outer in paired), None)
-            if call in paired or around is None: continue
+            around = next((outer for outer in call.around() if outer in with_partner), None)
+            if call in with_partner or around is None: continue
             for v in call.output:
                 lost, _ = self.losses[0].alone.get(v, (Size(), None))
                 whole = size_of(v.tensor()).rms if lost.rms else 0.
@@ -200,7 +200,7 @@ class Trial:
                 size, lost = self.losses[0].alone.get(part.a, (None, None))
                 if size is None: continue
                 t = widened(part.a.tensor())
-                if lost is not None: t = added(t, self.a.record.read(lost))
+                if lost is not None: t = add_lost(t, self.a.record.read(lost))
                 arrived(TensorPlace(stop, where, i), part, t)
 
     def numbers(self, part: Part) -> tuple[Tensor, Tensor] | None:
@@ -290,7 +290,7 @@ class Trial:
                 if part.a.key == part.b.key: continue
                 place = TensorPlace(stop, "exit", i)
                 share = self._as_seen(place)
-                if not share.ratio > ROUGH: continue
+                if not share.ratio > ROUGH_FACTOR: continue
                 self.shares[place] = share
                 return
 
@@ -321,7 +321,7 @@ class Trial:
             if share is None or share.lost is None: return
             expected = part.for_b(self.expected(place))
             share.own = size_of(difference(expected, t))
-            is_wrong = share.own.over(share.noise) > FAULT
+            is_wrong = share.own.over(share.noise) > FAULT_RATIO
             kept = torch.complex64 if t.is_complex() else torch.float32
             share.arrived = t.to(kept) if is_wrong else None
 
@@ -341,7 +341,7 @@ class Trial:
     def expected(self, place: TensorPlace) -> Tensor:
         "What the reference has at a place in float64, if its loss there is known."
         reference = place.part.a.tensor()
-        return added(widened(reference), self.shares[place].lost)
+        return add_lost(widened(reference), self.shares[place].lost)
 
     def faults(self) -> dict[Stop, TensorPlace]:
         "The layers whose own computation differs, and where it shows most."

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .few_bits import Size, difference, numbers_in, size_of
 from .forcing import run_forced
 from .pairing import Pair
-from .passes import LayerCall, ModelPass, Value, Watcher, Watching, copied
+from .passes import LayerCall, ModelPass, Value, Watcher, Watching, copy_inputs
 from .places import stops_of
 from ...hooks.float64 import in_float64, out_of_float64, widened
 from ...hooks.layer_hook import listen
@@ -57,7 +57,7 @@ def losses(
     distances = Distances(seen)
     group = Watching(ModelPass(seen.model), distances.values)
     with undisturbed(seen.model, inputs, train=None, gradients=seen.needs_gradients, state=seen.state) as m:
-        args, kwargs = map_tensors(widened, copied(inputs))
+        args, kwargs = map_tensors(widened, copy_inputs(inputs))
         with closing(group):
             listen(Watcher, named, group)
             with in_float64(m, push=push):

@@ -161,7 +161,7 @@ class ModelPass:
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #4ccee432
 @cache
-def _parameters(kind: type) -> list[str]:
+def _argument_names(kind: type) -> list[str]:
     "The names of the positional arguments of a layer's `forward`."
     try:
         signature = inspect.signature(kind.forward)
@@ -178,7 +178,7 @@ def has_own_forward(m: nn.Module) -> bool:
 
 def arguments(m: nn.Module, args: tuple, kwargs: dict, own_forward: bool) -> dict[str, Any]:
     "What a layer was given, by the names of its arguments, or by position where they have none."
-    names = [] if own_forward else _parameters(type(m))
+    names = [] if own_forward else _argument_names(type(m))
     names = names[:len(args)]
     names += [str(i) for i in range(len(names), len(args))]  # the rest of `*args` has no names
     return {**dict(zip(names, args)), **kwargs}
@@ -318,7 +318,7 @@ class Watcher(LayerHook):
         group.end(call, output)
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #0eb4edb7
-def copied(inputs: tuple[tuple, dict]) -> tuple[tuple, dict]:
+def copy_inputs(inputs: tuple[tuple, dict]) -> tuple[tuple, dict]:
     "A copy of the positional arguments and keyword arguments of a model."
     memo = {}
     for t in tensors(inputs):
@@ -372,7 +372,7 @@ def run_pass(
         store.clear()
         seen.needs_gradients = torch.is_grad_enabled()
         group = Watching(seen, KeptTensors(store, like).values)
-        args, kwargs = copied(inputs)
+        args, kwargs = copy_inputs(inputs)
         with closing(group):
             listen(Watcher, named, group)
             result = call(m) if call else m(*args, **kwargs)
@@ -409,7 +409,7 @@ def first_pass(
     for dtype in other_dtypes(model, inputs) if call is None else ():
         try: seen = run_pass(model, in_dtype(inputs, dtype), store, **options)
         except Exception as error:
-            errors.append(f"with its inputs in {_name(dtype)}, {type(error).__name__}: {error}")
+            errors.append(f"with its inputs in {_dtype_name(dtype)}, {type(error).__name__}: {error}")
             continue
         seen.whose, seen.dtype = whose, dtype
         return seen
@@ -428,8 +428,9 @@ def casts(*passes: ModelPass) -> list[str]:
     found = []
     for seen in passes:
         if seen.dtype is None: continue
-        found.append(f"The {seen.whose} was given its inputs in {_name(seen.dtype)}, the dtype of its parameters.")
+        dtype = _dtype_name(seen.dtype)
+        found.append(f"The {seen.whose} was given its inputs in {dtype}, the dtype of its parameters.")
     return found
 
 
-def _name(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
+def _dtype_name(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")

@@ -30,31 +30,31 @@ from ...hooks.select import not_a_model, unwrap
 from ...hooks.tensor_files import Form, name_in_files, tensors_hash, write_tensors
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #b6f45365
-MOST_BYTES = 48*2**20
-LEAST_KEPT = SAMPLE  # numbers of a tensor, fewer say too little
+MAX_BYTES = 48*2**20
+MIN_SAMPLE = SAMPLE  # numbers of a tensor, fewer say too little
 BYTES_OF_LOSSES = 200  # at most, of what is written in JSON about what is lost at a value
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #38e1b401
-def encoded(x: Any, put: Callable[[Tensor], int]) -> Any:
+def encode(x: Any, put: Callable[[Tensor], int]) -> Any:
     "`x` as JSON, in which the key that `put` returned is in place of a tensor."
     if isinstance(x, Tensor): return {"tensor": put(x)}
     if isinstance(x, PLAIN): return {"plain": x}
     if type(x) in (list, tuple):
         kind = type(x).__name__
-        return {kind: [encoded(part, put) for part in x]}
+        return {kind: [encode(part, put) for part in x]}
     if type(x) is dict and all(isinstance(name, str) for name in x):
-        by_name = {name: encoded(part, put) for name, part in x.items()}
+        by_name = {name: encode(part, put) for name, part in x.items()}
         return {"dict": by_name}
     raise TypeError(f"a record cannot hold a {class_name(x)}")
 
 
-def decoded(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
+def decode(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
     "The object that was encoded."
     (kind, content), = x.items()
     if kind == "tensor": return get(content)
     if kind == "plain": return content
-    if kind == "dict": return {name: decoded(part, get) for name, part in content.items()}
-    parts = [decoded(part, get) for part in content]
+    if kind == "dict": return {name: decode(part, get) for name, part in content.items()}
+    parts = [decode(part, get) for part in content]
     return tuple(parts) if kind == "tuple" else parts
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #9bffcec2
@@ -146,7 +146,7 @@ class RecordedPass:
                 if same_form and equal_bits(v.tensor(), t): return v.key[1]
             return self.store.put(t, whole=True)
 
-        try: return encoded(list(self.recorder.inputs), put)
+        try: return encode(list(self.recorder.inputs), put)
         except TypeError: return None
 
     def _of_value(self, v: Value) -> dict[str, Any]:
@@ -245,10 +245,10 @@ class RecordedPass:
         sizes = [one.size for number, one in stored.items() if number not in whole]
         largest = max((n for n, _, _ in sizes), default=0)
         k = min(largest_sample(sizes, max_bytes - sure), largest - 1)  # with all numbers, it did not fit
-        if k >= LEAST_KEPT: return k
-        least = sure + len(sizes)*LEAST_KEPT*16
+        if k >= MIN_SAMPLE: return k
+        least = sure + len(sizes)*MIN_SAMPLE*16
         raise ValueError(printable(
-            f"{path}: max_bytes is {max_bytes}, and this record needs about {least} bytes, with only {LEAST_KEPT} "
+            f"{path}: max_bytes is {max_bytes}, and this record needs about {least} bytes, with only {MIN_SAMPLE} "
             "numbers of each tensor. Allow more, or choose layers with names="))
 
     def forms(self, facts: dict[str, Any]) -> dict[str, Form]:
@@ -277,7 +277,7 @@ def record(
     *args: Any, # The arguments of the model, which gets a copy of them
     names: Any = None, # Record only these layers: names, patterns or types, as in `layers`
     call: Callable[[nn.Module], Any] | None = None, # Runs the model, instead of `model(*args, **kwargs)`
-    max_bytes: int = MOST_BYTES, # Limit on the file size; if necessary, only samples of the largest tensors are kept
+    max_bytes: int = MAX_BYTES, # Limit on the file size; if necessary, only samples of the largest tensors are kept
     **kwargs: Any, # The keyword arguments of the model
 ) -> Path: # The file
     "Write one run of a model to a file, to compare models and other runs with it."

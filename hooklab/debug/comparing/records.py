@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from .few_bits import Size, equal_bits, numbers_in
 from .judging import Losses
 from .passes import LayerCall, ModelPass, Value, layers_watched
-from .recording import decoded, keys_in
+from .recording import decode, keys_in
 from .tensor_store import SAMPLE, without_numbers
 from ...hooks.float64 import out_of_float64
 from ...hooks.names import class_name, printable
@@ -29,8 +29,8 @@ from ...hooks.tensor_files import FileKind, TensorFile
 from ...hooks.tree import named_tensors, shape_text, tensors
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #71b5d2ea
-MOST_DIMS = 32  # dimensions of a tensor
-DEEPEST = 200  # containers around a layer or an argument
+MAX_DIMS = 32  # dimensions of a tensor
+MAX_DEPTH = 200  # containers around a layer or an argument
 NOT_ABOVE = frozenset(name for name in dir(nn.Module) if name.startswith(("_", "modules", "named_", "children", "param",
                                                                        "buffers", "training", "forward")))
 
@@ -40,7 +40,7 @@ def shape_kind(x: Any, where: Any) -> str:
     why = misfit(x, [SIZE], where)
     if why: return why
     n = math.prod(size or 1 for size in x)
-    return "" if len(x) <= MOST_DIMS and n in SIZE else f"{where} is no shape"
+    return "" if len(x) <= MAX_DIMS and n in SIZE else f"{where} is no shape"
 
 
 def dtype_kind(x: Any, where: Any) -> str:
@@ -84,17 +84,17 @@ def modules_kind(x: Any, where: Any) -> str:
     if why: return why
     for name in x:
         n_around = name.count(".")
-        if n_around > DEEPEST: return f"{where} has a layer inside {n_around} others"
+        if n_around > MAX_DEPTH: return f"{where} has a layer inside {n_around} others"
     return ""
 
 
 def encoded_kind(x: Any, where: Any, depth: int = 0) -> str:
-    "The form that `encoded` returns."
+    "The form that `encode` returns."
     kind, content = None, None
     if type(x) is dict and len(x) == 1: (kind, content), = x.items()
     if kind == "tensor": return misfit(content, SIZE, where)
     if kind == "plain": return misfit(content, OneOf(*PLAIN_KINDS), where)
-    if depth == DEEPEST or kind not in ("dict", "list", "tuple"):
+    if depth == MAX_DEPTH or kind not in ("dict", "list", "tuple"):
         return f"{where} holds what no model is called with"
     if type(content) is not (dict if kind == "dict" else list): return f"{where} is no {kind}"
     parts = content.values() if kind == "dict" else content
@@ -165,7 +165,8 @@ FACTS_OF_RECORD = {
 }
 RECORD = FileKind("record of a run", FACTS_OF_RECORD, {"kind": re.compile("record")}, "record of a run",
                   "record it again", "give a file that hl.record has written")
-ANY = RECORD._replace(facts={}, mark={}, lacks="facts of hooklab, so it is no record of a run")  # or a run in a file
+# Or a training run in a file
+ANY_FILE = RECORD._replace(facts={}, mark={}, lacks="facts of hooklab, so it is no record of a run")
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #44b589af
 def is_record(x: Any) -> bool:
@@ -190,7 +191,7 @@ def _facts_in_file(path: str, *state: int) -> Any:
 
 def hooklabs(path: str | Path) -> TensorFile:
     "A file that hooklab has written, or the error that says why it is none."
-    return TensorFile(path, ANY)
+    return TensorFile(path, ANY_FILE)
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #9d353f04
 def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
@@ -351,7 +352,7 @@ def inputs_of(run: Record, args: tuple, kwargs: dict, call: Any) -> tuple[tuple,
                                    "give the same inputs after the model"))
     if given: check_same(run, args, kwargs)
     if recorded is None or given: return args, kwargs
-    args, kwargs = decoded(recorded, run.get)
+    args, kwargs = decode(recorded, run.get)
     return tuple(args), kwargs
 
 
@@ -360,7 +361,7 @@ def check_same(run: Record, args: tuple, kwargs: dict):
     root = run.seen.calls[-1]
     recorded = run.facts["inputs"]
     if recorded is not None:
-        decoded_inputs = decoded(recorded, run.tensor)
+        decoded_inputs = decode(recorded, run.tensor)
         mine = dict(named_tensors(tuple(decoded_inputs)))
         theirs = dict(named_tensors((args, kwargs)))
     else:
@@ -376,7 +377,7 @@ def check_same(run: Record, args: tuple, kwargs: dict):
                                "Leave the inputs out: those in the record are used"))
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #f53978d1
-def only(seen: ModelPass, names: Any) -> ModelPass:
+def select_calls(seen: ModelPass, names: Any) -> ModelPass:
     "The pass with the calls of some layers."
     picked = layers_watched(seen.model, names)
     some = ModelPass(seen.model, record=seen.record)

@@ -16,10 +16,10 @@ from torch import nn
 
 from .comparison import Comparison
 from .judging import Runs, Trial
-from .pairing import Pair, paired
+from .pairing import Pair, pair_calls
 from .passes import first_pass, layers_watched_or_all
-from .records import Record, inputs_of, is_record, only
-from .verdicts import BUDGET, judged, second_within
+from .records import Record, inputs_of, is_record, select_calls
+from .verdicts import BUDGET, comparison_of, second_within
 from ...hooks.names import printable
 from ...hooks.putting_back import seeded
 from ...hooks.select import not_a_model
@@ -41,7 +41,7 @@ def notes_on(*records: Record) -> list[str]:
     return found
 
 
-def without_some(records: list[Record], pairs: list[Pair]) -> list[Pair]:
+def drop_unrecorded(records: list[Record], pairs: list[Pair]) -> list[Pair]:
     "The pairs; a record of some layers says nothing of the others, so these are left out."
     a_has_some, b_has_some = (record is not None and record.facts["some"] for record in records)
     found = []
@@ -75,16 +75,16 @@ def compare_with_model(
     with seeded():
         record = Record(path, device)
         inputs = inputs_of(record, args, kwargs, call)
-        a = record.seen if names is None else only(record.seen, names)
+        a = record.seen if names is None else select_calls(record.seen, names)
         named = layers_watched_or_all(model, names)
         run = partial(first_pass, "model", model, inputs, how=f"with what is in {path}", named=named, call=call)
         b = second_within(BUDGET, a, run)
-        found = without_some([record, None], paired(a, b, pairs))
+        found = drop_unrecorded([record, None], pair_calls(a, b, pairs))
         trial = Trial(found, a, b, Runs(inputs, {"b": named}, call), (record.losses, None))
-        return judged(trial, [*no_partners(found), *notes_on(record)])
+        return comparison_of(trial, [*no_partners(found), *notes_on(record)])
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #e26d71f2
-def turned(c: Comparison) -> Comparison:
+def swap_sides(c: Comparison) -> Comparison:
     "The same, with the sides exchanged."
     kinds = {"only in a": "only in b", "only in b": "only in a"}
     rows = []
@@ -102,10 +102,10 @@ def compare_two_records(one: Any, other: Any, *, pairs: Any, names: Any) -> Comp
     "Outputs side by side."
     a, b = Record(one), Record(other)
     check_inputs(a, b)
-    if names is not None: a.seen = only(a.seen, names)
-    found = without_some([a, b], paired(a.seen, b.seen, pairs))
+    if names is not None: a.seen = select_calls(a.seen, names)
+    found = drop_unrecorded([a, b], pair_calls(a.seen, b.seen, pairs))
     trial = Trial(found, a.seen, b.seen, losses=(a.losses, b.losses))
-    return judged(trial, [*no_partners(found), *notes_on(a, b)])
+    return comparison_of(trial, [*no_partners(found), *notes_on(a, b)])
 
 
 def check_inputs(a: Record, b: Record):
@@ -146,4 +146,4 @@ def compare_records(
         pairs = {name: pairs(name) for name in asked if name}
     if pairs is not None:
         options["pairs"] = {other: name for name, other in pairs.items() if other is not None}
-    return turned(compare_with_model(candidate, reference, args, kwargs, **options))
+    return swap_sides(compare_with_model(candidate, reference, args, kwargs, **options))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .few_bits import Size, difference, eps, size_of, stored_numbers
 from .fingerprints import parameter_facts_of
-from .judging import FAULT, NEAR_NOISE, Trial, added, rounding_noise
+from .judging import FAULT_RATIO, NEAR_NOISE, Trial, add_lost, rounding_noise
 from .passes import LayerCall
 from .places import Stop, TensorPlace, with_containers
 from ...hooks.float64 import WIDE, widened
@@ -31,7 +31,7 @@ def clear_by_flags(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, 
     def arrived(place, part, t):
         share = trial.shares.get(place)
         if share is None or share.lost is None or share.own is None: return
-        if share.ratio <= FAULT: return
+        if share.ratio <= FAULT_RATIO: return
         expected = part.for_b(trial.expected(place))
         own = size_of(difference(expected, t))
         ratio = own.over(share.noise)
@@ -44,7 +44,7 @@ def clear_by_flags(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, 
         return faults  # the candidate cannot be called with what the reference is called with
     found = {}
     for stop, place in faults.items():
-        agrees_now = again.get(stop, math.inf) <= FAULT
+        agrees_now = again.get(stop, math.inf) <= FAULT_RATIO
         blamed = _who_gave(stop, other_flags) if agrees_now else stop
         found.setdefault(blamed, place)
     return found
@@ -137,7 +137,7 @@ def clear_by_merging(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop
         share.noise = Size(max(share.noise.rms, 2*moved.rms), max(share.noise.most, 2*moved.most))
     left = {}
     for stop, place in faults.items():
-        is_cleared = stop in near and not trial.shares[place].ratio > FAULT
+        is_cleared = stop in near and not trial.shares[place].ratio > FAULT_RATIO
         if not is_cleared: left[stop] = place
     return left
 
@@ -208,7 +208,7 @@ def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
     worst = _results(trial, _without_insides(trial.stops, judged), judged)
     same = []
     for block in blocks:
-        if block in worst and worst[block] <= FAULT: same.append(block)
+        if block in worst and worst[block] <= FAULT_RATIO: same.append(block)
     return same
 
 
@@ -253,7 +253,7 @@ def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, f
         if is_recorded: noise = trial.noise(place, size_of(difference(lost[place], t)))
         else:
             noise = _finest_noise(trial, place, size_of(lost[place]))
-            expected = added(expected, lost[place])
+            expected = add_lost(expected, lost[place])
         own = size_of(difference(part.for_b(expected), t))
         worst[place.stop] = max(worst[place.stop], own.over(noise))
 
@@ -315,7 +315,7 @@ def _same_together(trial: Trial, suspects: list[Stop]) -> bool:
         if stop in ends: stops.append(ends[stop])
         elif not is_inside: stops.append(stop)
     worst = _results(trial, stops, between)
-    return worst.get(ends[last], math.inf) <= FAULT
+    return worst.get(ends[last], math.inf) <= FAULT_RATIO
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #660126c2
 QUESTIONS = (clear_by_flags, clear_by_merging, clear_by_result, clear_by_neighbours)

@@ -18,9 +18,9 @@ from hooklab.debug.comparing.few_bits import EPS, difference, numbers_in, size_o
 from hooklab.debug.comparing.findings import Verdict, put_in_words, root_of, rounding, rows_and_proof
 from hooklab.debug.comparing.judging import Trial, rounding_noise
 from hooklab.debug.comparing.lost_digits import losses
-from hooklab.debug.comparing.passes import ModelPass, Value, casts, copied
+from hooklab.debug.comparing.passes import ModelPass, Value, casts, copy_inputs
 from hooklab.debug.comparing.second_look import second_look
-from hooklab.debug.comparing.side_by_side import blamed, compare_side_by_side
+from hooklab.debug.comparing.side_by_side import first_fault, compare_side_by_side
 from hooklab.debug.comparing.symptoms import shape_in_words
 from hooklab.debug.comparing.tensor_store import SAMPLE, TensorStore, largest_sample
 from hooklab.hooks.select import compiled_parts, first_few
@@ -75,7 +75,7 @@ def verdict_of(trial: Trial) -> Verdict:
         verdict.faults |= trial.overflows() | second_look(trial)
     else:
         compare_side_by_side(trial)
-        first = blamed(trial)
+        first = first_fault(trial)
         if first is not None: verdict.faults = dict([first])
     verdict.blame_what_was_not_measured()
     put_in_words(verdict)
@@ -112,7 +112,7 @@ def rows_of_compiled(trial: Trial) -> list[ComparedRow]:
     return rows
 
 
-def judged(
+def comparison_of(
     trial: Trial, # Two passes and their pairs
     notes: list[str], # What is known about them before
     backward: Callable[[Any], Any] | None = None, # Returns the loss of an output, to compare gradients too
@@ -134,7 +134,7 @@ def judged(
     return Comparison(rows, lines=lines, notes=notes)
 
 # %% ../../../nbs/lib/debug/comparing/verdicts.ipynb #117bdffc
-FACTOR = 30. # How many times the usual noise is tolerated: compiled code fuses operations and rounds elsewhere
+COMPILED_FACTOR = 30. # How many times the usual noise is tolerated: compiled code fuses operations and rounds elsewhere
 
 
 def is_compiled(model: nn.Module) -> bool:
@@ -167,7 +167,7 @@ def compiled_row(
 
     def run(m, inputs):
         found.clear()
-        args, kwargs = copied(inputs)
+        args, kwargs = copy_inputs(inputs)
         with torch.compiler.set_stance("default"):
             result = call(m) if call else m(*args, **kwargs)
         for path, returned in named_tensors(result):
@@ -178,6 +178,6 @@ def compiled_row(
 
     run_undisturbed(seen.model, inputs, run, train=None, copies=True, state=seen.state)
     ratio, error, noise = max(found, default=(0., 0., 0.))
-    if ratio <= FACTOR: return None
+    if ratio <= COMPILED_FACTOR: return None
     what = f"the compiled code of the {whose} does not return what the same model returns in plain Python"
     return ComparedRow("", "", 0, error, error, noise, "fault", what, root.kind)

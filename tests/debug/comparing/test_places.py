@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from hooklab.debug.comparing.pairing import paired
+from hooklab.debug.comparing.pairing import pair_calls
 from hooklab.debug.comparing.passes import Value, run_pass
 from hooklab.debug.comparing.places import Part, TensorPlace, is_mask, parts_of_values, stops_of
 from hooklab.debug.comparing.tensor_store import TensorStore
@@ -128,7 +128,7 @@ class Model(nn.Module):
 
 def stops(a, b, x):
     a, b = run_pass(a, ((x,), {})), run_pass(b, ((x,), {}))
-    return stops_of(paired(a, b), a, b)
+    return stops_of(pair_calls(a, b), a, b)
 
 
 def test_stops_of_a_model():
