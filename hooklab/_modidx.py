@@ -1922,6 +1922,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                             'hooklab/debug/comparing/few_bits.py'),
                                                   'hooklab.debug.comparing.few_bits.equal_bits': ( 'lib/debug/comparing/few-bits.html#equal_bits',
                                                                                                    'hooklab/debug/comparing/few_bits.py'),
+                                                  'hooklab.debug.comparing.few_bits.finite_size': ( 'lib/debug/comparing/few-bits.html#finite_size',
+                                                                                                    'hooklab/debug/comparing/few_bits.py'),
                                                   'hooklab.debug.comparing.few_bits.in_dtype': ( 'lib/debug/comparing/few-bits.html#in_dtype',
                                                                                                  'hooklab/debug/comparing/few_bits.py'),
                                                   'hooklab.debug.comparing.few_bits.is_plain': ( 'lib/debug/comparing/few-bits.html#is_plain',

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .comparison import ComparedRow
-from .few_bits import FLOATS, Size, as_shares, difference, numbers_in, size_of
+from .few_bits import FLOATS, Size, as_shares, difference, finite_size, numbers_in, size_of
 from .findings import OUTLIER_FACTOR
 from .forcing import Forcing, ReferenceNumbers
 from .judging import FAULT_RATIO, ROUGH_FACTOR, Trial, rounding_noise
@@ -301,7 +301,7 @@ class BackwardTrial:
         if expected is None and found is None: return
         if expected is None: expected = torch.zeros_like(found)
         if found is None: found = torch.zeros_like(expected)
-        whole = size_of(expected)
+        whole = finite_size(expected)
         own = size_of(difference(expected, found))
         lost = Size() if natural is None else size_of(difference(natural, expected))
         noise = rounding_noise(lost, whole, *self.trial.precision.of(owner))
@@ -375,7 +375,7 @@ class BackwardTrial:
             if one is None or other is None or one.numel() != other.numel(): continue
             one = part.for_b(one)
             apart = size_of(difference(one, other))
-            found.append(apart.share_of(size_of(one)))
+            found.append(apart.share_of(finite_size(one)))
         return found
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #29ce33fd

@@ -169,6 +169,13 @@ def size_of(t: Tensor) -> Size:
     most = torch.linalg.vector_norm(t, math.inf).item()
     return Size(norm/t.numel()**.5, most)
 
+
+def finite_size(t: Tensor) -> Size:
+    "How large the finite numbers of a tensor are, to which its errors are relative."
+    size = size_of(t)
+    if math.isfinite(size.rms): return size
+    return size_of(torch.where(t.isfinite(), t, 0))
+
 # %% ../../../nbs/lib/debug/comparing/few-bits.ipynb #97077119
 def difference(a: Tensor, b: Tensor) -> Tensor:
     "`b - a`, in at least the precision of both; 0 where both are NaN or the same infinity, infinite where only one is."

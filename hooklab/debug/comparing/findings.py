@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .comparison import ComparedRow, amount, call_in_words
-from .few_bits import as_shares, difference, eps, size_of
+from .few_bits import as_shares, difference, eps, finite_size, size_of
 from .fingerprints import in_own_parameters
 from .judging import FAULT_RATIO, Trial
 from .pairing import Pair
@@ -82,7 +82,7 @@ class Verdict:
             both = self.trial.numbers(part)
             if both is None: continue
             apart = size_of(difference(*both))
-            whole = size_of(both[0])
+            whole = finite_size(both[0])
             one, other = both if self.is_recorded else (part.a, part.b)  # a record has float8 as float32
             if apart.most or one.dtype != other.dtype: equal = False
             worst = max(worst, apart.share_of(whole))
@@ -98,7 +98,7 @@ class Verdict:
         if not places: return 0., max(trial.precision.of(stop))/4
         place = max(places, key=lambda place: trial.shares[place].ratio)
         share = trial.shares[place]
-        whole = size_of(place.part.a.tensor())
+        whole = finite_size(place.part.a.tensor())
         # A layer whose float64 agrees is at fault only because it has rounded to fewer bits.
         has_rounded = stop in self.faults and share.ratio <= FAULT_RATIO
         mine = share.own
@@ -213,7 +213,7 @@ def shares_at(trial: Trial, place: TensorPlace) -> tuple[float, float]:
     "The difference at a place and what arithmetic explains, relative to the reference."
     share = trial.shares[place]
     expected, _ = trial.numbers(place.part)
-    return as_shares(share.plain, share.noise, size_of(expected))
+    return as_shares(share.plain, share.noise, finite_size(expected))
 
 
 def _rows_without_numbers(pair: Pair, faulty: bool) -> list[ComparedRow]:
@@ -322,7 +322,7 @@ def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
         if place.stop is not root: return
         expected = part.for_b(part.a.tensor())
         apart = size_of(difference(expected, t)).rms
-        whole = size_of(expected).rms
+        whole = finite_size(expected).rms
         left[place] = apart/whole if whole else apart
 
     exits = [replace(stop, entry=[]) for stop in faults if stop.exit]

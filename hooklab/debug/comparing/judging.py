@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .few_bits import EPS, Size, difference, eps, in_dtype, sample_places, size_of
+from .few_bits import EPS, Size, difference, eps, finite_size, in_dtype, sample_places, size_of
 from .forcing import run_forced
 from .pairing import Pair
 from .passes import LayerCall, ModelPass, Value
@@ -177,8 +177,8 @@ class Trial:
             if call in with_partner or around is None: continue
             for v in call.output:
                 lost, _ = self.losses[0].alone.get(v, (Size(), None))
-                whole = size_of(v.tensor()).rms if lost.rms else 0.
-                if whole and math.isfinite(whole): found[around] += lost.rms/whole
+                whole = finite_size(v.tensor()).rms if lost.rms else 0.
+                if whole: found[around] += lost.rms/whole
         return found
 
     def run(self, side: str, arrived: Callable, stops: list[Stop] | None = None, **options: Any):
@@ -233,7 +233,7 @@ class Trial:
 
     def noise(self, place: TensorPlace, loss: Size) -> Size:
         "What rounding explains at a place, from what the reference loses there."
-        whole = size_of(place.part.a.tensor())
+        whole = finite_size(place.part.a.tensor())
         noise = rounding_noise(loss, whole, *self.precision.of(place.owner))
         more = self.more_noise.get(place.owner.pair.a, 0.)
         if not more: return noise

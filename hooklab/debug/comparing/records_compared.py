@@ -19,7 +19,7 @@ from .judging import Runs, Trial
 from .pairing import Pair, pair_calls
 from .passes import first_pass, layers_watched_or_all
 from .records import Record, inputs_of, is_record, select_calls
-from .verdicts import BUDGET, comparison_of, second_within
+from .verdicts import BUDGET, comparison_of, sample_note, second_within
 from ...hooks.names import printable
 from ...hooks.putting_back import seeded
 from ...hooks.select import not_a_model
@@ -81,7 +81,8 @@ def compare_with_model(
         b = second_within(BUDGET, a, run)
         found = drop_unrecorded([record, None], pair_calls(a, b, pairs))
         trial = Trial(found, a, b, Runs(inputs, {"b": named}, call), (record.losses, None))
-        return comparison_of(trial, [*no_partners(found), *notes_on(record)])
+        sampled = sample_note(b) if a.is_whole else []  # otherwise it has as few numbers as the record
+        return comparison_of(trial, [*no_partners(found), *notes_on(record), *sampled])
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #e26d71f2
 def swap_sides(c: Comparison) -> Comparison:

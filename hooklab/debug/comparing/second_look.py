@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from .few_bits import Size, difference, eps, size_of, stored_numbers
+from .few_bits import Size, difference, eps, finite_size, size_of, stored_numbers
 from .fingerprints import parameter_facts_of
 from .judging import FAULT_RATIO, NEAR_NOISE, Trial, add_lost, rounding_noise
 from .passes import LayerCall
@@ -194,7 +194,7 @@ def _visibly_other(trial: Trial, block: Stop) -> bool:
     def apart(part):
         one = part.for_b(part.a.tensor())
         other = part.b.tensor()
-        whole = size_of(one).rms
+        whole = finite_size(one).rms
         if not whole: return 0.
         return size_of(difference(one, other)).rms/whole
 
@@ -229,7 +229,7 @@ def _finest_noise(trial: Trial, place: TensorPlace, loss: Size) -> Size:
     eps_a, eps_b = trial.precision.of(place.owner)
     if eps_a != eps_b: loss = Size()  # it has the rounding of the weights in it
     finest = min(eps_a, eps_b)
-    whole = size_of(place.part.a.tensor())
+    whole = finite_size(place.part.a.tensor())
     return rounding_noise(loss, whole, finest, finest)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .few_bits import Size, difference, eps, size_of
+from .few_bits import Size, difference, eps, finite_size, size_of
 from .fingerprints import in_own_parameters, may_be_merged, parameter_facts_of
 from .judging import ROUGH_FACTOR, Losses, Share, Trial
 from .lost_digits import losses
@@ -62,7 +62,7 @@ def compare_side_by_side(trial: Trial):
             found = trial.numbers(part)
             if found is None: continue
             apart = size_of(difference(*found))
-            whole = size_of(found[0])
+            whole = finite_size(found[0])
             if not apart.most: continue
             mine = lost_at(losses_a, merged, part.a, whole)
             theirs = lost_at(losses_b, merged, part.b, whole)

@@ -14,7 +14,7 @@ from torch import nn
 
 from hooklab.debug.comparing.backward import BackwardTrial
 from hooklab.debug.comparing.comparison import ComparedRow, Comparison
-from hooklab.debug.comparing.few_bits import EPS, difference, numbers_in, size_of
+from hooklab.debug.comparing.few_bits import EPS, difference, finite_size, numbers_in, size_of
 from hooklab.debug.comparing.findings import Verdict, put_in_words, root_of, rounding, rows_and_proof
 from hooklab.debug.comparing.judging import Trial, rounding_noise
 from hooklab.debug.comparing.lost_digits import losses
@@ -158,7 +158,7 @@ def compiled_row(
     def note(v, t):
         expected = v.kept()
         apart = size_of(difference(expected, v.kept_of(t)))
-        whole = size_of(expected)
+        whole = finite_size(expected)
         last_bit = EPS[v.dtype]
         noise = rounding_noise(lost[v], whole, last_bit, last_bit) if v in lost else whole
         scale = whole.rms or 1.
