@@ -195,13 +195,14 @@ class Trial:
     def _read(self, arrived: Callable, stops: list[Stop], skip: Callable[[Stop], bool]):
         "What the recorded reference would compute in float64, from the losses in the record."
         for stop, where in in_order(stops):
-            if skip(stop): continue
             for i, part in enumerate(getattr(stop, where)):
+                place = TensorPlace(stop, where, i)
+                if skip(place.owner): continue
                 size, lost = self.losses[0].alone.get(part.a, (None, None))
                 if size is None: continue
                 t = widened(part.a.tensor())
                 if lost is not None: t = add_lost(t, self.a.record.read(lost))
-                arrived(TensorPlace(stop, where, i), part, t)
+                arrived(place, part, t)
 
     def numbers(self, part: Part) -> tuple[Tensor, Tensor] | None:
         "The numbers of a part in both passes, those that both have; None if there are none."

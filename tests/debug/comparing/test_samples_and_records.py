@@ -131,6 +131,15 @@ def test_samples_are_judged_like_whole_tensors(reader, inputs, fault, little_mem
     assert not c.same and c.first.a == name and "only a sample of" in str(c), c
 
 
+@pytest.mark.parametrize("way", [two_models, record_and_model, model_and_record], ids=lambda f: f.__name__)
+def test_a_small_fault_between_layers_needs_float64(reader, inputs, way, tmp_path):
+    "What a container makes of right results, and gives to a layer, is measured from a record too."
+    other = copy.deepcopy(reader)
+    other.first.power = 1 + 2e-6
+    c = way(reader, other, inputs, tmp_path)
+    assert not c.same and c.first.a == "first" and c.first.own < 100*c.first.noise, c
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("training", [False, True])
 def test_equal_models_beyond_the_budget(reader, inputs, training, dtype, little_memory, tmp_path):
