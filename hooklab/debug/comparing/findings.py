@@ -15,7 +15,7 @@ from torch import Tensor
 from .comparison import ComparedRow, amount, call_in_words
 from .few_bits import as_shares, difference, eps, finite_size, size_of
 from .fingerprints import in_own_parameters
-from .judging import FAULT_RATIO, Trial
+from .judging import FAULT_RATIO, Trial, numbers_of
 from .pairing import Pair
 from .passes import LayerCall
 from .places import Overflow, Stop, TensorPlace, with_containers
@@ -79,7 +79,7 @@ class Verdict:
         equal = True
         for part in stop.exit:
             if part.a.key == part.b.key: continue
-            both = self.trial.numbers(part)
+            both = numbers_of(part)
             if both is None: continue
             apart = size_of(difference(*both))
             whole = finite_size(both[0])
@@ -212,7 +212,7 @@ class Verdict:
 def shares_at(trial: Trial, place: TensorPlace) -> tuple[float, float]:
     "The difference at a place and what arithmetic explains, relative to the reference."
     share = trial.shares[place]
-    expected, _ = trial.numbers(place.part)
+    expected, _ = numbers_of(place.part)
     return as_shares(share.plain, share.noise, finite_size(expected))
 
 

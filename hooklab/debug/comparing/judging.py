@@ -142,6 +142,22 @@ def _was_equal(stop: Stop) -> bool:
     parts = [*stop.entry, *stop.exit]
     return all(part.a.key == part.b.key for part in parts)
 
+
+def numbers_of(part: Part) -> tuple[Tensor, Tensor] | None:
+    "The numbers of a part in both passes, those that both have; None if there are none."
+    a, b = part.a, part.b
+    if a.n_kept is None and b.n_kept is None: return part.for_b(a.tensor()), b.tensor()
+    same_size = math.prod(a.shape) == math.prod(b.shape)
+    same_order = same_size and (part.layout is None or part.layout.keeps_order)
+    if 0 in (a.n_kept, b.n_kept) or not same_order: return None
+    one, other = a.kept(), b.kept()
+    if a.n_kept is None: one = one[sample_places(len(one), b.n_kept).to(one.device)]
+    elif b.n_kept is None: other = other[sample_places(len(other), a.n_kept).to(other.device)]
+    elif a.n_kept != b.n_kept:  # only what pairing compares is from the same places
+        if a.sample is None or b.sample is None: return None
+        return torch.from_numpy(a.sample[:-1]), torch.from_numpy(b.sample[:-1])
+    return one, other
+
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #eb3bfaec
 class Trial:
     "Two passes and their pairs, and what is found out about whose numbers are their own fault."
@@ -203,21 +219,6 @@ class Trial:
                 t = widened(part.a.tensor())
                 if lost is not None: t = add_lost(t, self.a.record.read(lost))
                 arrived(place, part, t)
-
-    def numbers(self, part: Part) -> tuple[Tensor, Tensor] | None:
-        "The numbers of a part in both passes, those that both have; None if there are none."
-        a, b = part.a, part.b
-        if a.n_kept is None and b.n_kept is None: return part.for_b(a.tensor()), b.tensor()
-        same_size = math.prod(a.shape) == math.prod(b.shape)
-        same_order = same_size and (part.layout is None or part.layout.keeps_order)
-        if 0 in (a.n_kept, b.n_kept) or not same_order: return None
-        one, other = a.kept(), b.kept()
-        if a.n_kept is None: one = one[sample_places(len(one), b.n_kept).to(one.device)]
-        elif b.n_kept is None: other = other[sample_places(len(other), a.n_kept).to(other.device)]
-        elif a.n_kept != b.n_kept:  # only what pairing compares is from the same places
-            if a.sample is None or b.sample is None: return None
-            return torch.from_numpy(a.sample[:-1]), torch.from_numpy(b.sample[:-1])
-        return one, other
 
     def quiet(self, is_quiet: Callable[[Stop], bool]) -> Callable[[Stop], bool]:
         "Which layers need not be computed: those that are quiet, with all that is in them."

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .few_bits import (
-    FLOATS, as_tensor, can_be_replaced, equal_bits, in_dtype, numbers_in, sample_of, stored_numbers)
+from .few_bits import FLOATS, as_tensor, can_be_replaced, equal_bits, in_dtype, numbers_in, sample_of
 from .tensor_store import TensorStore
 from ...errors.explaining import note_on
 from ...hooks.group import Group
@@ -100,27 +99,6 @@ class LayerCall:
         def shapes_of(values): return ", ".join(f"{v.path} {list(v.shape)}".strip() for v in values)
         shapes = f"{shapes_of(self.inputs)} → {shapes_of(self.output)}"
         return printable(f"{self.name or '(model)'}: {self.kind}, call {self.number}, {shapes}")
-
-# %% ../../../nbs/lib/debug/comparing/passes.ipynb #9e7f7707
-def parameter_norms(call: LayerCall) -> list[tuple[int, float]]:
-    "The size and the squared norm of each parameter of a leaf; of a container, those of all its parameters together."
-    if call.norms is None: call.norms = _norms_now(call)
-    return call.norms
-
-
-def _norms_now(call: LayerCall) -> list[tuple[int, float]]:
-    "The norms of the parameters as they are now."
-    is_container = bool(call.inner)
-    found = []
-    for p in call.module.parameters(recurse=is_container):
-        if not p.is_floating_point() or p.is_meta: continue
-        numbers = stored_numbers(p)
-        norm = 0. if numbers is None else torch.linalg.vector_norm(numbers.float()).item()
-        found.append((p.numel(), norm**2))
-    if not is_container or not found: return found
-    size = sum(n for n, _ in found)
-    squared = sum(square for _, square in found)
-    return [(size, squared)]
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #308dffb4
 class ModelPass:

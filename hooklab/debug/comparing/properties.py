@@ -10,7 +10,9 @@ from collections import Counter
 
 import numpy as np
 import torch
-from .passes import LayerCall, ModelPass, Value, parameter_norms
+
+from .few_bits import stored_numbers
+from .passes import LayerCall, ModelPass, Value
 from .tensor_store import SAMPLE, pairing_sample
 
 # %% ../../../nbs/lib/debug/comparing/properties.ipynb #165a0f94
@@ -20,6 +22,27 @@ SPREAD = {torch.float16: .05, torch.bfloat16: .05}  # by how much outputs of equ
 def main_value(values: list[Value]) -> Value | None:
     "The first tensor of floating point numbers."
     return next((v for v in values if v.is_float), None)
+
+# %% ../../../nbs/lib/debug/comparing/properties.ipynb #9e7f7707
+def parameter_norms(call: LayerCall) -> list[tuple[int, float]]:
+    "The size and the squared norm of each parameter of a leaf; of a container, those of all its parameters together."
+    if call.norms is None: call.norms = _norms_now(call)
+    return call.norms
+
+
+def _norms_now(call: LayerCall) -> list[tuple[int, float]]:
+    "The norms of the parameters as they are now."
+    is_container = bool(call.inner)
+    found = []
+    for p in call.module.parameters(recurse=is_container):
+        if not p.is_floating_point() or p.is_meta: continue
+        numbers = stored_numbers(p)
+        norm = 0. if numbers is None else torch.linalg.vector_norm(numbers.float()).item()
+        found.append((p.numel(), norm**2))
+    if not is_container or not found: return found
+    size = sum(n for n, _ in found)
+    squared = sum(square for _, square in found)
+    return [(size, squared)]
 
 # %% ../../../nbs/lib/debug/comparing/properties.ipynb #fe39706f
 class Features:

@@ -21,8 +21,8 @@ from .few_bits import Size, equal_bits
 from .fingerprints import layer_facts
 from .lost_digits import local_losses, losses
 from .passes import (
-    PLAIN, LayerCall, ModelPass, Value, layers_watched, parameter_norms, run_pass)
-from .properties import main_value
+    PLAIN, LayerCall, ModelPass, Value, layers_watched, run_pass)
+from .properties import main_value, parameter_norms
 from .tensor_store import SAMPLE, TensorStore, largest_sample, number_range
 from ...hooks.names import class_name, printable
 from ...hooks.putting_back import seeded
@@ -58,7 +58,7 @@ def decode(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
     return tuple(parts) if kind == "tuple" else parts
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #9bffcec2
-class Recorder:
+class PassRecorder:
     "Runs a model for a record, and measures what it loses."
     def __init__(self, model: nn.Module, inputs: tuple[tuple, dict], names: Any, call: Callable | None):
         self.inputs = inputs
@@ -114,7 +114,7 @@ def keys_in(x: Any) -> list[int]:
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #cd836404
 class RecordedPass:
     "A pass and what it loses, as the facts and the tensors of a file."
-    def __init__(self, recorder: Recorder, seen: ModelPass, store: TensorStore):
+    def __init__(self, recorder: PassRecorder, seen: ModelPass, store: TensorStore):
         self.recorder = recorder
         self.seen = seen
         self.store = store
@@ -285,7 +285,7 @@ def record(
     path = Path(path)
     check_place(path)
     with seeded():
-        recorder = Recorder(model, (args, kwargs), names, call)
+        recorder = PassRecorder(model, (args, kwargs), names, call)
         found = recorder.pass_that_fits(max_bytes, path)
         facts = found.facts()
         write_tensors(path, found.forms(facts), found.fetch, facts, "Nothing was recorded")

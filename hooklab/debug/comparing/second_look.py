@@ -90,7 +90,7 @@ def _same_numbers(trial: Trial, stop: Stop) -> bool:
     if one is None or other is None: return False
     return torch.equal(one, other)
 
-
+# %% ../../../nbs/lib/debug/comparing/second-look.ipynb #c2074658
 def _same_hashes(stop: Stop) -> bool:
     "Do both layers have the same parameters, in whatever order and under whatever names?"
     def hashes(call):

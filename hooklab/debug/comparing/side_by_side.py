@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .few_bits import Size, difference, eps, finite_size, size_of
 from .fingerprints import in_own_parameters, may_be_merged, parameter_facts_of
-from .judging import ROUGH_FACTOR, Losses, Share, Trial
+from .judging import ROUGH_FACTOR, Losses, Share, Trial, numbers_of
 from .lost_digits import losses
 from .passes import LayerCall, Value
 from .places import Part, Stop, TensorPlace, in_order, with_containers
@@ -59,7 +59,7 @@ def compare_side_by_side(trial: Trial):
         least = max(eps_a, eps_b)/4
         if eps_a: scale = max(scale, eps_b/eps_a)
         for number, part in enumerate(getattr(stop, where)):
-            found = trial.numbers(part)
+            found = numbers_of(part)
             if found is None: continue
             apart = size_of(difference(*found))
             whole = finite_size(found[0])
@@ -73,7 +73,7 @@ def compare_side_by_side(trial: Trial):
             place = TensorPlace(stop, where, number)
             trial.shares[place] = Share(apart, noise=Size(rms, most))
 
-
+# %% ../../../nbs/lib/debug/comparing/side-by-side.ipynb #cc6cf6fa
 def first_place(trial: Trial) -> TensorPlace | None:
     "The first place that arithmetic does not explain, and that is not inside a block that still returns the same."
     agrees = {stop: _agrees(trial, stop) for stop in trial.stops}
@@ -88,7 +88,7 @@ def _agrees(trial: Trial, stop: Stop) -> bool:
     "Does arithmetic explain what both return?"
     if not stop.exit: return False
     for number, part in enumerate(stop.exit):
-        if trial.numbers(part) is None: return False
+        if numbers_of(part) is None: return False
         share = trial.shares.get(TensorPlace(stop, "exit", number))
         if share is not None and not share.ratio <= 1: return False
     return True
@@ -159,7 +159,7 @@ def _other_flag(trial: Trial, stop: Stop, name: str) -> bool:
         return name in without.settings and without.settings[name] is None
     for x, y in zip(one, other):
         if x.shape != y.shape: continue
-        if _unequal(trial.numbers(Part(x, y))): return True
+        if _unequal(numbers_of(Part(x, y))): return True
     return False
 
 
@@ -188,7 +188,7 @@ def words_side_by_side(trial: Trial, stop: Stop, place: TensorPlace | None) -> s
     if trial.shares[place].ratio <= 1 and is_own: return in_the_layer
     if not is_own and found: return in_the_layer
     if not is_own: return f"the masks, positions or flags that it gives, as seen in {place.owner.pair.b.name}"
-    both = trial.numbers(place.part)
+    both = numbers_of(place.part)
     n = math.prod(place.part.b.shape)
     is_whole = both is not None and both[0].numel() == n
     texts = list(in_numbers(*both))[:2] if is_whole else []

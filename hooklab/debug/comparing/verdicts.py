@@ -99,7 +99,7 @@ def _without(output: list[Value], used: list[Value]) -> list[str]:
     "The path and shape of each tensor that is not among those that are used."
     return [f"{v.path} ({shape_in_words(v.shape)})" for v in output if v not in used]
 
-
+# %% ../../../nbs/lib/debug/comparing/verdicts.ipynb #062fdab9
 def rows_of_compiled(trial: Trial) -> list[ComparedRow]:
     "A row for each model whose compiled code does not return what its layers do."
     runs = trial.runs
