@@ -80,15 +80,9 @@ def local_losses(
         own = widened(part.a.tensor())
         lost = difference(own, t)
         size = size_of(lost)
-        found[part.a] = size, _in_two_bytes(lost) if size.most else None
+        found[part.a] = size, lost.bfloat16() if size.most else None  # a few digits are enough
 
     with_itself = [Pair(call, call) for call in seen.calls]
     stops, _ = stops_of(with_itself, seen, seen)
     run_forced(seen, "a", inputs, named, stops, arrived, call=call, wide=True)
     return found
-
-
-def _in_two_bytes(t: Tensor) -> Tensor:
-    "The same numbers in fewer bits: of a loss, a few digits are enough."
-    dtype = torch.complex64 if t.is_complex() else torch.bfloat16
-    return t.to(dtype)

@@ -228,8 +228,14 @@ def _check_losses(file: TensorFile, values: list[dict]):
         *_, lost = v["alone"]
         about = file.facts["tensors"][str(v["key"])]
         if lost is None or "kept" in about: continue
-        parts = [2] if _dtype(about["dtype"]).is_complex else []  # of a complex number
-        file.check(f"lost {lost}", [*about["shape"], *parts], *DTYPES_OF_LOSSES)
+        _check_loss(file, f"lost {lost}", about["shape"], _dtype(about["dtype"]))
+
+
+def _check_loss(file: TensorFile, name: str, shape: list[int], dtype: torch.dtype):
+    "An error if a loss has another form than the value, whose shape and dtype are given."
+    if not dtype.is_complex: return file.check(name, shape, *DTYPES_OF_LOSSES)
+    try: file.check(name, [*shape, 2], *DTYPES_OF_LOSSES)  # the real and the imaginary parts
+    except ValueError: file.check(name, shape, torch.complex64)  # as they were written at first
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #53e79074
 class Record:
