@@ -2582,6 +2582,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                         'hooklab/debug/comparing/side_by_side.py'),
                                                       'hooklab.debug.comparing.side_by_side._bound': ( 'lib/debug/comparing/side-by-side.html#_bound',
                                                                                                        'hooklab/debug/comparing/side_by_side.py'),
+                                                      'hooklab.debug.comparing.side_by_side._hidden_fault': ( 'lib/debug/comparing/side-by-side.html#_hidden_fault',
+                                                                                                              'hooklab/debug/comparing/side_by_side.py'),
                                                       'hooklab.debug.comparing.side_by_side._leaves_before': ( 'lib/debug/comparing/side-by-side.html#_leaves_before',
                                                                                                                'hooklab/debug/comparing/side_by_side.py'),
                                                       'hooklab.debug.comparing.side_by_side._other_flag': ( 'lib/debug/comparing/side-by-side.html#_other_flag',

@@ -91,6 +91,7 @@ def some_of(t: Tensor) -> Tensor:
 def numbers_at(t: Tensor, places: np.ndarray) -> Tensor:
     "The numbers of a tensor at these places, counted as if all its numbers were in a row."
     if not t.dim(): return t.reshape(1)
+    if t.is_contiguous(): return t.view(-1)[torch.from_numpy(places).to(t.device)]
     # torch.unravel_index does the same, but imports sympy, which takes seconds.
     by_dimension = np.unravel_index(places, t.shape)
     return t[tuple(torch.from_numpy(i).to(t.device) for i in by_dimension)]

@@ -195,7 +195,7 @@ class KeptTensors:
             v = Value(path, (self.store, 0), dtype, tuple(numbers.shape))
             same = known.get(path)
             if same is not None and _equal(same, v, numbers):
-                v.key = same.key
+                v.key, v.sample = same.key, same.sample
             else:
                 number = self.store.put(numbers, whole=what == "inputs" and not call.name)
                 v.key = self.store, number
@@ -205,9 +205,10 @@ class KeptTensors:
 
 
 def _equal(one: Value, other: Value, numbers: Tensor) -> bool:
-    "Has an earlier value the form of another one, and its numbers, bit for bit?"
-    if one.dtype != other.dtype or one.shape != other.shape or one.n_kept is not None: return False
-    return equal_bits(one.tensor(), numbers)
+    "Has an earlier value the form of another one, and its numbers, bit for bit? Of a sample, those that were kept."
+    if one.dtype != other.dtype or one.shape != other.shape or one.n_kept == 0: return False
+    if one.n_kept is None: return equal_bits(one.tensor(), numbers)
+    return equal_bits(one.kept(), one.kept_of(numbers))
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #83369cb5
 EMPTY = torch.empty(0)

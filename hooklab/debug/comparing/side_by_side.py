@@ -103,11 +103,23 @@ def _bound(mine: float, theirs: float, whole: float, scale: float, least: float)
 def first_fault(trial: Trial) -> tuple[Stop, TensorPlace] | None:
     "The layer at which two runs part, and where that shows."
     place = first_place(trial)
-    if place is None: return None
+    if place is None: return _hidden_fault(trial)
     if _same_forms(trial):
         for stop, other in _leaves_before(trial, place):
             if list(_own(stop)): return stop, other
     return _source_of_flags(trial, place.owner), place
+
+
+def _hidden_fault(trial: Trial) -> tuple[Stop, TensorPlace] | None:
+    """The one layer with other parameters, if it returns other numbers, although the block around it returns the same.
+
+    If two layers have other parameters, one may make up for the other."""
+    places = [place for place, share in trial.shares.items()
+              if place.where == "exit" and not place.stop.pair.a.inner and share.ratio > 1]
+    if not places or not _same_forms(trial): return None
+    differing = {stop.pair.a.module for stop in trial.stops if not stop.pair.a.inner and list(_own(stop))}
+    if len(differing) != 1: return None
+    return next(((place.stop, place) for place in places if place.stop.pair.a.module in differing), None)
 
 
 def _leaves_before(trial: Trial, place: TensorPlace) -> Iterator[tuple[Stop, TensorPlace]]:

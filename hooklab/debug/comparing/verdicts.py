@@ -37,17 +37,16 @@ def passes_within(budget: int, run_a: Run, run_b: Run) -> tuple[ModelPass, Model
     store = TensorStore(budget)
     a = run_a(store)
     if not store.is_full: return a, second_within(budget - store.n_bytes, a, run_b)
-    forms = TensorStore(0)
-    run_b(forms)
-    sizes = [one.size for one in (*store.stored.values(), *forms.stored.values())]
-    sample = max(largest_sample(sizes, budget), SAMPLE)
-    return run_a(TensorStore(sample=sample)), run_b(TensorStore(sample=sample))
+    sizes = [one.size for one in store.stored.values()]
+    sample = max(largest_sample(sizes, budget/2), SAMPLE)  # the other one needs about as much
+    a = run_a(TensorStore(sample=sample))
+    return a, run_b(TensorStore(sample=sample), like=a)
 
 
 def second_within(budget: int, a: ModelPass, run: Run) -> ModelPass:
     "A pass to compare with an earlier one, of which it keeps only what differs."
     sample = max((v.n_kept or 0 for v in a.values()), default=0)
-    if sample: return run(TensorStore(sample=sample))  # the same places
+    if sample: return run(TensorStore(sample=sample), like=a)  # the same places
     budget = max(budget, BUDGET//8)
     store = TensorStore(budget)
     b = run(store, like=a)

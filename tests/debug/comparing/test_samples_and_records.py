@@ -155,6 +155,52 @@ def test_equal_models_beyond_the_budget(reader, inputs, training, dtype, little_
     assert reader.training is training and not any(m._forward_hooks for m in reader.modules())
 
 
+# A fault that later layers hide
+
+class Fading(nn.Sequential):
+    "Of what one layer adds, little arrives at the end."
+    def __init__(self, n=14):
+        super().__init__(*(nn.Linear(48, 48) for _ in range(n)))
+        for m in self: nn.init.uniform_(m.weight, -.03, .03)
+
+
+def fading(change):
+    torch.manual_seed(0)
+    a = Fading()
+    b = copy.deepcopy(a)
+    with torch.no_grad(): change(b)
+    return a, b, (torch.randn(64, 48),)
+
+
+HIDDEN_WAYS = {"live": two_models, "records": two_records, "sampled": two_sampled_records}
+hidden_way = pytest.mark.parametrize("way", HIDDEN_WAYS.values(), ids=HIDDEN_WAYS)
+
+
+@hidden_way
+def test_a_fault_that_does_not_reach_the_output(way, little_memory, tmp_path):
+    a, b, inputs = fading(lambda m: m[2].weight.mul_(1.01))
+    torch.testing.assert_close(a(*inputs), b(*inputs), rtol=1e-6, atol=1e-7)
+    c = way(a, b, inputs, tmp_path)
+    assert not c.same and c.first.a == "2" and [row.a for row in c.faults] == ["2"], c
+
+
+@hidden_way
+def test_layers_that_make_up_for_each_other_are_no_fault(way, little_memory, tmp_path):
+    def moved(m):
+        order = torch.randperm(48)
+        m[2].weight.copy_(m[2].weight[order])
+        m[2].bias.copy_(m[2].bias[order])
+        m[3].weight.copy_(m[3].weight[:, order])
+    def scaled(m):
+        m[2].weight.mul_(4)
+        m[2].bias.mul_(4)
+        m[3].weight.div_(4)
+    for change in moved, scaled:
+        a, b, inputs = fading(change)
+        c = way(a, b, inputs, tmp_path)
+        assert c.same, c
+
+
 # What is said
 
 def notes(c): return [note for note in c.notes if "sample" in note]
