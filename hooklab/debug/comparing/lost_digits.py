@@ -9,7 +9,6 @@ __all__ = []
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from .few_bits import Size, difference, numbers_in, size_of
