@@ -49,7 +49,7 @@ def shapes(values: list[Value]) -> str:
     return ", ".join(map(str, values)) or "no tensor"
 
 
-def row_of(op: Op, layer_type: str) -> CallRow:
+def call_row(op: Op, layer_type: str) -> CallRow:
     depth, around = 0, op.around
     while around is not None: depth, around = depth + 1, around.around
     return CallRow(op.layer, op.function, op.number, shapes(op.given), shapes(op.made), depth, layer_type)
@@ -59,7 +59,7 @@ def rows_of(trace: Trace, model: nn.Module) -> list[CallRow]:
     "A row for each function that layers have called, if it returned tensors."
     types = {name: type(m).__name__ for name, m in {"": unwrap(model), **dict(named_layers(model))}.items()}
     called = [op for op in trace.ops if op.made and op.in_model and op.function != "data"]
-    return [row_of(op, types[op.layer]) for op in called]
+    return [call_row(op, types[op.layer]) for op in called]
 
 # %% ../../nbs/lib/debug/call-timeline.ipynb #b2f5bc4e
 FIRST, LAST = 40, 12  # how many calls of a long pass are shown

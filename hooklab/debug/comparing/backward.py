@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from .comparison import ComparedRow
-from .few_bits import FLOATS, Size, as_shares, difference, numbers_in, size_of
-from .findings import STANDS_OUT
+from .few_bits import FLOATS, Size, as_shares, difference, finite_size, numbers_in, size_of
+from .findings import OUTLIER_FACTOR
 from .forcing import Forcing, ReferenceNumbers
-from .judging import FAULT, ROUGH, Trial, rounding_noise
-from .passes import ModelPass, arguments, copied, has_own_forward
+from .judging import FAULT_RATIO, ROUGH_FACTOR, Trial, rounding_noise
+from .passes import ModelPass, arguments, copy_inputs, has_own_forward
 from .places import Stop, TensorPlace, in_order, overflow
 from .symptoms import dtype_in_words, in_numbers
 from ...hooks.float64 import in_float64, widen
@@ -63,7 +63,7 @@ def noted_gradients(
     "One pass forward and backward."
     with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
         own = list(m.parameters())
-        args, kwargs = copied(inputs)
+        args, kwargs = copy_inputs(inputs)
         if wide: args, kwargs = map_tensors(widen, (args, kwargs))
         group = GradientsSeen()
         precision = in_float64(m, bits) if wide else nullcontext({})
@@ -142,9 +142,9 @@ def forced_gradients(
     bits = getattr(trial.precision, f"bits_{side}")
     inputs = trial.runs.inputs_of(seen, wide)
     with undisturbed(seen.model, inputs, train=None, gradients=True, state=seen.state) as m:
-        args, kwargs = copied(inputs)
+        args, kwargs = copy_inputs(inputs)
         if wide: args, kwargs = map_tensors(widen, (args, kwargs))
-        numbers = ReferenceNumbers(trial.stops, side, seen.shelf, wide=wide)
+        numbers = ReferenceNumbers(trial.stops, side, wide=wide)
         cut = GraphCut()
         group = Forcing(numbers, seen, lambda *_: None, replacement=cut.replacement)
         precision = in_float64(m, bits) if wide else nullcontext({})
@@ -195,7 +195,7 @@ class BackwardTrial:
     def __init__(self, trial: Trial, backward: Callable[[Any], Tensor]):
         self.trial = trial
         self.backward = backward
-        self.limit = FAULT
+        self.limit = FAULT_RATIO
         self.owned: dict[Stop, list[GradientShare]] = {}
         self.is_cut = True # Whether each layer is given gradients
         self.first: Stop | None = None # Whose gradients differ first, from the loss on
@@ -225,24 +225,26 @@ class BackwardTrial:
 
     def _forced(self) -> list[tuple[dict, dict]]:
         "What every layer of both models makes of the reference's gradients."
+        if not self.trial.is_forced: return self._as_they_are("only samples of their inputs were kept")
         def forced(wide): return [forced_gradients(self.trial, side, self.a, wide) for side in "ab"]
         try: return forced(wide=True)
         except Exception as error: problem = _not_in_float64(error)
         try: found = forced(wide=False)
-        except Exception as error: return self._as_they_are(error)
+        except Exception as error:
+            why = f"as where a model computes gradients itself ({type(error).__name__}: {error})"
+            return self._as_they_are(why)
         self._is_rough(problem)
         return found
 
     def _is_rough(self, problem: str):
         self.trial.problems.append(problem)
-        self.limit = ROUGH
+        self.limit = ROUGH_FACTOR
 
-    def _as_they_are(self, error: Exception) -> list[tuple[dict, dict]]:
+    def _as_they_are(self, why: str) -> list[tuple[dict, dict]]:
         "The gradients where the graph cannot be cut, as in a model that computes gradients itself."
         self.is_cut = False
-        self.trial.problems.append("The layers cannot be given gradients one by one, as where a model computes "
-                                   f"gradients itself ({type(error).__name__}: {error}), so only the first layer, from "
-                                   "the loss on, whose gradients differ by more than rounding is named.")
+        self.trial.problems.append(f"The layers cannot be given gradients one by one, {why}, so only the first layer, "
+                                   "from the loss on, whose gradients differ by more than rounding is named.")
         try: both = self._noted(wide=True)
         except Exception as error:
             self._is_rough(_not_in_float64(error))
@@ -299,7 +301,7 @@ class BackwardTrial:
         if expected is None and found is None: return
         if expected is None: expected = torch.zeros_like(found)
         if found is None: found = torch.zeros_like(expected)
-        whole = size_of(expected)
+        whole = finite_size(expected)
         own = size_of(difference(expected, found))
         lost = Size() if natural is None else size_of(difference(natural, expected))
         noise = rounding_noise(lost, whole, *self.trial.precision.of(owner))
@@ -323,7 +325,7 @@ class BackwardTrial:
             at_fault = worst is not None and worst.ratio > self.limit and self._can_be_blamed(stop, guilty)
             overflows = self.overflow is not None and self.overflow.stop is stop and not guilty
             if at_fault or overflows: wrong = True
-            stands_out = error > STANDS_OUT*max(noise, usual)
+            stands_out = error > OUTLIER_FACTOR*max(noise, usual)
             if at_fault or overflows: kind = "backward fault"
             elif errors and not any(errors): kind = "backward equal"
             elif wrong and stands_out: kind = "backward inherited"
@@ -373,7 +375,7 @@ class BackwardTrial:
             if one is None or other is None or one.numel() != other.numel(): continue
             one = part.for_b(one)
             apart = size_of(difference(one, other))
-            found.append(apart.share_of(size_of(one)))
+            found.append(apart.share_of(finite_size(one)))
         return found
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #29ce33fd

@@ -7,29 +7,21 @@ __all__ = ['compare']
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #57149ddd
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
-from .backward import BackwardTrial
-from .comparison import ComparedRow, Comparison
-from .few_bits import EPS, difference, numbers_in, size_of
-from .findings import Verdict, put_in_words, root_of, rounding, rows_and_proof, words
-from .judging import Runs, Trial, rounding_noise
-from .lost_digits import losses
-from .pairing import Pairs, paired
-from .passes import (
-    ModelPass, Value, casts, copied, first_pass, layers_watched, layers_watched_or_all)
+from .comparison import Comparison
+from .judging import Runs, Trial
+from .pairing import Pairs, pair_calls
+from .passes import first_pass, layers_watched, layers_watched_or_all
 from .records import hooklabs, is_record
 from .records_compared import compare_records
-from .second_look import second_look
-from .spill import Shelf
-from .symptoms import shape_in_words
-from ...hooks.select import compiled_parts, first_few, not_a_model
-from ...hooks.tree import named_tensors
-from ...hooks.undisturbed import own_tensors, run_undisturbed
+from .verdicts import BUDGET, comparison_of, passes_within, sample_note
+from ...hooks.select import not_a_model
+from ...hooks.undisturbed import own_tensors
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #e770e565
 def compare(
@@ -53,11 +45,12 @@ def compare(
             return compare_them(reference, candidate, *args, **wanted)
     check_models(reference=reference, candidate=candidate)
     inputs, named = (args, kwargs), layers_to_compare(reference, candidate, names)
-    with Shelf() as shelf:
-        a = first_pass("reference", reference, inputs, shelf, named=named["a"], call=call)
-        b = first_pass("candidate", candidate, inputs, shelf, named=named["b"], call=call, like=a)
-        trial = Trial(paired(a, b, pairs), a, b, Runs(inputs, named, call))
-        return judged(trial, backward)
+    a, b = passes_within(
+        BUDGET,
+        partial(first_pass, "reference", reference, inputs, named=named["a"], call=call),
+        partial(first_pass, "candidate", candidate, inputs, named=named["b"], call=call))
+    trial = Trial(pair_calls(a, b, pairs), a, b, Runs(inputs, named, call))
+    return comparison_of(trial, sample_note(a, b), backward)
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #848e1e9c
 A_MODEL = "a model"
@@ -122,113 +115,3 @@ def layers_to_compare(reference: nn.Module, candidate: nn.Module, names: Any) ->
         "a": layers_watched(reference, names),
         "b": layers_watched_or_all(candidate, names),
     }
-
-# %% ../../../nbs/lib/debug/comparing/comparing.ipynb #062fdab8
-def verdict_of(trial: Trial) -> Verdict:
-    "The layers at fault, each with words for what is wrong."
-    verdict = Verdict(trial, {})
-    if not verdict.all_equal():
-        trial.compare_plainly()
-        if trial.shares: trial.measure()
-        verdict = Verdict(trial, trial.overflows() | second_look(trial))
-    verdict.blame_what_was_not_measured()
-    put_in_words(verdict, lambda stop, place: [words(trial, stop, place)])
-    return verdict
-
-
-def outputs_alone(trial: Trial) -> list[str]:
-    "The outputs that only one of the models returns."
-    root = root_of(trial)
-    if root is None or not root.exit: return []
-    a, b = root.pair.a, root.pair.b
-    more_a = _without(a.output, [part.a for part in root.exit])
-    more_b = _without(b.output, [part.b for part in root.exit])
-    lines = []
-    if more_a: lines.append(f"Only the reference returns {first_few(more_a)}: this was not compared.")
-    if more_b: lines.append(f"Only the candidate returns {first_few(more_b)}: this was not compared.")
-    return lines
-
-
-def _without(output: list[Value], used: list[Value]) -> list[str]:
-    "The path and shape of each tensor that is not among those that are used."
-    return [f"{v.path} ({shape_in_words(v.shape)})" for v in output if v not in used]
-
-
-def rows_of_compiled(trial: Trial) -> list[ComparedRow]:
-    "A row for each model whose compiled code does not return what its layers do."
-    runs = trial.runs
-    rows = []
-    for whose, side, seen in (("reference", "a", trial.a), ("candidate", "b", trial.b)):
-        if not is_compiled(seen.model): continue
-        inputs, named = runs.inputs_of(seen), runs.named[side]
-        row = compiled_row(whose, seen, inputs, named, runs.call)
-        if row is not None: rows.append(row)
-    return rows
-
-
-def judged(trial: Trial, backward: Callable[[Any], Any] | None = None) -> Comparison:
-    "The faults of two passes, as a comparison."
-    verdict = verdict_of(trial)
-    rows, lines = rows_and_proof(verdict)
-    small = []
-    if backward is not None:
-        found = BackwardTrial(trial, backward)
-        rows += found.rows(set(verdict.faults))
-        small = found.underflow()
-    rows += rows_of_compiled(trial)
-    notes = casts(reference=trial.a, candidate=trial.b)
-    notes += rounding(trial, rows)
-    notes += small
-    notes += outputs_alone(trial)
-    notes += trial.problems
-    return Comparison(rows, lines=lines, notes=notes)
-
-# %% ../../../nbs/lib/debug/comparing/comparing.ipynb #117bdffc
-FACTOR = 30. # How many times the usual noise is tolerated: compiled code fuses operations and rounds elsewhere
-
-
-def is_compiled(model: nn.Module) -> bool:
-    "True if this model, or a layer in it, is compiled by torch."
-    return bool(compiled_parts(model))
-
-
-def compiled_row(
-    whose: str, # `reference` or `candidate`
-    seen: ModelPass, # Its pass, in plain Python
-    inputs: tuple[tuple, dict], # What it is called with
-    named: dict[str, nn.Module], # Its layers that are looked at
-    call: Callable[[nn.Module], Any] | None, # Runs the model
-) -> ComparedRow | None: # A fault, if there is one
-    "Compare what compiled code returns with what the same model returns in plain Python."
-    root = seen.calls[-1]
-    shelf = seen.shelf
-    plain = {v.path: v for v in root.output if v.is_float}
-    lost = losses(seen, inputs, named, call=call)
-    found = []
-
-    def note(v, t):
-        expected = shelf.get(v.key)
-        apart = size_of(difference(expected, t))
-        whole = size_of(expected)
-        last_bit = EPS[v.dtype]
-        noise = rounding_noise(lost[v], whole, last_bit, last_bit) if v in lost else whole
-        scale = whole.rms or 1.
-        ratio = apart.over(noise)
-        found.append((ratio, apart.rms/scale, noise.rms/scale))
-
-    def run(m, inputs):
-        found.clear()
-        args, kwargs = copied(inputs)
-        with torch.compiler.set_stance("default"):
-            result = call(m) if call else m(*args, **kwargs)
-        for path, returned in named_tensors(result):
-            v = plain.get(path)
-            t = numbers_in(returned)
-            if v is None or t is None: continue
-            if v.shape == tuple(t.shape): note(v, t)
-
-    run_undisturbed(seen.model, inputs, run, train=None, copies=True, state=seen.state)
-    ratio, error, noise = max(found, default=(0., 0., 0.))
-    if ratio <= FACTOR: return None
-    what = f"the compiled code of the {whose} does not return what the same model returns in plain Python"
-    return ComparedRow("", "", 0, error, error, noise, "fault", what, root.kind)

@@ -37,10 +37,10 @@ class ComparedRow:
     def is_pair(self) -> bool: return self.a is not None and self.b is not None # True if the layer has a partner
 
     @property
-    def name(self) -> str: return _name(self.b if self.a is None else self.a) # The name of the layer
+    def name(self) -> str: return _layer_name(self.b if self.a is None else self.a) # The name of the layer
 
 
-def _name(name: str | None) -> str:
+def _layer_name(name: str | None) -> str:
     if name is None: return "-"
     return name or "(model)"
 
@@ -53,10 +53,10 @@ def amount(x: float) -> str:
     return f"{x:.1e}" if x < .001 else f"{x:.2g}"
 
 
-def said(row: ComparedRow) -> str:
+def call_in_words(row: ComparedRow) -> str:
     "The layer that a row is about, with its partner if that has another name."
-    text = _name(row.a) if row.is_pair else row.name
-    if row.is_pair and row.a != row.b: text += f", which is {_name(row.b)} in the candidate"
+    text = _layer_name(row.a) if row.is_pair else row.name
+    if row.is_pair and row.a != row.b: text += f", which is {_layer_name(row.b)} in the candidate"
     about = [row.layer] if row.layer else []
     if row.call: about.append(f"call {row.call}")
     return f"{text} ({', '.join(about)})" if about else text
@@ -65,16 +65,16 @@ def said(row: ComparedRow) -> str:
 def verdict_in_words(c: "Comparison") -> list[str]:
     "Sentences, the most important first."
     last = [*_without_partner(c.rows), *c.notes]
-    if c.same: return [_same(c.rows), *last]
+    if c.same: return [_same_sentence(c.rows), *last]
     first, *others = c.faults
     last = [*_others(others), *c.lines, *last]
-    if first.overflow: return [_overflow(first), *last]
+    if first.overflow: return [_overflow_sentence(first), *last]
     they, given, results = "They", "inputs", "results"
     if first.kind.startswith("backward"):
         they = "In the backward pass they"
         given = "gradients"
         results = "gradients"
-    lines = [f"{they} part first in {said(first)}."]
+    lines = [f"{they} part first in {call_in_words(first)}."]
     if first.noise < first.own < math.inf:
         lines.append(f"Given the same {given}, its {results} differ by {amount(first.own)} (relative); "
                      f"rounding explains {amount(first.noise)}.")
@@ -82,20 +82,20 @@ def verdict_in_words(c: "Comparison") -> list[str]:
     return [*lines, *last]
 
 
-def _overflow(first: ComparedRow) -> str:
+def _overflow_sentence(first: ComparedRow) -> str:
     "The sentence for a number that is too large for a dtype."
     start = "In the backward pass the" if first.kind.startswith("backward") else "The"
-    return f"{start} {first.overflow} overflows in {said(first)}: {first.what}."
+    return f"{start} {first.overflow} overflows in {call_in_words(first)}: {first.what}."
 
 
 def _others(others: list[ComparedRow]) -> list[str]:
     "The sentence for all faults after the first."
     if not others: return []
-    names = [said(row) for row in others]
+    names = [call_in_words(row) for row in others]
     return [f"Also at fault: {first_few(names, 4)}."]
 
 
-def _same(rows: list[ComparedRow]) -> str:
+def _same_sentence(rows: list[ComparedRow]) -> str:
     "The sentence for two models without a fault."
     pairs = [row for row in rows if row.is_pair]
     if not pairs: return "There was nothing to compare."
@@ -150,7 +150,7 @@ def table_cells(c: "Comparison") -> tuple[list[str], list[list[str]]]:
     def cells_of(row):
         if isinstance(row, int): return [f"… {row} more"]
         names = [row.name]
-        if two_names: names = [_name(row.a), _name(row.b)]
+        if two_names: names = [_layer_name(row.a), _layer_name(row.b)]
         if calls: names.append(str(row.call))
         numbers = ["", "", ""]
         if row.is_pair: numbers = [amount(row.error), amount(row.own), amount(row.noise)]

@@ -13,11 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from .spill import is_plain
+from ...hooks.copies import stands_for_many
 from ...hooks.tree import map_tensors
 
 # %% ../../../nbs/lib/debug/comparing/few-bits.ipynb #16bada30
+def is_plain(t: Tensor) -> bool:
+    "True if a tensor is fully described by its bytes, dtype, device, shape and strides."
+    if type(t) not in (Tensor, Parameter) or t.layout != torch.strided: return False
+    if stands_for_many(t): return False
+    return not (t.is_meta or t.is_nested or t.is_quantized)
+
+
 def as_tensor(x: Any) -> Any:
     "A plain number as a tensor, a float without loss; anything else as it is."
     if type(x) is float: return torch.tensor(x, dtype=torch.float64)
@@ -30,13 +38,13 @@ FLOAT8 = {dtype for name, dtype in DTYPES.items() if name.startswith("float8_")}
 FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None) # Two numbers in a byte, the first in the lower half
 IN_FLOAT4 = [0., .5, 1., 1.5, 2., 3., 4., 6.] # Then the same with a minus
 NAMES_ONLY_STORED = re.compile(r"u?int[1-7]|bits\d\w*")
-ONLY_STORED = {dtype for name, dtype in DTYPES.items() if NAMES_ONLY_STORED.fullmatch(name)}
-UNUSUAL = FLOAT8 | {FLOAT4} | ONLY_STORED
+STORAGE_DTYPES = {dtype for name, dtype in DTYPES.items() if NAMES_ONLY_STORED.fullmatch(name)}
+UNUSUAL_DTYPES = FLOAT8 | {FLOAT4} | STORAGE_DTYPES
 
 
 def _read(t: Tensor) -> Tensor | None:
     "The numbers of a plain tensor in a dtype that torch can compute with; None if they mean nothing to torch."
-    if t.dtype not in UNUSUAL: return t
+    if t.dtype not in UNUSUAL_DTYPES: return t
     if t.dtype in FLOAT8: return t.float()
     if t.dtype != FLOAT4: return None
     two = t.view(torch.uint8)
@@ -83,9 +91,20 @@ def some_of(t: Tensor) -> Tensor:
 def numbers_at(t: Tensor, places: np.ndarray) -> Tensor:
     "The numbers of a tensor at these places, counted as if all its numbers were in a row."
     if not t.dim(): return t.reshape(1)
+    if t.is_contiguous(): return t.view(-1)[torch.from_numpy(places).to(t.device)]
     # torch.unravel_index does the same, but imports sympy, which takes seconds.
     by_dimension = np.unravel_index(places, t.shape)
     return t[tuple(torch.from_numpy(i).to(t.device) for i in by_dimension)]
+
+
+def sample_places(n: int, k: int) -> Tensor:
+    "The positions of `k` evenly spaced numbers among `n`."
+    return torch.arange(k)*(n - 1)//(k - 1)
+
+
+def sample_of(t: Tensor, k: int) -> Tensor:
+    "`k` evenly spaced numbers of a tensor."
+    return numbers_at(t, sample_places(t.numel(), k).numpy())
 
 
 def one_for_all(t: Tensor) -> Tensor:
@@ -150,6 +169,13 @@ def size_of(t: Tensor) -> Size:
     norm = torch.linalg.vector_norm(t, dtype=torch.float64).item()
     most = torch.linalg.vector_norm(t, math.inf).item()
     return Size(norm/t.numel()**.5, most)
+
+
+def finite_size(t: Tensor) -> Size:
+    "How large the finite numbers of a tensor are, to which its errors are relative."
+    size = size_of(t)
+    if math.isfinite(size.rms): return size
+    return size_of(torch.where(t.isfinite(), t, 0))
 
 # %% ../../../nbs/lib/debug/comparing/few-bits.ipynb #97077119
 def difference(a: Tensor, b: Tensor) -> Tensor:

@@ -7,24 +7,24 @@ __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/findings.ipynb #c16a40cd
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from .comparison import ComparedRow, amount, said
-from .few_bits import as_shares, difference, eps, size_of
-from .judging import FAULT, Trial
+from .comparison import ComparedRow, amount, call_in_words
+from .few_bits import as_shares, difference, eps, finite_size, size_of
+from .fingerprints import in_own_parameters
+from .judging import FAULT_RATIO, Trial, numbers_of
 from .pairing import Pair
 from .passes import LayerCall
-from .places import Overflow, Part, Stop, TensorPlace, with_containers
-from .symptoms import (
-    dtype_in_words, in_numbers, in_padding, in_parameters, in_settings, shape_in_words)
+from .places import Overflow, Stop, TensorPlace, with_containers
+from .side_by_side import other_parameters, words_side_by_side
+from .symptoms import dtype_in_words, in_numbers, in_padding, in_settings, shape_in_words
 from ...hooks.tree import tensors
 
 # %% ../../../nbs/lib/debug/comparing/findings.ipynb #f5f986a7
-UNEXPLAINED = 1e5 # In last bits: no rounding adds up to this
+MAX_LAST_BITS = 1e5 # In last bits: no rounding adds up to this
 
 
 def root_of(trial: Trial) -> Stop | None:
@@ -46,7 +46,7 @@ def n_outputs(call: LayerCall) -> int | None:
     return sum(isinstance(part, Tensor) for part in x)
 
 # %% ../../../nbs/lib/debug/comparing/findings.ipynb #01e306c4
-STANDS_OUT = 4. # How many times what is usual an inherited error is at least, forward and backward
+OUTLIER_FACTOR = 4. # How many times what is usual an inherited error is at least, forward and backward
 
 
 class Verdict:
@@ -55,14 +55,9 @@ class Verdict:
         self,
         trial: Trial, # Two passes that were compared
         faults: dict[Stop, TensorPlace | None], # The layers at fault, and where that shows
-        *,
-        sampled: dict[Stop, list[Part]] | None = None, # Outputs of which a record has only samples
-        beside: Trial | None = None, # The same passes side by side, for what could not be forced
     ):
         self.trial = trial
         self.faults = faults
-        self.sampled = sampled or {}
-        self.beside = beside
         self.stops = {stop.pair: stop for stop in trial.stops}
         self.words = {}
         self.order = {call: number for number, call in enumerate(trial.b.calls)}
@@ -82,12 +77,12 @@ class Verdict:
         if stop in self.trial.other_shapes: return math.inf, False
         worst = 0.
         equal = True
-        for part in [*stop.exit, *self.sampled.get(stop, [])]:
+        for part in stop.exit:
             if part.a.key == part.b.key: continue
-            both = self.trial.numbers(part)
+            both = numbers_of(part)
             if both is None: continue
             apart = size_of(difference(*both))
-            whole = size_of(both[0])
+            whole = finite_size(both[0])
             one, other = both if self.is_recorded else (part.a, part.b)  # a record has float8 as float32
             if apart.most or one.dtype != other.dtype: equal = False
             worst = max(worst, apart.share_of(whole))
@@ -96,17 +91,16 @@ class Verdict:
     def own(self, stop: Stop) -> tuple[float, float]:
         "How much a layer adds by itself and what rounding explains, relative to what the reference returned."
         trial = self.trial
-        if trial.runs is None: return self._own_side_by_side(stop)
+        if not trial.is_forced: return self._own_side_by_side(stop)
         places = [place for place in trial.shares if place.owner is stop]
         if stop in self.faults: places = [self.faults[stop]]
         if places == [None]: return math.inf, 0.
         if not places: return 0., max(trial.precision.of(stop))/4
-        if places[0] not in trial.shares: return shares_at(self.beside, places[0])
         place = max(places, key=lambda place: trial.shares[place].ratio)
         share = trial.shares[place]
-        whole = size_of(trial.a.shelf.get(place.part.a.key))
+        whole = finite_size(place.part.a.tensor())
         # A layer whose float64 agrees is at fault only because it has rounded to fewer bits.
-        has_rounded = stop in self.faults and share.ratio <= FAULT
+        has_rounded = stop in self.faults and share.ratio <= FAULT_RATIO
         mine = share.own
         if mine is None or has_rounded: mine = share.plain
         return as_shares(mine, share.noise, whole)
@@ -137,9 +131,10 @@ class Verdict:
         for stop in self.trial.other_shapes:
             stop = self._outermost_given_others(stop)
             around = stop.parent
-            if around is not None and around not in self.faults: continue
+            if around is not None and not self._is_wrong(around, stop): continue
             if around is not None and _other_shapes_given(stop): continue
             self.faults.pop(around, None)
+            if not self.trial.is_forced: self.faults.clear()  # they come later
             self.faults[stop] = None
             return
         for stop in self.trial.stops:
@@ -147,6 +142,14 @@ class Verdict:
             n_a = n_outputs(stop.pair.a)
             n_b = n_outputs(stop.pair.b)
             if n_a is not None and n_b is not None and n_a != n_b: self.faults[stop] = None
+
+    def _is_wrong(self, around: Stop, inner: Stop) -> bool:
+        "Does a call differ itself? Side by side, if it returns other numbers, and nothing before `inner` differs."
+        if self.trial.is_forced: return around in self.faults
+        shares = self.trial.shares
+        first = min((place.stop.number for place in self.faults.values() if place), default=math.inf)
+        returned = [shares.get(TensorPlace(around, "exit", i)) for i in range(len(around.exit))]
+        return first > inner.number and any(share is not None and share.ratio > 1 for share in returned)
 
     def _outermost_given_others(self, stop: Stop) -> Stop:
         "The outermost call around one of other shapes that is itself not given other shapes, as far as there is one."
@@ -163,7 +166,7 @@ class Verdict:
         if self.faults or root is None: return
         apart, _ = self.sizes(root.pair)
         last_bit = max(self.trial.precision.of(root))
-        if apart > UNEXPLAINED*last_bit: self.faults[root] = None
+        if apart > MAX_LAST_BITS*last_bit: self.faults[root] = None
 
     def rows(self) -> list[ComparedRow]:
         "A row for each pair, in the order of the run."
@@ -177,7 +180,7 @@ class Verdict:
             error, equal = self.sizes(pair)
             own, noise = self.own(stop)
             after = self.is_after_a_fault(pair)
-            stands_out = error > STANDS_OUT*max(noise, usual)
+            stands_out = error > OUTLIER_FACTOR*max(noise, usual)
             if stop in self.faults: kind = "fault"
             elif equal: kind = "equal"
             elif after and stands_out: kind = "inherited"
@@ -209,8 +212,8 @@ class Verdict:
 def shares_at(trial: Trial, place: TensorPlace) -> tuple[float, float]:
     "The difference at a place and what arithmetic explains, relative to the reference."
     share = trial.shares[place]
-    expected, _ = trial.numbers(place.part)
-    return as_shares(share.plain, share.noise, size_of(expected))
+    expected, _ = numbers_of(place.part)
+    return as_shares(share.plain, share.noise, finite_size(expected))
 
 
 def _rows_without_numbers(pair: Pair, faulty: bool) -> list[ComparedRow]:
@@ -229,7 +232,7 @@ def _rows_without_numbers(pair: Pair, faulty: bool) -> list[ComparedRow]:
 def words(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
     "The kind of fault: what differs in the layers themselves, and what the numbers look like."
     a, b = stop.pair.a, stop.pair.b
-    in_layers = [*in_settings(a.module, b.module), *in_parameters(a.module, b.module)]
+    in_layers = [*in_settings(a.module, b.module), *in_own_parameters(a.module, b.module)]
     found = in_layers[:3]
     if place is None:
         if stop in trial.other_shapes:
@@ -238,8 +241,8 @@ def words(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
         if n_outputs(a) != n_outputs(b): return f"it returns {n_outputs(b)} tensors instead of {n_outputs(a)}"
         return "the outputs differ, and no layer by itself explains it"
     share = trial.shares[place]
-    if share.overflow: found.insert(0, _overflow(place, share.overflow))
-    else: found += [*_random_numbers(place, a, b), *_dtypes(place)]
+    if share.overflow: found.insert(0, _overflow_in_words(place, share.overflow))
+    else: found += [*_random_numbers(place, a, b), *_dtypes_in_words(place)]
     if share.arrived is None: return "; ".join(found)
     patterns = _patterns(trial, place)
     seen_in = place.stop.pair.b.name
@@ -261,12 +264,12 @@ def _random_numbers(place: TensorPlace, a: LayerCall, b: LayerCall) -> list[str]
     return [f"only the {whose} draws random numbers there"]
 
 
-def _overflow(place: TensorPlace, found: Overflow) -> str:
+def _overflow_in_words(place: TensorPlace, found: Overflow) -> str:
     if place.where == "exit": return str(found)
     return f"{found}, in what it passes to {place.stop.pair.b.name}"
 
 
-def _dtypes(place: TensorPlace) -> list[str]:
+def _dtypes_in_words(place: TensorPlace) -> list[str]:
     "Which dtype the candidate has there, if it is not the reference's."
     one = dtype_in_words(place.part.a.dtype)
     other = dtype_in_words(place.part.b.dtype)
@@ -296,10 +299,12 @@ def calls_differ(trial: Trial, stop: Stop) -> str:
     return f"called {n_b} times instead of {n_a}" if n_a != n_b else ""
 
 
-def put_in_words(verdict: Verdict, words_of: Callable[[Stop, TensorPlace | None], list[str]]):
+def put_in_words(verdict: Verdict):
     "Say of each fault what kind it is."
+    trial = verdict.trial
+    words_of = words if trial.is_forced else words_side_by_side
     for stop, place in verdict.faults.items():
-        texts = [*words_of(stop, place), calls_differ(verdict.trial, stop)]
+        texts = [words_of(trial, stop, place), calls_differ(trial, stop)]
         verdict.words[stop] = "; ".join(filter(None, texts))
 
 # %% ../../../nbs/lib/debug/comparing/findings.ipynb #6d786592
@@ -315,9 +320,9 @@ def with_reference_in_place(trial: Trial, faults: list[Stop]) -> float | None:
 
     def arrived(place, part, t):
         if place.stop is not root: return
-        expected = part.for_b(trial.a.shelf.get(part.a.key))
+        expected = part.for_b(part.a.tensor())
         apart = size_of(difference(expected, t)).rms
-        whole = size_of(expected).rms
+        whole = finite_size(expected).rms
         left[place] = apart/whole if whole else apart
 
     exits = [replace(stop, entry=[]) for stop in faults if stop.exit]
@@ -345,6 +350,7 @@ def rows_and_proof(verdict: Verdict) -> tuple[list[ComparedRow], list[str]]:
     root = next((row for row in rows if row.a == ""), None)
     overflows = any(row.overflow for row in rows)
     if not verdict.faults or root is None or overflows: return rows, []
+    if not verdict.trial.is_forced: return rows, other_parameters(verdict.trial, verdict.faults)
     faults = sorted(verdict.faults, key=lambda stop: stop.number)
     return rows, proof(verdict.trial, faults, root.error)
 
@@ -361,7 +367,7 @@ def rounding(trial: Trial, rows: list[ComparedRow]) -> list[str]:
     last_bit = max(eps_a, eps_b)
     dtype = dtype_in_words(_coarsest_dtype(trial))
     times = f"{worst.error/last_bit:.2g} times the last bit of {dtype} ({amount(last_bit)})"
-    return [f"Rounding is largest in {said(worst)}: {amount(worst.error)}, which is {times}."]
+    return [f"Rounding is largest in {call_in_words(worst)}: {amount(worst.error)}, which is {times}."]
 
 
 def _coarsest_dtype(trial: Trial) -> torch.dtype:

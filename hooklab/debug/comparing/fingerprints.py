@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .few_bits import eps, size_of
+from .few_bits import eps, is_plain, size_of
 from .passes import PLAIN
-from .spill import is_plain
-from .symptoms import dtype_in_words, shape_in_words
+from .symptoms import dtype_in_words, in_parameters, shape_in_words
 from ...hooks.distributed import is_dtensor, local_part
 from ...hooks.tensor_files import tensors_hash
 
@@ -162,6 +161,12 @@ def in_fingerprints(a: nn.Module, b: nn.Module) -> Iterator[str]:
         elif one.get("hash") != other.get("hash"):
             norms = _norms(one.get("norm"), other.get("norm"))
             yield f"{word} differs ({norms})"
+
+
+def in_own_parameters(a: nn.Module, b: nn.Module) -> Iterator[str]:
+    "The parameters and buffers of two layers that differ, in words; of one that was recorded there are only hashes."
+    is_recorded = any(hasattr(t, "said") for m in (a, b) for t in (*m._parameters.values(), *m._buffers.values()))
+    return in_fingerprints(a, b) if is_recorded else in_parameters(a, b)
 
 
 def _norms(one: float | None, other: float | None) -> str:

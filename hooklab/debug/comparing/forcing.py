@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from .few_bits import FLOAT8, as_tensor, can_be_replaced, numbers_in
-from .passes import LayerCall, ModelPass, arguments, copied, has_own_forward
+from .passes import LayerCall, ModelPass, arguments, copy_inputs, has_own_forward
 from .places import Part, Stop, TensorPlace
-from .spill import Shelf
 from ...hooks.float64 import in_float64, out_of_float64, perturb_last_bit, widen
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
@@ -30,9 +29,8 @@ from ...hooks.undisturbed import undisturbed
 # %% ../../../nbs/lib/debug/comparing/forcing.ipynb #443a809d
 class ReferenceNumbers:
     "The numbers of the reference for each call of one model."
-    def __init__(self, stops: list[Stop], side: str, shelf: Shelf, *, wide: bool = False, push: int = 0):
+    def __init__(self, stops: list[Stop], side: str, *, wide: bool = False, push: int = 0):
         self.side = side
-        self.shelf = shelf
         self.wide = wide
         self.push = push
         self.stops = {self.call_of(stop).place: stop for stop in stops}
@@ -42,7 +40,7 @@ class ReferenceNumbers:
 
     def value(self, part: Part) -> Tensor:
         "The reference's numbers, as this model has them; a copy, which the model may change."
-        t = self.shelf.get(part.a.key)
+        t = part.a.tensor()
         dtype = getattr(part, self.side).dtype
         is_float8 = dtype in FLOAT8  # float64 is not used in place of float8
         t = widen(t) if self.wide and not is_float8 else t.to(dtype)
@@ -80,14 +78,14 @@ def _equal_flags(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-def reference_flags(stop: Stop, named: dict[str, Any], shelf: Shelf, wide: bool) -> dict[str, Any]:
+def reference_flags(stop: Stop, named: dict[str, Any], wide: bool) -> dict[str, Any]:
     "The flags of the reference's call that differ from those among the arguments `named`; with `wide`, in float64."
     call = stop.pair.a
     kept = {value.path: value for value in call.inputs}
     found = {}
     for name in stop.flags:
         if name not in named: continue
-        if name in kept: theirs = shelf.get(kept[name].key)
+        if name in kept: theirs = kept[name].tensor()
         elif name in call.settings: theirs = call.settings[name]
         else: continue  # a container or an object: each model has its own
         if _equal_flags(named[name], theirs): continue
@@ -140,7 +138,7 @@ class Shortcuts:
             if v.path in parts:
                 values.append(numbers.value(parts[v.path]))
             else:
-                own = numbers.shelf.get(v.key)
+                own = v.tensor()
                 values.append(own.to(v.dtype, copy=True))
         remaining = iter(values)
         return map_tensors(lambda t: next(remaining), call.outline)
@@ -209,7 +207,7 @@ class Forcing(Group):
         named = arguments(layer, args, kwargs, self.own[layer])
         new = self._replaced(stop, "entry", named)
         if self.with_flags and stop.flags:
-            flags = reference_flags(stop, new, self.numbers.shelf, self.numbers.wide)
+            flags = reference_flags(stop, new, self.numbers.wide)
             if flags: self.with_flags(stop)
             new = {**new, **flags}
         if new is named: return None
@@ -290,10 +288,10 @@ def run_forced(
     push: int = 0, # Move all numbers by a last bit, at random with this seed
 ):
     "Run a model with the reference's numbers in place of its own."
-    numbers = ReferenceNumbers(stops, side, seen.shelf, wide=wide, push=push)
+    numbers = ReferenceNumbers(stops, side, wide=wide, push=push)
     group = Forcing(numbers, seen, arrived, skip=skip, with_flags=with_flags)
     with undisturbed(seen.model, inputs, train=None, gradients=seen.needs_gradients, state=seen.state) as m:
-        args, kwargs = copied(inputs)
+        args, kwargs = copy_inputs(inputs)
         if wide: args, kwargs = map_tensors(widen, (args, kwargs))
         precision = in_float64(m, bits, push) if wide else nullcontext()
         with closing(group):

@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .few_bits import EPS, Size, difference, eps, in_dtype, size_of
+from .few_bits import EPS, Size, difference, eps, finite_size, in_dtype, sample_places, size_of
 from .forcing import run_forced
 from .pairing import Pair
 from .passes import LayerCall, ModelPass, Value
 from .places import (
-    Overflow, Part, Stop, TensorPlace, exceeds, overflow, stops_of, with_containers)
-from .properties import kept_places
+    Overflow, Part, Stop, TensorPlace, exceeds, in_order, overflow, stops_of, with_containers)
 from ...hooks.float64 import widen
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #ef4a1b14
@@ -47,7 +46,7 @@ class Precision:
         self.eps = {}
         inner = defaultdict(float)
         for call in [*a.calls, *b.calls]:
-            own = max(map(eps, _dtypes(call)), default=0.)
+            own = max(map(eps, _dtypes_used(call)), default=0.)
             coarsest = max(own, inner.pop(call, 0.))
             self.eps[call] = coarsest
             around = call.parent
@@ -58,7 +57,7 @@ class Precision:
     def of(self, stop: Stop) -> tuple[float, float]: return self.eps[stop.pair.a], self.eps[stop.pair.b]
 
 
-def _dtypes(call: LayerCall) -> set[torch.dtype]:
+def _dtypes_used(call: LayerCall) -> set[torch.dtype]:
     "The dtypes that a call works with: those of its inputs, outputs and own parameters."
     found = {v.dtype for v in [*call.inputs, *call.output] if v.is_float}
     for p in call.module._parameters.values():
@@ -82,8 +81,8 @@ def _bits(stops: list[Stop], side: str, model: nn.Module) -> Callable[[nn.Module
     return lambda m: known.get(m, everywhere)
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #02437ddd
-FAULT = 2. # Above twice what rounding explains, two computations differ
-ROUGH = 100. # Without float64, and for losses that float64 does not explain
+FAULT_RATIO = 2. # Above twice what rounding explains, two computations differ
+ROUGH_FACTOR = 100. # Without float64, and for losses that float64 does not explain
 NEAR_NOISE = 1000. # Up to here, a weight that was merged from others may be what differs
 
 
@@ -94,7 +93,7 @@ class Share:
     loss: Size = Size() # What the reference loses there to its own precision
     own: Size | None = None # The difference in float64; None if there is no run in float64
     noise: Size = Size() # What rounding explains
-    lost: Tensor | int | None = None # `reference in float64 - reference`, on the shelf
+    lost: Tensor | None = None # `reference in float64 - reference`
     arrived: Tensor | None = None # What the candidate had there, of a place at fault
     overflow: Overflow | None = None # Which dtype could not hold a number
     is_blind: bool = False # Whether the candidate's dtype could not hold what it was given
@@ -108,15 +107,21 @@ class Share:
     def is_fault(self) -> bool:
         "Is this more than rounding explains? Where the candidate's dtype was too small, only float64 can say."
         if self.is_blind and self.own is None: return False
-        if self.own is None: return self.ratio > ROUGH
-        if self.ratio > FAULT: return True
-        return not self.is_blind and self.plain.over(self.noise) > ROUGH
+        if self.own is None: return self.ratio > ROUGH_FACTOR
+        if self.ratio > FAULT_RATIO: return True
+        return not self.is_blind and self.plain.over(self.noise) > ROUGH_FACTOR
+
+
+def add_lost(t: Tensor, lost: Tensor) -> Tensor:
+    "A tensor in float64 and what was lost of it; of complex numbers `difference` has the two parts."
+    if t.is_complex() and not lost.is_complex(): lost = torch.view_as_complex(lost.double())
+    return t + lost
 
 
 @dataclass(eq=False, repr=False)
 class Losses:
     "What a pass has lost to its own precision, by value."
-    alone: dict[Value, tuple[Size, Any]] = field(default_factory=dict) # As `local_losses` returns it
+    alone: dict[Value, tuple[Size, Any]] = field(default_factory=dict) # As `local_losses`; a name in place of a tensor
     lost: dict[Value, Size] = field(default_factory=dict) # As `losses` returns it
     pushed: dict[Value, Size] = field(default_factory=dict) # The same with all parameters moved by a last bit
 
@@ -138,15 +143,20 @@ def _was_equal(stop: Stop) -> bool:
     return all(part.a.key == part.b.key for part in parts)
 
 
-def _n_kept(seen: ModelPass, v: Value) -> int | None:
-    "How many numbers of a value a record has; None for all."
-    return None if seen.record is None else seen.record.kept(v)
-
-
-def _in_a_row(seen: ModelPass, v: Value) -> Tensor:
-    "The numbers of a value in a row, those that a record has."
-    if seen.record is not None: return seen.record.some(v)
-    return seen.shelf.get(v.key).reshape(-1)
+def numbers_of(part: Part) -> tuple[Tensor, Tensor] | None:
+    "The numbers of a part in both passes, those that both have; None if there are none."
+    a, b = part.a, part.b
+    if a.n_kept is None and b.n_kept is None: return part.for_b(a.tensor()), b.tensor()
+    same_size = math.prod(a.shape) == math.prod(b.shape)
+    same_order = same_size and (part.layout is None or part.layout.keeps_order)
+    if 0 in (a.n_kept, b.n_kept) or not same_order: return None
+    one, other = a.kept(), b.kept()
+    if a.n_kept is None: one = one[sample_places(len(one), b.n_kept).to(one.device)]
+    elif b.n_kept is None: other = other[sample_places(len(other), a.n_kept).to(other.device)]
+    elif a.n_kept != b.n_kept:  # only what pairing compares is from the same places
+        if a.sample is None or b.sample is None: return None
+        return torch.from_numpy(a.sample[:-1]), torch.from_numpy(b.sample[:-1])
+    return one, other
 
 # %% ../../../nbs/lib/debug/comparing/judging.ipynb #eb3bfaec
 class Trial:
@@ -168,42 +178,47 @@ class Trial:
         self.precision = Precision(self.stops, a, b)
         self.shares: dict[TensorPlace, Share] = {}
         self.problems: list[str] = []
+        self.is_forced = runs is not None and a.is_whole # Whether a model gets the reference's numbers
+        self.more_noise = self._noise_without_partner() # By call of a recorded reference
+
+    def _noise_without_partner(self) -> dict[LayerCall, float]:
+        """What the recorded calls without a partner lose, relative to what they return, by the innermost paired call.
+
+        A record has what each call loses by itself, so that of a block has not what is lost in the block."""
+        found = defaultdict(float)
+        if self.a.record is None or not self.is_forced: return found
+        with_partner = {stop.pair.a for stop in self.stops}
+        for call in self.a.calls:
+            around = next((outer for outer in call.around() if outer in with_partner), None)
+            if call in with_partner or around is None: continue
+            for v in call.output:
+                lost, _ = self.losses[0].alone.get(v, (Size(), None))
+                whole = finite_size(v.tensor()).rms if lost.rms else 0.
+                if whole: found[around] += lost.rms/whole
+        return found
 
     def run(self, side: str, arrived: Callable, stops: list[Stop] | None = None, **options: Any):
         "Run a model with the reference's numbers; `arrived` is called with what it computes at each place."
         seen = self.a if side == "a" else self.b
         is_wide = options.get("wide", False)
         if stops is None: stops = self.stops
+        if seen.record is not None: return self._read(arrived, stops, options["skip"])
         if is_wide: options["bits"] = getattr(self.precision, f"bits_{side}")
         inputs = self.runs.inputs_of(seen, is_wide)
         named = self.runs.named[side]
         run_forced(seen, side, inputs, named, stops, arrived, call=self.runs.call, **options)
 
-    def numbers(self, part: Part) -> tuple[Tensor, Tensor] | None:
-        "The numbers of a part in both passes, those that both have; None if there are none."
-        kept_a = _n_kept(self.a, part.a)
-        kept_b = _n_kept(self.b, part.b)
-        if kept_a is None and kept_b is None:
-            one = self.a.shelf.get(part.a.key)
-            other = self.b.shelf.get(part.b.key)
-            return part.for_b(one), other
-        same_size = math.prod(part.a.shape) == math.prod(part.b.shape)
-        same_order = part.layout is None and same_size
-        if 0 in (kept_a, kept_b) or not same_order: return None
-        both_are_samples = None not in (kept_a, kept_b)
-        if both_are_samples and kept_a != kept_b:  # only what pairing compares is from the same places
-            sample_a, sample_b = part.a.sample, part.b.sample
-            if sample_a is None or sample_b is None: return None
-            return torch.from_numpy(sample_a[:-1]), torch.from_numpy(sample_b[:-1])
-        one = _in_a_row(self.a, part.a)
-        other = _in_a_row(self.b, part.b)
-        if kept_a is None:
-            places = kept_places(len(one), kept_b)
-            one = one[places.to(one.device)]
-        if kept_b is None:
-            places = kept_places(len(other), kept_a)
-            other = other[places.to(other.device)]
-        return one, other
+    def _read(self, arrived: Callable, stops: list[Stop], skip: Callable[[Stop], bool]):
+        "What the recorded reference would compute in float64, from the losses in the record."
+        for stop, where in in_order(stops):
+            for i, part in enumerate(getattr(stop, where)):
+                place = TensorPlace(stop, where, i)
+                if skip(place.owner): continue
+                size, lost = self.losses[0].alone.get(part.a, (None, None))
+                if size is None: continue
+                t = widen(part.a.tensor())
+                if lost is not None: t = add_lost(t, self.a.record.read(lost))
+                arrived(place, part, t)
 
     def quiet(self, is_quiet: Callable[[Stop], bool]) -> Callable[[Stop], bool]:
         "Which layers need not be computed: those that are quiet, with all that is in them."
@@ -220,16 +235,18 @@ class Trial:
 
     def noise(self, place: TensorPlace, loss: Size) -> Size:
         "What rounding explains at a place, from what the reference loses there."
-        whole = size_of(self.a.shelf.get(place.part.a.key))
-        return rounding_noise(loss, whole, *self.precision.of(place.owner))
+        whole = finite_size(place.part.a.tensor())
+        noise = rounding_noise(loss, whole, *self.precision.of(place.owner))
+        more = self.more_noise.get(place.owner.pair.a, 0.)
+        if not more: return noise
+        return Size(noise.rms + more*whole.rms, noise.most + more*whole.most)
 
     def compare_plainly(self):
         "Run the candidate forced, and note every place where its numbers are not the reference's, bit for bit."
         self.shares = {}
-        shelf = self.a.shelf
 
         def arrived(place, part, t):
-            expected = part.for_b(shelf.get(part.a.key))
+            expected = part.for_b(part.a.tensor())
             same_dtype = expected.dtype == t.dtype
             if same_dtype and torch.equal(expected, t): return
             apart = size_of(difference(expected, t))
@@ -252,7 +269,7 @@ class Trial:
         for place, share in self.shares.items():  # in the order of the run
             share.is_blind = place.owner in blind
             if share.is_blind: share.overflow = None  # it has not made it
-            given = self.a.shelf.get(place.part.a.key)
+            given = place.part.a.tensor()
             if not exceeds(place.part, given): continue
             receiver = place.stop if place.where == "entry" else place.stop.parent
             blind.add(receiver)
@@ -275,15 +292,15 @@ class Trial:
                 if part.a.key == part.b.key: continue
                 place = TensorPlace(stop, "exit", i)
                 share = self._as_seen(place)
-                if not share.ratio > ROUGH: continue
+                if not share.ratio > ROUGH_FACTOR: continue
                 self.shares[place] = share
                 return
 
     def _as_seen(self, place: TensorPlace) -> Share:
         "What differs at a place of the two passes, with nothing forced."
         part = place.part
-        expected = part.for_b(self.a.shelf.get(part.a.key))
-        found = self.b.shelf.get(part.b.key)
+        expected = part.for_b(part.a.tensor())
+        found = part.b.tensor()
         apart = size_of(difference(expected, found))
         noise = self.noise(place, Size())
         return Share(apart, noise=noise, overflow=overflow(part, expected, found))
@@ -291,15 +308,14 @@ class Trial:
     def measure(self):
         "Measure the differences that are left in float64, and how much rounding explains."
         if self.problems: return
-        shelf = self.a.shelf
         skip = self.unequal()
 
         def at_reference(place, part, t):
             share = self.shares.get(place)
             if share is None: return
-            lost = difference(widen(shelf.get(part.a.key)), t)
+            lost = difference(widen(part.a.tensor()), t)
             share.loss = size_of(lost)
-            share.lost = shelf.put(lost.float(), is_own=True)
+            share.lost = lost.float()
             share.noise = self.noise(place, share.loss)
 
         def at_candidate(place, part, t):
@@ -307,23 +323,27 @@ class Trial:
             if share is None or share.lost is None: return
             expected = part.for_b(self.expected(place))
             share.own = size_of(difference(expected, t))
-            is_wrong = share.own.over(share.noise) > FAULT
-            share.arrived = t.float() if is_wrong else None
+            is_wrong = share.own.over(share.noise) > FAULT_RATIO
+            kept = torch.complex64 if t.is_complex() else torch.float32
+            share.arrived = t.to(kept) if is_wrong else None
 
         try:
             self.run("a", at_reference, wide=True, skip=skip)
             self.run("b", at_candidate, wide=True, skip=skip)
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-            self.problems.append(f"There was no run in float64 ({why}), so small faults go unseen.")
+        except Exception as error: self.no_float64(error)
         for place, share in self.shares.items():
             if share.lost is None: share.noise = self.noise(place, Size())
 
+    def no_float64(self, error: Exception):
+        "Say that a model did not run in float64."
+        why = f"{type(error).__name__}: {error}"
+        problem = f"There was no run in float64 ({why}), so small faults go unseen."
+        if problem not in self.problems: self.problems.append(problem)
+
     def expected(self, place: TensorPlace) -> Tensor:
         "What the reference has at a place in float64, if its loss there is known."
-        reference = self.a.shelf.get(place.part.a.key)
-        lost = self.a.shelf.get(self.shares[place].lost)
-        return widen(reference) + lost
+        reference = place.part.a.tensor()
+        return add_lost(widen(reference), self.shares[place].lost)
 
     def faults(self) -> dict[Stop, TensorPlace]:
         "The layers whose own computation differs, and where it shows most."

@@ -6,23 +6,19 @@
 __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/lost-digits.ipynb #edc7cfd9
-import random
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from .few_bits import Size, difference, numbers_in, size_of
 from .forcing import run_forced
 from .pairing import Pair
-from .passes import LayerCall, ModelPass, Value, Watcher, Watching, copied
+from .passes import LayerCall, ModelPass, Value, Watcher, Watching, copy_inputs
 from .places import stops_of
 from ...hooks.float64 import in_float64, out_of_float64, widen
 from ...hooks.layer_hook import listen
-from ...hooks.putting_back import closing, same_chance
+from ...hooks.putting_back import closing
 from ...hooks.tree import map_tensors, named_tensors
 from ...hooks.undisturbed import undisturbed
 
@@ -43,8 +39,8 @@ class Distances:
             if v is None or numbers is None or not v.is_float: continue
             if v.shape != tuple(numbers.shape): continue
             with out_of_float64():
-                earlier = widen(self.before.shelf.get(v.key))
-                self.sizes[v] = size_of(difference(earlier, numbers))
+                earlier = widen(v.kept())
+                self.sizes[v] = size_of(difference(earlier, v.kept_of(numbers)))
         return []
 
 
@@ -58,9 +54,9 @@ def losses(
 ) -> dict[Value, Size]:
     "How far each value of a pass is from the one in float64."
     distances = Distances(seen)
-    group = Watching(ModelPass(seen.model, seen.shelf), distances.values)
+    group = Watching(ModelPass(seen.model), distances.values)
     with undisturbed(seen.model, inputs, train=None, gradients=seen.needs_gradients, state=seen.state) as m:
-        args, kwargs = map_tensors(widen, copied(inputs))
+        args, kwargs = map_tensors(widen, copy_inputs(inputs))
         with closing(group):
             listen(Watcher, named, group)
             with in_float64(m, push=push):
@@ -75,24 +71,17 @@ def local_losses(
     named: dict[str, nn.Module], # Its layers that are looked at
     *,
     call: Callable[[nn.Module], Any] | None = None, # Runs the model
-) -> dict[Value, tuple[Size, int | None]]: # The size, and where `float64 - own` lies on the shelf if it is not zero
+) -> dict[Value, tuple[Size, Tensor | None]]: # The size, and `float64 - own` if it is not zero
     "What each layer loses by itself, at the values that it returns, and at those that it gives to a layer in it."
     found = {}
 
     def arrived(place, part, t):
-        own = widen(seen.shelf.get(part.a.key))
+        own = widen(part.a.tensor())
         lost = difference(own, t)
         size = size_of(lost)
-        key = seen.shelf.put(_in_two_bytes(lost), is_own=True) if size.most else None
-        found[part.a] = size, key
+        found[part.a] = size, lost.bfloat16() if size.most else None  # a few digits are enough
 
     with_itself = [Pair(call, call) for call in seen.calls]
     stops, _ = stops_of(with_itself, seen, seen)
     run_forced(seen, "a", inputs, named, stops, arrived, call=call, wide=True)
     return found
-
-
-def _in_two_bytes(t: Tensor) -> Tensor:
-    "The same numbers in fewer bits: of a loss, a few digits are enough."
-    dtype = torch.complex64 if t.is_complex() else torch.bfloat16
-    return t.to(dtype)

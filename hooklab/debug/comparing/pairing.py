@@ -32,7 +32,7 @@ class Pair:
 LEAST_FIT = 4.  # what a pair must have at least: the kind and one more property, or the values
 
 
-def _same(a: list, b: list) -> np.ndarray:
+def _equal_table(a: list, b: list) -> np.ndarray:
     "Which entries of two lists are equal, as a table."
     different = dict.fromkeys([*a, *b])
     codes = {x: i for i, x in enumerate(different)}
@@ -45,11 +45,11 @@ def _same(a: list, b: list) -> np.ndarray:
 def fits(a: Features, b: Features) -> np.ndarray:
     "A number for each two calls: the more speaks for it that they are the same, the greater; -inf where nothing can."
     spread = max(a.spread, b.spread)
-    same_kind = _same(a.kind, b.kind)
-    same_name = _same(a.name, b.name)
-    same_end = _same(a.end, b.end) & ~same_name
+    same_kind = _equal_table(a.kind, b.kind)
+    same_name = _equal_table(a.name, b.name)
+    same_end = _equal_table(a.end, b.end) & ~same_name
     same_size = a.size[:, None] == b.size[None]
-    same_shape = _same(a.shape, b.shape)
+    same_shape = _equal_table(a.shape, b.shape)
     same_output = agreement(a.output, b.output, spread) & same_size
     both_leaves = a.is_leaf[:, None] == b.is_leaf[None]
     has_words = np.array([not end.isdigit() for end in a.end])
@@ -57,11 +57,11 @@ def fits(a: Features, b: Features) -> np.ndarray:
     score = np.float32(2)*same_kind
     score += np.where(says_much, 3, 1)*same_name
     score += 1*same_end
-    score += .5*_same(a.digits, b.digits)
+    score += .5*_equal_table(a.digits, b.digits)
     score += 6*same_output
     score += 2*agreement(a.input, b.input, spread)
     score += 1*same_shape
-    score += .5*_same(a.input_shape, b.input_shape)
+    score += .5*_equal_table(a.input_shape, b.input_shape)
     score += np.where(both_leaves, 1, -2)
     score += _fit_of_weights(a, b, spread)
     is_namesake = same_name & says_much & same_shape
@@ -79,7 +79,7 @@ def _fit_of_weights(a: Features, b: Features, spread: float) -> np.ndarray:
     most = max(spread/100, 1e-5)
     with np.errstate(divide="ignore", invalid="ignore"):
         near = np.abs(norm_a - norm_b) <= most*np.maximum(norm_a, norm_b)
-    alike = _same(a.sizes, b.sizes)
+    alike = _equal_table(a.sizes, b.sizes)
     of_alike = np.where(near, np.int8(8), np.int8(1))
     score = np.where(alike, of_alike, np.int8(-2))
     score[~(has_a & has_b)] = 0
@@ -146,7 +146,7 @@ def _surroundings(a: Features, b: Features, left: tuple[list, list], pairs: list
 
     of_a = [innermost(call, partner) for call in left_a]
     of_b = [innermost(call, partner_of_b) for call in left_b]
-    return AROUND*_same(of_a, of_b) + INSIDE*inside/np.maximum(most, 1)
+    return AROUND*_equal_table(of_a, of_b) + INSIDE*inside/np.maximum(most, 1)
 
 
 def _by_surroundings(a: Features, b: Features, fit: np.ndarray, pairs: list) -> list[tuple[int, int]]:
@@ -287,7 +287,7 @@ def _check_few(a: ModelPass, b: ModelPass):
                      "shapes: too many to pair (compare fewer layers with names=, or shorter inputs)")
 
 
-def paired(a: ModelPass, b: ModelPass, pairs: Pairs = None) -> list[Pair]:
+def pair_calls(a: ModelPass, b: ModelPass, pairs: Pairs = None) -> list[Pair]:
     "Every call of both, with its partner if it has one, in the order of the run."
     chosen = {} if pairs is None else _chosen(a, b, pairs)
     if _same_structure(a, b) and not chosen:

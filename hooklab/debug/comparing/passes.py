@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .few_bits import (
-    FLOATS, as_tensor, can_be_replaced, equal_bits, in_dtype, numbers_in, some_of, stored_numbers)
-from .spill import Shelf
+from .few_bits import FLOATS, as_tensor, can_be_replaced, equal_bits, in_dtype, numbers_in, sample_of
+from .tensor_store import TensorStore
 from ...errors.explaining import note_on
 from ...hooks.group import Group
 from ...hooks.layer_hook import LayerHook, listen
@@ -35,15 +34,35 @@ from ...hooks.undisturbed import StateKept, kept_state, own_tensors, run_undistu
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #c8e4aecd
 @dataclass(eq=False)
 class Value:
-    "A tensor of a call: where it was found, what it looked like, and where it lies."
+    "A tensor of a call: where it was found, what it looked like, and where its numbers are."
     path: str # Such as `hidden_states` or `0.past`
-    key: int # Where it lies on the shelf
+    key: tuple[Any, int] # The `TensorStore` or the `Record` that has its numbers, and its number there
     dtype: torch.dtype
     shape: tuple[int, ...]
     sample: Any = None # What pairing compares, if it is known already
 
     @property
     def is_float(self) -> bool: return self.dtype.is_floating_point or self.dtype.is_complex
+
+    @property
+    def n_kept(self) -> int | None:
+        "How many of its numbers were kept; None for all of them."
+        source, number = self.key
+        return source.n_kept(number)
+
+    def tensor(self) -> Tensor:
+        "Its numbers, not to be changed; if only a sample was kept, a tensor of this shape that has none of them."
+        source, number = self.key
+        return source.get(number)
+
+    def kept(self) -> Tensor:
+        "The numbers that were kept, in a row."
+        source, number = self.key
+        return source.some(number)
+
+    def kept_of(self, t: Tensor) -> Tensor:
+        "The numbers of another tensor of this shape that are at the places of those that were kept, in a row."
+        return t.reshape(-1) if self.n_kept is None else sample_of(t, self.n_kept)
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #fb1b3ac0
 @dataclass(eq=False)
@@ -81,39 +100,27 @@ class LayerCall:
         shapes = f"{shapes_of(self.inputs)} → {shapes_of(self.output)}"
         return printable(f"{self.name or '(model)'}: {self.kind}, call {self.number}, {shapes}")
 
-# %% ../../../nbs/lib/debug/comparing/passes.ipynb #9e7f7707
-def parameter_norms(call: LayerCall) -> list[tuple[int, float]]:
-    "The size and the squared norm of each parameter of a leaf; of a container, those of all its parameters together."
-    if call.norms is None: call.norms = _norms_now(call)
-    return call.norms
-
-
-def _norms_now(call: LayerCall) -> list[tuple[int, float]]:
-    "The norms of the parameters as they are now."
-    is_container = bool(call.inner)
-    found = []
-    for p in call.module.parameters(recurse=is_container):
-        if not p.is_floating_point() or p.is_meta: continue
-        numbers = stored_numbers(p)
-        norm = 0. if numbers is None else torch.linalg.vector_norm(numbers.float()).item()
-        found.append((p.numel(), norm**2))
-    if not is_container or not found: return found
-    size = sum(n for n, _ in found)
-    squared = sum(square for _, square in found)
-    return [(size, squared)]
-
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #308dffb4
 class ModelPass:
     "The calls of one pass, in the order in which they finish; the last one is that of the model."
-    def __init__(self, model: nn.Module, shelf: Shelf, state: StateKept | None = None, record: Any = None):
+    def __init__(self, model: nn.Module, state: StateKept | None = None, record: Any = None):
         self.model = model
-        self.shelf = shelf
         self.state = state
         self.calls: list[LayerCall] = []
         self.places: dict[tuple[str, int], LayerCall] = {} # The same calls by name and number
-        self.record = record # The `Record` that has the numbers; None if they are on the shelf
+        self.record = record # The `Record` that it was read from; None for a pass of a model that can run again
+        self.whose = "" # `reference`, `candidate` or `model`, for messages
         self.needs_gradients = False # Whether the model computes gradients itself, so that it runs with them
         self.dtype: torch.dtype | None = None # To which the floating point inputs of the model were cast
+
+    def values(self) -> list[Value]:
+        "The tensors of all calls."
+        return [v for call in self.calls for v in (*call.inputs, *call.output)]
+
+    @property
+    def is_whole(self) -> bool:
+        "True if all numbers of all tensors were kept."
+        return all(v.n_kept is None for v in self.values())
 
     def within(self) -> dict[LayerCall, list[LayerCall]]:
         "For each call, those that it made itself."
@@ -132,7 +139,7 @@ class ModelPass:
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #4ccee432
 @cache
-def _parameters(kind: type) -> list[str]:
+def _argument_names(kind: type) -> list[str]:
     "The names of the positional arguments of a layer's `forward`."
     try:
         signature = inspect.signature(kind.forward)
@@ -149,7 +156,7 @@ def has_own_forward(m: nn.Module) -> bool:
 
 def arguments(m: nn.Module, args: tuple, kwargs: dict, own_forward: bool) -> dict[str, Any]:
     "What a layer was given, by the names of its arguments, or by position where they have none."
-    names = [] if own_forward else _parameters(type(m))
+    names = [] if own_forward else _argument_names(type(m))
     names = names[:len(args)]
     names += [str(i) for i in range(len(names), len(args))]  # the rest of `*args` has no names
     return {**dict(zip(names, args)), **kwargs}
@@ -172,9 +179,9 @@ def all_plain(x: Any) -> bool:
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #a8bbc3e6
 class KeptTensors:
-    "Puts the tensors of calls on a shelf; those that an earlier pass had at the same place are there once."
-    def __init__(self, shelf: Shelf, like: ModelPass | None):
-        self.shelf, self.like = shelf, like
+    "Stores the tensors of calls, except those that an earlier pass had at the same place."
+    def __init__(self, store: TensorStore, like: ModelPass | None):
+        self.store, self.like = store, like
 
     def values(self, call: LayerCall, what: str, x: Any) -> list[Value]:
         "The tensors in `x`, which is what a call has as its `inputs` or its `output`."
@@ -185,20 +192,23 @@ class KeptTensors:
             numbers = numbers_in(t)
             if numbers is None: continue
             dtype = t.dtype if t.dtype.is_floating_point else numbers.dtype
-            key = self._key(numbers, dtype, known.get(path))
-            found.append(Value(path, key, dtype, tuple(numbers.shape)))
+            v = Value(path, (self.store, 0), dtype, tuple(numbers.shape))
+            same = known.get(path)
+            if same is not None and _equal(same, v, numbers):
+                v.key, v.sample = same.key, same.sample
+            else:
+                number = self.store.put(numbers, whole=what == "inputs" and not call.name)
+                v.key = self.store, number
+                v.sample = self.store.stored[number].sample
+            found.append(v)
         return found
 
-    def _key(self, t: Tensor, dtype: torch.dtype, known: Value | None) -> int:
-        "Where numbers are on the shelf; `known` is the value at the same place in the earlier pass."
-        has_same_form = known is not None and known.dtype == dtype and known.shape == tuple(t.shape)
-        if has_same_form and equal_bits(self.shelf.get(known.key), t): return known.key
-        n_copied = self.shelf.n_copied
-        key = self.shelf.put(t)
-        has_just_been_copied = key >= n_copied
-        if has_just_been_copied or t.numel() > 2**20: return key  # a larger one takes too long to look at again
-        if equal_bits(some_of(self.shelf.get(key)), some_of(t)): return key
-        return self.shelf.put(t.clone(), is_own=True)  # it was changed through `.data`
+
+def _equal(one: Value, other: Value, numbers: Tensor) -> bool:
+    "Has an earlier value the form of another one, and its numbers, bit for bit? Of a sample, those that were kept."
+    if one.dtype != other.dtype or one.shape != other.shape or one.n_kept == 0: return False
+    if one.n_kept is None: return equal_bits(one.tensor(), numbers)
+    return equal_bits(one.kept(), one.kept_of(numbers))
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #83369cb5
 EMPTY = torch.empty(0)
@@ -287,7 +297,7 @@ class Watcher(LayerHook):
         group.end(call, output)
 
 # %% ../../../nbs/lib/debug/comparing/passes.ipynb #0eb4edb7
-def copied(inputs: tuple[tuple, dict]) -> tuple[tuple, dict]:
+def copy_inputs(inputs: tuple[tuple, dict]) -> tuple[tuple, dict]:
     "A copy of the positional arguments and keyword arguments of a model."
     memo = {}
     for t in tensors(inputs):
@@ -322,7 +332,7 @@ def layers_watched_or_all(model: nn.Module, names: Any) -> dict[str, nn.Module]:
 def run_pass(
     model: nn.Module, # The model
     inputs: tuple[tuple, dict], # Positional arguments and keyword arguments
-    shelf: Shelf, # Where tensors are kept
+    store: TensorStore | None = None, # Where tensors are kept; None for a new one, which keeps them whole
     *,
     named: dict[str, nn.Module] | None = None, # The layers to look at, by name
     call: Callable[[nn.Module], Any] | None = None, # Runs the model, in place of `model(*args, **kwargs)`
@@ -332,14 +342,16 @@ def run_pass(
     if any(map(is_lazy, own_tensors(model.modules()))):
         raise ValueError(f"{class_name(model)} has lazy layers, whose shapes the first run decides: "
                          "run the model once before")
-    seen = ModelPass(model, shelf, kept_state(model))
+    seen = ModelPass(model, kept_state(model))
+    if store is None: store = TensorStore()
     named = layers_watched(model) if named is None else named
 
     def run(m, inputs):
         seen.clear()
+        store.clear()
         seen.needs_gradients = torch.is_grad_enabled()
-        group = Watching(seen, KeptTensors(shelf, like).values)
-        args, kwargs = copied(inputs)
+        group = Watching(seen, KeptTensors(store, like).values)
+        args, kwargs = copy_inputs(inputs)
         with closing(group):
             listen(Watcher, named, group)
             result = call(m) if call else m(*args, **kwargs)
@@ -361,21 +373,24 @@ def first_pass(
     whose: str, # Which model it is, for messages
     model: nn.Module, # The model
     inputs: tuple[tuple, dict], # Positional arguments and keyword arguments
-    shelf: Shelf, # Where tensors are kept
+    store: TensorStore | None = None, # As in `run_pass`
     *,
     call: Callable[[nn.Module], Any] | None = None, # Runs the model; its inputs stay as they are then
     how: str = "like this", # With what the model is called, for messages
     **options: Any, # As in `run_pass`
 ) -> ModelPass:
     "A pass of a model; if it does not take its inputs, one with its inputs in the dtype of its parameters."
-    try: return run_pass(model, inputs, shelf, call=call, **options)
+    try: seen = run_pass(model, inputs, store, call=call, **options)
     except Exception as error: first_error, errors = error, [f"{type(error).__name__}: {error}"]
+    else:
+        seen.whose = whose
+        return seen
     for dtype in other_dtypes(model, inputs) if call is None else ():
-        try: seen = run_pass(model, in_dtype(inputs, dtype), shelf, **options)
+        try: seen = run_pass(model, in_dtype(inputs, dtype), store, **options)
         except Exception as error:
-            errors.append(f"with its inputs in {_name(dtype)}, {type(error).__name__}: {error}")
+            errors.append(f"with its inputs in {_dtype_name(dtype)}, {type(error).__name__}: {error}")
             continue
-        seen.dtype = dtype
+        seen.whose, seen.dtype = whose, dtype
         return seen
     if call is not None and re.search(r"dtype|scalar type", errors[0]):
         errors.append("what call= gives to a model stays as it is; in the dtype of its parameters it would be "
@@ -387,13 +402,14 @@ def first_pass(
     raise error
 
 
-def casts(**passes: ModelPass) -> list[str]:
-    "Which passes were given their inputs in another dtype, by the model of each pass."
+def casts(*passes: ModelPass) -> list[str]:
+    "Which models were given their inputs in another dtype, in words."
     found = []
-    for whose, seen in passes.items():
+    for seen in passes:
         if seen.dtype is None: continue
-        found.append(f"The {whose} was given its inputs in {_name(seen.dtype)}, the dtype of its parameters.")
+        dtype = _dtype_name(seen.dtype)
+        found.append(f"The {seen.whose} was given its inputs in {dtype}, the dtype of its parameters.")
     return found
 
 
-def _name(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")
+def _dtype_name(dtype: torch.dtype) -> str: return str(dtype).removeprefix("torch.")

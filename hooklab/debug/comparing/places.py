@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,6 @@ from torch import Tensor
 from .few_bits import FLOAT8, FLOATS, one_for_all
 from .pairing import Pair
 from .passes import LayerCall, ModelPass, Value
-from .spill import Shelf
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #d9ba8bfe
 def _n(shape: tuple[int, ...]) -> int: return torch.Size(shape).numel()
@@ -28,6 +27,11 @@ class Layout(NamedTuple):
     "How to lay out the numbers of a tensor in another way: dimensions are split or joined first, then put in order."
     shape: tuple[int, ...]
     order: tuple[int, ...]
+
+    @property
+    def keeps_order(self) -> bool:
+        "Do the numbers in a row stay in the same order?"
+        return self.order == tuple(range(len(self.order)))
 
     def of(self, t: Tensor) -> Tensor:
         "The numbers of a tensor in this layout."
@@ -118,20 +122,23 @@ def _layouts(shape: tuple[int, ...], goal: tuple[int, ...]) -> list[Layout]:
     return found
 
 
-def _layout(a: Value, b: Value, shelf: Shelf) -> Layout | None:
+def _layout(a: Value, b: Value) -> Layout | None:
     "The layout in which the numbers of two tensors of equal size agree best; None for the one that they have."
     if a.shape == b.shape: return None
     if _n(a.shape) != _n(b.shape): return None
     if len(a.shape) > 5 or len(b.shape) > 5: return None
-    one = shelf.get(a.key).float()
-    other = shelf.get(b.key).float()
+    layouts = _layouts(a.shape, b.shape)
+    if a.n_kept is not None or b.n_kept is not None:
+        return next((layout for layout in layouts if layout.keeps_order), layouts[0])
+    one = a.tensor().float()
+    other = b.tensor().float()
 
     def apart(layout):
         laid_out = layout.of(one).reshape(b.shape)
         sizes = (laid_out - other).abs()
         return sizes.nan_to_num().mean().item()
 
-    return min(_layouts(a.shape, b.shape), key=apart, default=None)
+    return min(layouts, key=apart, default=None)
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #2f135d86
 def is_mask(t: Tensor) -> bool:
@@ -167,13 +174,13 @@ def _equal_rows(t: Tensor, shape: tuple[int, ...]) -> bool:
     return torch.equal(t, first.expand(t.shape))
 
 
-def _laid_out_alike(part: Part, shelf: Shelf) -> bool:
+def _laid_out_alike(part: Part) -> bool:
     "Is one shape the other with dimensions joined, or do the numbers agree in some layout?"
     a, b = part.a, part.b
     if b.shape in _joined(a.shape): return True
     if a.shape in _joined(b.shape): return True
-    one = part.for_b(shelf.get(a.key)).float()
-    other = shelf.get(b.key).float()
+    one = part.for_b(a.tensor()).float()
+    other = b.tensor().float()
     apart = (one - other).abs().mean()
     return bool(apart <= .05*one.abs().mean())
 
@@ -181,24 +188,23 @@ def _laid_out_alike(part: Part, shelf: Shelf) -> bool:
 def parts_of_values(
     a: list[Value], # Of the reference
     b: list[Value], # Of the candidate
-    shelf: Shelf, # Where their numbers lie
     entry: bool, # Only activations correspond at an entry
-    masks: dict[int, bool] | None = None, # Which keys on the shelf are those of masks, as far as it is known
+    masks: dict[Any, bool] | None = None, # Which keys are those of masks, as far as it is known
 ) -> list[Part]:
     "The tensors that correspond."
     if entry:
         if masks is None: masks = {}
-        a, b = _activations(a, b, shelf, masks), _activations(b, a, shelf, masks)
+        a, b = _activations(a, b, masks), _activations(b, a, masks)
 
     def expand(one: Value, other: Value) -> bool:
         if _expands(one, other): return True
         if not _expands(other, one): return False
-        return _equal_rows(shelf.get(one.key), other.shape)
+        return _equal_rows(one.tensor(), other.shape)
 
     found, left, free = [], list(a), list(b)
     for fit in (_same_path_and_shape, _same_shape, _same_size, expand):
         for one in list(left):
-            part = _first_part(one, free, fit, shelf)
+            part = _first_part(one, free, fit)
             if part is None: continue
             found.append(part)
             left.remove(one)
@@ -207,13 +213,13 @@ def parts_of_values(
     return found
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #75c1a835
-def _activations(values: list[Value], others: list[Value], shelf: Shelf, masks: dict[int, bool]) -> list[Value]:
+def _activations(values: list[Value], others: list[Value], masks: dict[Any, bool]) -> list[Value]:
     """The floating point numbers, but for masks.
 
     A tensor is looked at once, because many calls are given the same. What looks like a mask in one dtype, and not in
     that of the other model, holds numbers that became infinite."""
     def looks_like_one(v):
-        if v.key not in masks: masks[v.key] = is_mask(shelf.get(v.key))
+        if v.key not in masks: masks[v.key] = is_mask(v.tensor())
         return masks[v.key]
 
     def has_overflowed(v):
@@ -230,12 +236,12 @@ def _activations(values: list[Value], others: list[Value], shelf: Shelf, masks: 
     return found
 
 
-def _first_part(one: Value, free: list[Value], fit: Callable[[Value, Value], bool], shelf: Shelf) -> Part | None:
+def _first_part(one: Value, free: list[Value], fit: Callable[[Value, Value], bool]) -> Part | None:
     "The tensor of the reference with the first one of the candidate that fits, if there is one."
     for other in free:
         if not _same_sort(one, other) or not fit(one, other): continue
-        part = Part(one, other, _layout(one, other, shelf))
-        if fit is _same_size and not _laid_out_alike(part, shelf): return None
+        part = Part(one, other, _layout(one, other))
+        if fit is _same_size and not _laid_out_alike(part): return None
         return part
     return None
 
@@ -293,7 +299,7 @@ def stops_of(pairs: Iterable[Pair], a: ModelPass, b: ModelPass) -> tuple[list[St
     masks = {}
     for number, pair in enumerate(pairs):
         if pair.a is None or pair.b is None: continue
-        stop = _stop(pair, number, a.shelf, masks)
+        stop = _stop(pair, number, masks)
         if _comparable(stop): found.append(stop)
         else: other_shapes.append(stop)
     by_call = {stop.pair.b: stop for stop in found}
@@ -303,13 +309,13 @@ def stops_of(pairs: Iterable[Pair], a: ModelPass, b: ModelPass) -> tuple[list[St
     return found, other_shapes
 
 
-def _stop(pair: Pair, number: int, shelf: Shelf, masks: dict[int, bool]) -> Stop:
+def _stop(pair: Pair, number: int, masks: dict[Any, bool]) -> Stop:
     "A pair as a place, with the tensors that correspond."
     a, b = pair.a, pair.b
     stop = Stop(pair, number)
-    stop.exit = parts_of_values(a.output, b.output, shelf, entry=False)
+    stop.exit = parts_of_values(a.output, b.output, entry=False)
     if pair.entry and not pair.is_root:
-        stop.entry = parts_of_values(a.inputs, b.inputs, shelf, entry=True, masks=masks)
+        stop.entry = parts_of_values(a.inputs, b.inputs, entry=True, masks=masks)
         stop.flags = _flags(stop)
     return stop
 

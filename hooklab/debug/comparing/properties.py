@@ -10,39 +10,39 @@ from collections import Counter
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from .few_bits import numbers_at
-from .passes import LayerCall, ModelPass, Value, parameter_norms
+from .few_bits import stored_numbers
+from .passes import LayerCall, ModelPass, Value
+from .tensor_store import SAMPLE, pairing_sample
 
 # %% ../../../nbs/lib/debug/comparing/properties.ipynb #165a0f94
-SAMPLE = 64
 SPREAD = {torch.float16: .05, torch.bfloat16: .05}  # by how much outputs of equal models differ; else a thousandth
-
-
-def sampled(t: Tensor) -> np.ndarray:
-    "Up to 64 numbers of `t` from places spread over it, and the root of its mean square."
-    n = t.numel()
-    if not n: return np.zeros(SAMPLE + 1)
-    places = np.linspace(0, n - 1, min(n, SAMPLE))
-    some = numbers_at(t, places.astype(int))
-    if some.is_complex(): some = some.abs()
-    found = np.zeros(SAMPLE + 1)
-    found[:len(some)] = some.double().cpu().numpy()
-    precise = t.float() if t.dtype.itemsize < 4 else t
-    norm = torch.linalg.vector_norm(precise).item()
-    found[-1] = norm/n**.5
-    return np.nan_to_num(found, posinf=1e30, neginf=-1e30)
-
-
-def kept_places(n: int, k: int) -> Tensor:
-    "Where the `k` numbers are that are kept of `n`, evenly spread."
-    return torch.arange(k)*(n - 1)//(k - 1)
 
 
 def main_value(values: list[Value]) -> Value | None:
     "The first tensor of floating point numbers."
     return next((v for v in values if v.is_float), None)
+
+# %% ../../../nbs/lib/debug/comparing/properties.ipynb #9e7f7707
+def parameter_norms(call: LayerCall) -> list[tuple[int, float]]:
+    "The size and the squared norm of each parameter of a leaf; of a container, those of all its parameters together."
+    if call.norms is None: call.norms = _norms_now(call)
+    return call.norms
+
+
+def _norms_now(call: LayerCall) -> list[tuple[int, float]]:
+    "The norms of the parameters as they are now."
+    is_container = bool(call.inner)
+    found = []
+    for p in call.module.parameters(recurse=is_container):
+        if not p.is_floating_point() or p.is_meta: continue
+        numbers = stored_numbers(p)
+        norm = 0. if numbers is None else torch.linalg.vector_norm(numbers.float()).item()
+        found.append((p.numel(), norm**2))
+    if not is_container or not found: return found
+    size = sum(n for n, _ in found)
+    squared = sum(square for _, square in found)
+    return [(size, squared)]
 
 # %% ../../../nbs/lib/debug/comparing/properties.ipynb #fe39706f
 class Features:
@@ -55,7 +55,7 @@ class Features:
             if v is None: return np.full(SAMPLE + 1, np.nan)
             if v.key not in known:
                 is_known = v.sample is not None
-                known[v.key] = v.sample if is_known else sampled(seen.shelf.get(v.key))
+                known[v.key] = v.sample if is_known else pairing_sample(v.tensor())
             return known[v.key]
 
         self.calls = calls

@@ -17,193 +17,87 @@ import torch
 from torch import Tensor, nn
 
 from ... import __version__
-from .few_bits import equal_bits, numbers_at
+from .few_bits import Size, equal_bits
 from .fingerprints import layer_facts
 from .lost_digits import local_losses, losses
 from .passes import (
-    PLAIN, LayerCall, ModelPass, Value, layers_watched, parameter_norms, run_pass)
-from .properties import SAMPLE, kept_places, main_value, sampled
-from .spill import Shelf, is_plain
+    PLAIN, LayerCall, ModelPass, Value, layers_watched, run_pass)
+from .properties import main_value, parameter_norms
+from .tensor_store import SAMPLE, TensorStore, largest_sample, number_range
 from ...hooks.names import class_name, printable
 from ...hooks.putting_back import seeded
-from ...hooks.select import not_a_model
+from ...hooks.select import not_a_model, unwrap
 from ...hooks.tensor_files import Form, name_in_files, tensors_hash, write_tensors
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #b6f45365
-MOST_BYTES = 48*2**20
-LEAST_KEPT = SAMPLE  # numbers of a tensor, fewer say too little
-
-
-def evenly(t: Tensor, k: int) -> Tensor:
-    "`k` numbers of `t`, evenly spread over it."
-    return numbers_at(t, kept_places(t.numel(), k).numpy())
-
-
-def most_kept(
-    sizes: list[tuple[int, int, int]], # Of each tensor: how many numbers, how many bytes each, bytes if it is whole
-    room: int, # How many bytes there are
-) -> int: # So many numbers are kept of those that have more
-    "The largest sample for which everything fits."
-    def bytes_of_one(k, n, each, whole):
-        if n <= k: return whole
-        return k*each + 8*(SAMPLE + 1)
-
-    def needed(k): return sum(bytes_of_one(k, *size) for size in sizes)
-    most = max((n for n, _, _ in sizes), default=0)
-    if needed(most) <= room: return most
-    low, high = 0, most  # what fits, and what does not
-    while high - low > 1:
-        middle = (low + high)//2
-        if needed(middle) <= room: low = middle
-        else: high = middle
-    return low
+MAX_BYTES = 48*2**20
+MIN_SAMPLE = SAMPLE  # numbers of a tensor, fewer say too little
+BYTES_OF_LOSSES = 200  # at most, of what is written in JSON about what is lost at a value
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #38e1b401
-def encoded(x: Any, put: Callable[[Tensor], int]) -> Any:
+def encode(x: Any, put: Callable[[Tensor], int]) -> Any:
     "`x` as JSON, in which the key that `put` returned is in place of a tensor."
     if isinstance(x, Tensor): return {"tensor": put(x)}
     if isinstance(x, PLAIN): return {"plain": x}
     if type(x) in (list, tuple):
         kind = type(x).__name__
-        return {kind: [encoded(part, put) for part in x]}
+        return {kind: [encode(part, put) for part in x]}
     if type(x) is dict and all(isinstance(name, str) for name in x):
-        by_name = {name: encoded(part, put) for name, part in x.items()}
+        by_name = {name: encode(part, put) for name, part in x.items()}
         return {"dict": by_name}
     raise TypeError(f"a record cannot hold a {class_name(x)}")
 
 
-def decoded(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
+def decode(x: dict[str, Any], get: Callable[[int], Tensor]) -> Any:
     "The object that was encoded."
     (kind, content), = x.items()
     if kind == "tensor": return get(content)
     if kind == "plain": return content
-    if kind == "dict": return {name: decoded(part, get) for name, part in content.items()}
-    parts = [decoded(part, get) for part in content]
+    if kind == "dict": return {name: decode(part, get) for name, part in content.items()}
+    parts = [decode(part, get) for part in content]
     return tuple(parts) if kind == "tuple" else parts
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #9bffcec2
-class Notes:
-    "Everything in a record of a pass, except the numbers."
-    def __init__(self, seen: ModelPass, inputs: tuple[tuple, dict], named: dict[str, nn.Module],
-                 call: Callable | None, some: bool):
-        self.seen = seen
+class PassRecorder:
+    "Runs a model for a record, and measures what it loses."
+    def __init__(self, model: nn.Module, inputs: tuple[tuple, dict], names: Any, call: Callable | None):
         self.inputs = inputs
-        self.named = named
+        self.named = layers_watched(model, names)
         self.call = call
-        self.some = some
+        self.some = names is not None
+        modules = dict(unwrap(model).named_modules()) | self.named
+        self.model = model
+        self.modules = {name: layer_facts(m) for name, m in modules.items()}
         self.problems: list[str] = []
-        self.alone = self._measured(local_losses)
-        self.lost = self._measured(losses)
-        self.pushed = self._measured(losses, push=1) if self.lost else {}
 
-    def _measured(self, measure: Callable, **options: Any) -> dict:
+    def run(self, store: TensorStore) -> "RecordedPass":
+        seen = run_pass(self.model, self.inputs, store, named=self.named, call=self.call)
+        return RecordedPass(self, seen, store)
+
+    def measured(self, measure: Callable, seen: ModelPass, **options: Any) -> dict:
         "What the model loses, by value; nothing if it cannot run in float64."
         try:
-            return measure(self.seen, self.inputs, self.named, call=self.call, **options)
+            return measure(seen, self.inputs, self.named, call=self.call, **options)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             problem = f"the reference could not run in float64 when it was recorded ({why})"
             if problem not in self.problems: self.problems.append(problem)
             return {}
 
-    def values(self) -> list[Value]:
-        "The tensors of all calls."
-        found = []
-        for call in self.seen.calls:
-            found += call.inputs
-            found += call.output
+    def pass_that_fits(self, max_bytes: int, path: Path) -> "RecordedPass":
+        "A pass with all numbers; if the file would be too large, with a sample of each tensor."
+        found = self.run(TensorStore(max_bytes))
+        if not found.store.is_full:
+            found.measure()
+            if found.n_bytes() <= max_bytes: return found
+        found = self.run(TensorStore(sample=found.largest_sample(max_bytes, path)))
+        found.measure()
         return found
 
-    def of_value(self, v: Value) -> dict[str, Any]:
-        "The facts about a tensor of a call."
-        about = {"path": v.path, "key": v.key}
-        if v in self.alone:
-            size, key = self.alone[v]
-            about["alone"] = [*size, key]
-        if v in self.lost: about["lost"] = [*self.lost[v]]
-        if v in self.pushed: about["pushed"] = [*self.pushed[v]]
-        return about
-
-    def of_call(self, c: LayerCall, number: dict[LayerCall, int]) -> dict[str, Any]:
-        return {
-            "name": c.name,
-            "number": c.number,
-            "kind": c.kind,
-            "parent": number.get(c.parent),
-            "arguments": c.arguments,
-            "settings": c.settings,
-            "in_place": c.in_place,
-            "inner": c.inner,
-            "norms": parameter_norms(c),
-            "inputs": [self.of_value(v) for v in c.inputs],
-            "output": [self.of_value(v) for v in c.output],
-        }
-
-    def arguments(self) -> Any:
-        "The arguments of the model as JSON; None if they cannot be written."
-        if self.call: return None
-        root = self.seen.calls[-1]
-        shelf = self.seen.shelf
-
-        def put(t):
-            if t.is_nested: raise TypeError("a record cannot hold a nested tensor, only its padded numbers")
-            for v in root.inputs:
-                same_form = v.dtype == t.dtype and v.shape == tuple(t.shape)
-                if same_form and equal_bits(shelf.get(v.key), t): return v.key
-            return shelf.put(t)
-
-        try: return encoded(list(self.inputs), put)
-        except TypeError: return None
-
-    def hash_of_inputs(self) -> str:
-        "A hash of the tensors that the model itself was given."
-        root = self.seen.calls[-1]
-        given = (self.seen.shelf.get(v.key) for v in root.inputs)
-        return tensors_hash(t for t in given if can_be_written(t))
-
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #edd1f580
-def facts_of_run(notes: Notes) -> dict[str, Any]:
-    "The part of a record that is JSON, without the table of tensors."
-    seen = notes.seen
-    modules = dict(seen.model.named_modules()) | notes.named
-    number = {call: i for i, call in enumerate(seen.calls)}
-    own = [*seen.model.parameters(), *seen.model.buffers()]
-    versions = {
-        "hooklab": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-    return {
-        "kind": "record",
-        "version": 1,
-        "model": type(seen.model).__name__,
-        "versions": versions,
-        "device": own[0].device.type if own else "cpu",
-        "threads": torch.get_num_threads(),
-        "problems": notes.problems,
-        "by_call": notes.call is not None,
-        "some": notes.some,
-        "inputs": notes.arguments(),
-        "inputs_hash": notes.hash_of_inputs(),
-        "modules": {name: layer_facts(m) for name, m in modules.items()},
-        "calls": [notes.of_call(call, number) for call in seen.calls],
-    }
-
-# %% ../../../nbs/lib/debug/comparing/recording.ipynb #cd836404
-def tensor_facts(t: Tensor) -> dict[str, Any]:
-    "The metadata of a tensor in a record."
-    about = {"dtype": str(t.dtype), "shape": list(t.shape)}
-    if t.layout == torch.strided and not t.is_contiguous():
-        without_gaps = torch.empty_like(t, device="meta")
-        about["strides"] = list(without_gaps.stride())
-    if t.dtype.is_floating_point and t.numel() and is_plain(t):
-        about["range"] = [x.item() for x in t.float().aminmax()]
-    return about
-
-
-def can_be_written(t: Tensor) -> bool:
-    "True if the file format has its dtype, and its bytes are all there is to know about it."
-    return is_plain(t) and name_in_files(t.dtype) is not None
+def can_be_written(dtype: torch.dtype) -> bool:
+    "True if the file format has this dtype."
+    return name_in_files(dtype) is not None
 
 
 def keys_in(x: Any) -> list[int]:
@@ -217,91 +111,164 @@ def keys_in(x: Any) -> list[int]:
     for part in parts: found += keys_in(part)
     return found
 
-# %% ../../../nbs/lib/debug/comparing/recording.ipynb #2fc3515a
-class Contents:
-    "The tensors of a record: which there are, and the numbers of each when it is its turn."
-    def __init__(self, notes: Notes, facts: dict[str, Any], max_bytes: int, path: str | Path):
-        seen = notes.seen
-        self.shelf = seen.shelf
-        self.path = path
-        self.max_bytes = max_bytes
-        root = seen.calls[-1]
-        self.whole = {*keys_in(facts["inputs"]), *(v.key for v in root.inputs)}
-        self.lost: dict[int, list[int]] = {}  # keys of the losses of each tensor
-        for v in notes.values():
-            keys = self.lost.setdefault(v.key, [])
-            _, lost = notes.alone.get(v, (None, None))
-            if lost is not None: keys.append(lost)
-        for key in self.whole:
-            self.lost.setdefault(key, [])
-        self.about = {key: tensor_facts(self.shelf.get(key)) for key in self.lost}
-        self._limit(facts)
-        compared = set()  # by pairing
-        for call in seen.calls:
+# %% ../../../nbs/lib/debug/comparing/recording.ipynb #cd836404
+class RecordedPass:
+    "A pass and what it loses, as the facts and the tensors of a file."
+    def __init__(self, recorder: PassRecorder, seen: ModelPass, store: TensorStore):
+        self.recorder = recorder
+        self.seen = seen
+        self.store = store
+        self.alone: dict[Value, tuple[Size, int | None]] = {}
+        self.lost: dict[Value, Size] = {}
+        self.pushed: dict[Value, Size] = {}
+        self.lost_numbers: list[Tensor] = [] # The tensors that `alone` refers to
+        self.inputs = self._inputs()
+
+    def measure(self):
+        "What each layer loses by itself, if all numbers are here, and what is lost up to it."
+        measured = self.recorder.measured
+        by_itself = measured(local_losses, self.seen) if self.seen.is_whole else {}
+        for v, (size, lost) in by_itself.items():
+            if lost is not None: self.lost_numbers.append(lost)
+            self.alone[v] = size, None if lost is None else len(self.lost_numbers) - 1
+        self.lost = measured(losses, self.seen)
+        self.pushed = measured(losses, self.seen, push=1) if self.lost else {}
+
+    def _inputs(self) -> Any:
+        "The arguments of the model as JSON; None if they cannot be written."
+        if self.recorder.call: return None
+        root = self.seen.calls[-1]
+
+        def put(t):
+            if t.is_nested: raise TypeError("a record cannot hold a nested tensor, only its padded numbers")
+            for v in root.inputs:
+                same_form = v.dtype == t.dtype and v.shape == tuple(t.shape)
+                if same_form and equal_bits(v.tensor(), t): return v.key[1]
+            return self.store.put(t, whole=True)
+
+        try: return encode(list(self.recorder.inputs), put)
+        except TypeError: return None
+
+    def _of_value(self, v: Value) -> dict[str, Any]:
+        "The facts about a tensor of a call."
+        about = {"path": v.path, "key": v.key[1]}
+        if v in self.alone:
+            size, lost = self.alone[v]
+            about["alone"] = [*size, lost]
+        if v in self.lost: about["lost"] = [*self.lost[v]]
+        if v in self.pushed: about["pushed"] = [*self.pushed[v]]
+        return about
+
+    def _of_call(self, c: LayerCall, number: dict[LayerCall, int]) -> dict[str, Any]:
+        return {
+            "name": c.name,
+            "number": c.number,
+            "kind": c.kind,
+            "parent": number.get(c.parent),
+            "arguments": c.arguments,
+            "settings": c.settings,
+            "in_place": c.in_place,
+            "inner": c.inner,
+            "norms": parameter_norms(c),
+            "inputs": [self._of_value(v) for v in c.inputs],
+            "output": [self._of_value(v) for v in c.output],
+        }
+
+    def facts(self) -> dict[str, Any]:
+        "The part of a record that is JSON."
+        seen, recorder = self.seen, self.recorder
+        number = {call: i for i, call in enumerate(seen.calls)}
+        own = [*seen.model.parameters(), *seen.model.buffers()]
+        given = (v.tensor() for v in seen.calls[-1].inputs)
+        versions = {
+            "hooklab": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        }
+        return {
+            "kind": "record",
+            "version": 1,
+            "model": type(seen.model).__name__,
+            "versions": versions,
+            "device": own[0].device.type if own else "cpu",
+            "threads": torch.get_num_threads(),
+            "problems": recorder.problems,
+            "by_call": recorder.call is not None,
+            "some": recorder.some,
+            "inputs": self.inputs,
+            "inputs_hash": tensors_hash(t for t in given if can_be_written(t.dtype)),
+            "modules": recorder.modules,
+            "calls": [self._of_call(call, number) for call in seen.calls],
+            "tensors": {number: self._of_tensor(number) for number in self.store.stored},
+            "samples": self._sampled(),
+        }
+
+    def _of_tensor(self, number: int) -> dict[str, Any]:
+        "The facts about a tensor beside its numbers."
+        one = self.store.stored[number]
+        about = {"dtype": str(one.dtype), "shape": list(one.shape)}
+        limits = one.limits
+        if one.n_kept is None:
+            limits = number_range(one.numbers)
+            if not one.numbers.is_contiguous(): about["strides"] = list(one.numbers.stride())
+        if limits: about["range"] = list(limits)
+        kept = one.n_kept if can_be_written(one.dtype) else 0
+        if kept is not None: about["kept"] = kept
+        return about
+
+    def _sampled(self) -> list[int]:
+        "The tensors of which pairing compares a sample that was taken of all numbers."
+        compared = {}
+        for call in self.seen.calls:
             for values in (call.output, call.inputs):
                 v = main_value(values)
-                if v is not None: compared.add(v.key)
-        sampled_keys = [key for key, about in self.about.items() if "kept" in about]
-        self.samples = [key for key in sampled_keys if key in compared]
+                if v is not None and v.sample is not None: compared[v.key[1]] = None
+        return list(compared)
 
-    def _limit(self, facts: dict[str, Any]):
-        "Keep samples of the largest tensors, if there is no room for everything."
-        n = {key: torch.Size(about["shape"]).numel() for key, about in self.about.items()}
-        fits = {key: can_be_written(self.shelf.get(key)) for key in n}
-        table = sum(400 + 120*len(keys) for keys in self.lost.values())
-        head = len(json.dumps(json.dumps(facts))) + table
+    def _n_bytes_of_facts(self) -> int:
+        facts = self.facts()
+        return len(json.dumps(json.dumps(facts))) + 200*(len(self.store.stored) + len(self.lost_numbers))
 
-        def item_size(key):
-            dtype, _ = self.shelf.form(key)
-            return dtype.itemsize
+    def n_bytes(self) -> int:
+        "About how large the file is."
+        tensors = [one.numbers for one in self.store.stored.values()]
+        return self._n_bytes_of_facts() + sum(t.nbytes for t in [*tensors, *self.lost_numbers])
 
-        def size(key):
-            each = item_size(key)
-            with_losses = each + sum(item_size(lost) for lost in self.lost[key])
-            return n[key], each, n[key]*with_losses
+    def largest_sample(self, max_bytes: int, path: Path) -> int:
+        "How many numbers of each tensor fit into a file; an error if they are too few."
+        values = self.seen.values()
+        self.alone, self.lost, self.pushed, self.lost_numbers = {}, {}, {}, []  # those of the samples are counted below
+        whole = {*keys_in(self.inputs), *(v.key[1] for v in self.seen.calls[-1].inputs)}
+        stored = {number: one for number, one in self.store.stored.items() if can_be_written(one.dtype)}
+        sure = self._n_bytes_of_facts() + BYTES_OF_LOSSES*len(values)
+        sure += sum(stored[number].size[2] for number in whole if number in stored)
+        sizes = [one.size for number, one in stored.items() if number not in whole]
+        largest = max((n for n, _, _ in sizes), default=0)
+        k = min(largest_sample(sizes, max_bytes - sure), largest - 1)  # with all numbers, it did not fit
+        if k >= MIN_SAMPLE: return k
+        least = sure + len(sizes)*MIN_SAMPLE*16
+        raise ValueError(printable(
+            f"{path}: max_bytes is {max_bytes}, and this record needs about {least} bytes, with only {MIN_SAMPLE} "
+            "numbers of each tensor. Allow more, or choose layers with names="))
 
-        sure = sum(size(key)[2] for key in self.whole if fits[key])
-        sizes = [size(key) for key in n if key not in self.whole and fits[key]]
-        k = most_kept(sizes, self.max_bytes - head - sure)
-        if k < LEAST_KEPT and any(m > k for m, _, _ in sizes):
-            problem = self._too_small(head + sure, len(sizes))
-            raise ValueError(printable(problem))
-        for key, about in self.about.items():
-            if not fits[key]: about["kept"] = 0
-            elif n[key] > k and key not in self.whole: about["kept"] = k
-
-    def _too_small(self, sure: int, n: int) -> str:
-        least = sure + n*LEAST_KEPT*16
-        return (f"{self.path}: max_bytes is {self.max_bytes}, and this record needs about {least} bytes, "
-                f"with only {LEAST_KEPT} numbers of each tensor. Allow more, or choose layers with names=")
-
-    def forms(self) -> dict[str, Form]:
+    def forms(self, facts: dict[str, Any]) -> dict[str, Form]:
         "The dtype and shape of each tensor in the file, by its name there."
         found = {}
-        for key, about in self.about.items():
-            dtype, shape = self.shelf.form(key)
-            kept = about.get("kept")
-            if kept == 0: continue
-            if kept is not None:
-                found[f"value {key}"] = dtype, (kept,)
-                continue
-            found[f"value {key}"] = dtype, shape
-            for lost in self.lost[key]:
-                found[f"lost {lost}"] = self.shelf.form(lost)
-        if self.samples: found["samples"] = torch.float64, (len(self.samples), SAMPLE + 1)
+        for number, one in self.store.stored.items():
+            kept = facts["tensors"][number].get("kept")
+            if kept != 0: found[f"value {number}"] = one.dtype, one.shape if kept is None else (kept,)
+        for i, lost in enumerate(self.lost_numbers):
+            found[f"lost {i}"] = lost.dtype, tuple(lost.shape)
+        if facts["samples"]: found["samples"] = torch.float64, (len(facts["samples"]), SAMPLE + 1)
         return found
 
     def fetch(self, name: str) -> Tensor:
         "The numbers of a tensor, by its name in the file."
         what, _, number = name.partition(" ")
-        if what == "samples":
-            rows = [sampled(self.shelf.get(key)) for key in self.samples]
-            return torch.stack([torch.from_numpy(row) for row in rows])
-        key = int(number)
-        t = self.shelf.get(key)
-        if what != "value": return t
-        kept = self.about.get(key, {}).get("kept")
-        return t if kept is None else evenly(t, kept)
+        if what == "lost": return self.lost_numbers[int(number)]
+        if what == "value": return self.store.stored[int(number)].numbers
+        rows = [self.store.stored[i].sample for i in self._sampled()]
+        return torch.stack([torch.from_numpy(row) for row in rows])
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #2199c841
 def record(
@@ -310,23 +277,18 @@ def record(
     *args: Any, # The arguments of the model, which gets a copy of them
     names: Any = None, # Record only these layers: names, patterns or types, as in `layers`
     call: Callable[[nn.Module], Any] | None = None, # Runs the model, instead of `model(*args, **kwargs)`
-    max_bytes: int = MOST_BYTES, # Limit on the file size; if necessary, only samples of the largest tensors are kept
+    max_bytes: int = MAX_BYTES, # Limit on the file size; if necessary, only samples of the largest tensors are kept
     **kwargs: Any, # The keyword arguments of the model
 ) -> Path: # The file
     "Write one run of a model to a file, to compare models and other runs with it."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     path = Path(path)
     check_place(path)
-    named = layers_watched(model, names)
-    inputs = args, kwargs
-    with Shelf() as shelf, seeded():
-        seen = run_pass(model, inputs, shelf, named=named, call=call)
-        notes = Notes(seen, inputs, named, call, some=names is not None)
-        facts = facts_of_run(notes)
-        contents = Contents(notes, facts, max_bytes, path)
-        facts["tensors"] = contents.about
-        facts["samples"] = contents.samples
-        write_tensors(path, contents.forms(), contents.fetch, facts, "Nothing was recorded")
+    with seeded():
+        recorder = PassRecorder(model, (args, kwargs), names, call)
+        found = recorder.pass_that_fits(max_bytes, path)
+        facts = found.facts()
+        write_tensors(path, found.forms(facts), found.fetch, facts, "Nothing was recorded")
     return path
 
 # %% ../../../nbs/lib/debug/comparing/recording.ipynb #2b8333c1

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from .few_bits import Size, equal_bits, numbers_in
 from .judging import Losses
 from .passes import LayerCall, ModelPass, Value, layers_watched
-from .properties import SAMPLE, kept_places
-from .recording import decoded, keys_in
-from .spill import Shelf
+from .recording import decode, keys_in
+from .tensor_store import SAMPLE, without_numbers
 from ...hooks.float64 import out_of_float64
 from ...hooks.names import class_name, printable
 from ...hooks.files import SIZE, OneOf, misfit
@@ -30,8 +29,8 @@ from ...hooks.tensor_files import FileKind, TensorFile
 from ...hooks.tree import named_tensors, shape_text, tensors
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #71b5d2ea
-MOST_DIMS = 32  # dimensions of a tensor
-DEEPEST = 200  # containers around a layer or an argument
+MAX_DIMS = 32  # dimensions of a tensor
+MAX_DEPTH = 200  # containers around a layer or an argument
 NOT_ABOVE = frozenset(name for name in dir(nn.Module) if name.startswith(("_", "modules", "named_", "children", "param",
                                                                        "buffers", "training", "forward")))
 
@@ -41,7 +40,7 @@ def shape_kind(x: Any, where: Any) -> str:
     why = misfit(x, [SIZE], where)
     if why: return why
     n = math.prod(size or 1 for size in x)
-    return "" if len(x) <= MOST_DIMS and n in SIZE else f"{where} is no shape"
+    return "" if len(x) <= MAX_DIMS and n in SIZE else f"{where} is no shape"
 
 
 def dtype_kind(x: Any, where: Any) -> str:
@@ -85,17 +84,17 @@ def modules_kind(x: Any, where: Any) -> str:
     if why: return why
     for name in x:
         n_around = name.count(".")
-        if n_around > DEEPEST: return f"{where} has a layer inside {n_around} others"
+        if n_around > MAX_DEPTH: return f"{where} has a layer inside {n_around} others"
     return ""
 
 
 def encoded_kind(x: Any, where: Any, depth: int = 0) -> str:
-    "The form that `encoded` returns."
+    "The form that `encode` returns."
     kind, content = None, None
     if type(x) is dict and len(x) == 1: (kind, content), = x.items()
     if kind == "tensor": return misfit(content, SIZE, where)
     if kind == "plain": return misfit(content, OneOf(*PLAIN_KINDS), where)
-    if depth == DEEPEST or kind not in ("dict", "list", "tuple"):
+    if depth == MAX_DEPTH or kind not in ("dict", "list", "tuple"):
         return f"{where} holds what no model is called with"
     if type(content) is not (dict if kind == "dict" else list): return f"{where} is no {kind}"
     parts = content.values() if kind == "dict" else content
@@ -166,7 +165,8 @@ FACTS_OF_RECORD = {
 }
 RECORD = FileKind("record of a run", FACTS_OF_RECORD, {"kind": re.compile("record")}, "record of a run",
                   "record it again", "give a file that hl.record has written")
-ANY = RECORD._replace(facts={}, mark={}, lacks="facts of hooklab, so it is no record of a run")  # or a run in a file
+# Or a training run in a file
+ANY_FILE = RECORD._replace(facts={}, mark={}, lacks="facts of hooklab, so it is no record of a run")
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #44b589af
 def is_record(x: Any) -> bool:
@@ -191,25 +191,10 @@ def _facts_in_file(path: str, *state: int) -> Any:
 
 def hooklabs(path: str | Path) -> TensorFile:
     "A file that hooklab has written, or the error that says why it is none."
-    return TensorFile(path, ANY)
+    return TensorFile(path, ANY_FILE)
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #9d353f04
 def _dtype(name: str) -> torch.dtype: return getattr(torch, name.removeprefix("torch."))
-def _number(v: Value) -> int:
-    "The number of a value in its record, from the name of its tensor there."
-    _, name = v.key
-    return int(name.partition(" ")[2])
-
-
-def _in_place_of_unkept(about: dict[str, Any]) -> Tensor:
-    "A tensor for one of which only a sample was kept. It is a mask if that was one, and NaN or 0 otherwise."
-    dtype = _dtype(about["dtype"])
-    only = 0
-    if dtype.is_floating_point or dtype.is_complex:
-        low, high = about.get("range", (math.nan, math.nan))
-        is_mask = high <= 0 and low <= -1e4
-        only = low if is_mask else math.nan
-    return torch.tensor(only).to(dtype).expand(about["shape"])
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #b82c6f07
 def check_record(file: TensorFile):
@@ -242,12 +227,20 @@ def _check_losses(file: TensorFile, values: list[dict]):
         if "alone" not in v: continue
         *_, lost = v["alone"]
         about = file.facts["tensors"][str(v["key"])]
-        if lost is not None and "kept" not in about: file.check(f"lost {lost}", about["shape"], *DTYPES_OF_LOSSES)
+        if lost is None or "kept" in about: continue
+        _check_loss(file, f"lost {lost}", about["shape"], _dtype(about["dtype"]))
+
+
+def _check_loss(file: TensorFile, name: str, shape: list[int], dtype: torch.dtype):
+    "An error if a loss has another form than the value, whose shape and dtype are given."
+    if not dtype.is_complex: return file.check(name, shape, *DTYPES_OF_LOSSES)
+    try: file.check(name, [*shape, 2], *DTYPES_OF_LOSSES)  # the real and the imaginary parts
+    except ValueError: file.check(name, shape, torch.complex64)  # as they were written at first
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #53e79074
 class Record:
     "A recorded run, as a pass; and what its layers lose to their own precision."
-    def __init__(self, path: str | Path, shelf: Shelf, device: torch.device | None = None):
+    def __init__(self, path: str | Path, device: torch.device | None = None):
         self.path = path
         self.device = device
         file = TensorFile(path, RECORD)
@@ -258,7 +251,7 @@ class Record:
         keys, calls = self.facts["samples"], self.facts["calls"]
         rows = self.file.get_tensor("samples").numpy() if keys else ()
         self.samples = dict(zip(keys, rows))
-        self.seen = ModelPass(stand_ins(self.facts["modules"]), shelf, record=self)
+        self.seen = ModelPass(stand_ins(self.facts["modules"]), record=self)
         by_name = dict(self.seen.model.named_modules())
         for about in calls: self.seen.finish(self._call(about, by_name))
         for call, about in zip(self.seen.calls, calls):
@@ -283,45 +276,43 @@ class Record:
     def _value(self, facts: dict) -> Value:
         number = facts["key"]
         about = self.about(number)
-        v = Value(facts["path"], (self, f"value {number}"), _dtype(about["dtype"]), tuple(about["shape"]))
+        v = Value(facts["path"], (self, number), _dtype(about["dtype"]), tuple(about["shape"]))
         if number in self.samples: v.sample = self.samples[number]
         elif "kept" in about: v.sample = np.full(SAMPLE + 1, np.nan)
         if "alone" in facts:
             *size, lost = facts["alone"]
-            place = None if lost is None else (self, f"lost {lost}")
-            self.losses.alone[v] = Size(*size), place
+            self.losses.alone[v] = Size(*size), None if lost is None else f"lost {lost}"
         if "lost" in facts: self.losses.lost[v] = Size(*facts["lost"])
         if "pushed" in facts: self.losses.pushed[v] = Size(*facts["pushed"])
         return v
 
     def about(self, key: int) -> dict[str, Any]: return self.facts["tensors"][str(key)]
-    def kept(self, v: Value) -> int | None:
-        "How many numbers of a value were kept; None if all were."
-        return self.about(_number(v)).get("kept")
+    def n_kept(self, key: int) -> int | None:
+        "How many numbers of a tensor were kept; None if all were."
+        return self.about(key).get("kept")
 
-    def tensor(self, name: str) -> Tensor:
-        "A tensor of the file."
-        what, _, key = name.partition(" ")
-        about = self.about(int(key)) if what == "value" else {}
-        if "kept" in about: return _in_place_of_unkept(about)
-        t = self.file.get_tensor(name)
+    def get(self, key: int) -> Tensor:
+        "A tensor; of one that is not whole, a tensor of its dtype and shape without its numbers."
+        # While a model runs in float64, what is read must keep its own dtype.
+        with out_of_float64(): return self.tensor(key).to(self.device)
+
+    def tensor(self, key: int) -> Tensor:
+        "A tensor, on the CPU."
+        about = self.about(key)
+        if "kept" in about: return without_numbers(_dtype(about["dtype"]), about["shape"], about.get("range"))
+        t = self.file.get_tensor(f"value {key}")
         if "strides" not in about: return t
         laid_out = torch.empty_strided(t.shape, about["strides"], dtype=t.dtype)
         return laid_out.copy_(t)
 
-    def read(self, name: str) -> Tensor:
-        "A tensor of the file, on the device that is wanted."
-        # While a model runs in float64, what is read must keep its own dtype.
-        with out_of_float64(): return self.tensor(name).to(self.device)
+    def some(self, key: int) -> Tensor:
+        "The numbers that were kept of a tensor, in a row."
+        if self.n_kept(key) == 0: return torch.empty(0)
+        with out_of_float64(): return self.file.get_tensor(f"value {key}").reshape(-1).to(self.device)
 
-    def some(self, v: Value, t: Tensor | None = None) -> Tensor:
-        "The numbers that were kept of a value, in a row; or those of `t` at the same places."
-        if t is None:
-            kept = self.file.get_tensor(v.key[1])
-            return kept.reshape(-1).to(self.device)
-        k = self.kept(v)
-        row = t.reshape(-1)
-        return row if k is None else row[kept_places(t.numel(), k).to(t.device)]
+    def read(self, name: str) -> Tensor:
+        "What was lost at a value, by its name in the file."
+        with out_of_float64(): return self.file.get_tensor(name).to(self.device)
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #c7776e60
 def stand_ins(modules: dict[str, dict]) -> nn.Module:
@@ -367,8 +358,7 @@ def inputs_of(run: Record, args: tuple, kwargs: dict, call: Any) -> tuple[tuple,
                                    "give the same inputs after the model"))
     if given: check_same(run, args, kwargs)
     if recorded is None or given: return args, kwargs
-    def tensor(key): return run.tensor(f"value {key}").to(run.device)
-    args, kwargs = decoded(recorded, tensor)
+    args, kwargs = decode(recorded, run.get)
     return tuple(args), kwargs
 
 
@@ -377,7 +367,7 @@ def check_same(run: Record, args: tuple, kwargs: dict):
     root = run.seen.calls[-1]
     recorded = run.facts["inputs"]
     if recorded is not None:
-        decoded_inputs = decoded(recorded, lambda key: run.tensor(f"value {key}"))
+        decoded_inputs = decode(recorded, run.tensor)
         mine = dict(named_tensors(tuple(decoded_inputs)))
         theirs = dict(named_tensors((args, kwargs)))
     else:
@@ -393,10 +383,10 @@ def check_same(run: Record, args: tuple, kwargs: dict):
                                "Leave the inputs out: those in the record are used"))
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #f53978d1
-def only(seen: ModelPass, names: Any) -> ModelPass:
+def select_calls(seen: ModelPass, names: Any) -> ModelPass:
     "The pass with the calls of some layers."
     picked = layers_watched(seen.model, names)
-    some = ModelPass(seen.model, seen.shelf, record=seen.record)
+    some = ModelPass(seen.model, record=seen.record)
     for call in seen.calls:
         if call.name in picked: some.finish(call)
     for call in some.calls:

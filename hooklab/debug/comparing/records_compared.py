@@ -6,10 +6,8 @@
 __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #029bd276
-import math
-from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,209 +15,14 @@ import torch
 from torch import nn
 
 from .comparison import Comparison
-from .few_bits import Size, difference, size_of
-from .findings import Verdict, put_in_words, rows_and_proof, words
-from .fingerprints import in_fingerprints, parameter_facts_of
-from .judging import FAULT, Losses, Runs, Trial
-from .lost_digits import losses
-from .pairing import Pair, paired
-from .passes import LayerCall, casts, first_pass, layers_watched_or_all
-from .places import Part, Stop, TensorPlace, with_containers
-from .records import Record, inputs_of, is_record, only
-from .second_look import clear_by_flags, clear_in_blocks, clear_near_noise, second_look
-from .side_by_side import blamed, compare_side_by_side, words_of_records
-from .spill import Shelf
-from ...hooks.float64 import widen
+from .judging import Runs, Trial
+from .pairing import Pair, pair_calls
+from .passes import first_pass, layers_watched_or_all
+from .records import Record, inputs_of, is_record, select_calls
+from .verdicts import BUDGET, comparison_of, sample_note, second_within
 from ...hooks.names import printable
 from ...hooks.putting_back import seeded
-from ...hooks.select import first_few, not_a_model
-
-# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #c2ff4685
-def losses_without_partner(trial: Trial) -> dict[LayerCall | None, float]:
-    "How much the calls without a partner lose, relative to what they return, by the innermost call around with one."
-    paired = {stop.pair.a for stop in trial.stops}
-    alone = trial.losses[0].alone
-    found = defaultdict(float)
-    for call in trial.a.calls:
-        if call in paired: continue
-        around = next((outer for outer in call.around() if outer in paired), None)
-        for v in call.output:
-            if v not in alone: continue
-            lost, _ = alone[v]
-            whole = size_of(trial.a.shelf.get(v.key)).rms
-            if whole and math.isfinite(whole): found[around] += lost.rms/whole
-    return found
-
-
-def measure_from_record(trial: Trial):
-    "As `Trial.measure`, with the losses of the reference when it was recorded."
-    shelf = trial.a.shelf
-    record = trial.a.record
-    nothing = shelf.put(torch.zeros((), device=record.device))
-    without_partner = losses_without_partner(trial)
-    for place, share in trial.shares.items():
-        loss, key = record.losses.alone.get(place.part.a, (None, None))
-        if loss is not None:
-            share.loss = loss
-            share.lost = nothing if key is None else key
-        more = without_partner.get(place.owner.pair.a, 0.)
-        whole = size_of(shelf.get(place.part.a.key))
-        noise = trial.noise(place, share.loss)
-        share.noise = Size(noise.rms + more*whole.rms, noise.most + more*whole.most)
-
-    def arrived(place, part, t):
-        share = trial.shares[place]
-        if share.lost is None: return
-        expected = part.for_b(trial.expected(place))
-        share.own = size_of(difference(expected, t))
-        share.arrived = t.float() if share.own.over(share.noise) > FAULT else None
-
-    try:
-        run_widely(trial, arrived)
-    except Exception as error:
-        trial.problems.append(_no_float64(error))
-
-
-def run_widely(trial: Trial, arrived: Callable[[TensorPlace, Part, torch.Tensor], None], **options: Any):
-    "Run the candidate in float64; `arrived` is called at the places where it differs."
-    exits = {place.stop for place in trial.shares if place.where == "exit"}
-    def is_equal(stop): return stop not in exits
-
-    def at_place(place, part, t):
-        if place in trial.shares: arrived(place, part, t)
-
-    trial.run("b", at_place, wide=True, skip=is_equal, **options)
-
-
-def _no_float64(error: Exception) -> str: return f"no run in float64 ({type(error).__name__}: {error})"
-
-# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #a4462a5d
-@dataclass(eq=False, repr=False)
-class Samples:
-    "Where a record has only samples of tensors, so that nothing can be forced there."
-    parts: dict[Stop, list[Part]] # The outputs of each pair of calls of which there are only samples
-    open: set[Stop | None] # Calls that depend on such tensors: what they compute is not judged
-
-
-def leave_samples(trial: Trial) -> Samples:
-    "Take the tensors that were only sampled from the places where numbers are forced."
-    found = Samples({}, set())
-    record = trial.a.record
-    def is_whole(part): return record.kept(part.a) is None
-
-    for stop in trial.stops:
-        sampled_parts = [part for part in stop.exit if not is_whole(part)]
-        found.parts[stop] = sampled_parts
-        if sampled_parts: found.open.add(stop.parent)
-        if not all(map(is_whole, stop.entry)): found.open.add(stop)
-        stop.entry = list(filter(is_whole, stop.entry))
-        stop.exit = list(filter(is_whole, stop.exit))
-        sampled = {v.path for v in stop.pair.a.inputs if record.kept(v) is not None}
-        stop.flags = [name for name in stop.flags if name not in sampled]
-    return found
-
-# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #c2ff4684
-def _same_hashes(stop: Stop) -> bool:
-    "Do both layers have the same parameters, in whatever order and under whatever names?"
-    def hashes(call):
-        found = Counter()
-        for m in call.module.modules():
-            found.update(about.get("hash") for about in parameter_facts_of(m).values())
-        return found
-
-    return hashes(stop.pair.a) == hashes(stop.pair.b)
-
-
-def clear_by_rounding(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
-    "The faults, without those that rounding of merged or narrower weights explains; the candidate is pushed."
-    def may_be_merged(stop):
-        return not _same_hashes(stop) and not _only_numbers_differ(stop)
-
-    def push(near, moved):
-        before = {}
-
-        def note(place, part, t):
-            if place.owner in near: before[place] = t.clone()
-
-        def compare(place, part, t):
-            if place in before: moved(place, difference(before[place], t))
-
-        run_widely(trial, note)
-        for seed in (1, 2):
-            run_widely(trial, compare, push=seed)
-
-    return clear_near_noise(trial, faults, may_be_merged, push)
-
-
-def _only_numbers_differ(stop: Stop) -> bool:
-    "Have two leaves parameters of the same names, shapes and 16-bit dtype? Then nothing was merged."
-    def forms(call):
-        facts = parameter_facts_of(call.module)
-        return {name: (about["dtype"], about["shape"]) for name, about in facts.items()}
-
-    one, other = forms(stop.pair.a), forms(stop.pair.b)
-    if one != other or stop.pair.a.inner: return False
-    return all("16" in dtype for dtype, _ in one.values())
-
-# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #6089c814
-def clear_by_whole_block(
-    samples: Samples, trial: Trial, faults: dict[Stop, TensorPlace],
-) -> dict[Stop, TensorPlace]:
-    "The faults, without those in a block that as a whole does the same; only the candidate runs."
-    def was_kept(block): return block not in samples.open and not samples.parts[block]
-    def same_results(blocks): return [block for block in blocks if _same_result(trial, block)]
-    return clear_in_blocks(faults, was_kept, same_results)
-
-
-def _same_result(trial: Trial, block: Stop) -> bool:
-    "Does a block return the same when only what goes into it, and what is around it, is forced?"
-    stops = [stop for stop in trial.stops if stop is block or block not in with_containers(stop)]
-    returned = defaultdict(list)
-
-    def arrived(place, part, t):
-        if place.stop is block and place.where == "exit": returned[place].append(t.clone())
-
-    try:
-        trial.run("b", arrived, stops)
-        trial.run("b", arrived, stops, wide=True)
-    except Exception:
-        return False
-    for place, (own, wide) in returned.items():
-        recorded = place.part.for_b(trial.a.shelf.get(place.part.a.key))
-        lost = size_of(difference(wide, widen(own)))
-        apart = size_of(difference(widen(recorded), wide))
-        noise = trial.noise(place, lost)
-        if apart.over(noise) > FAULT: return False
-    return bool(returned)
-
-# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #b21e13a9
-def beside(trial: Trial) -> Trial:
-    "The record and the pass of the model, as two passes that cannot run again."
-    runs = trial.runs
-    inputs, named = runs.inputs_of(trial.b), runs.named["b"]
-    measured = Losses()
-    try:
-        lost = losses(trial.b, inputs, named, call=runs.call)
-        pushed = losses(trial.b, inputs, named, call=runs.call, push=1)
-        measured = Losses(lost=lost, pushed=pushed)
-    except Exception as error:
-        trial.problems.append(_no_float64(error))
-    found = Trial(trial.pairs, trial.a, trial.b, losses=(trial.losses[0], measured))
-    compare_side_by_side(found)
-    return found
-
-
-def among_samples(
-    trial: Trial, beside: Trial, samples: Samples, faults: dict[Stop, Any],
-) -> dict[Stop, TensorPlace]:
-    "The layer at which the samples part first, if it could not be judged by forcing, and no fault comes before it."
-    found = blamed(beside)
-    if found is None: return {}
-    other, place = found
-    stop = next(stop for stop in trial.stops if stop.pair is other.pair)
-    was_judged = stop not in samples.open and not samples.parts[stop]
-    comes_later = any(fault.number <= stop.number for fault in faults)
-    return {} if was_judged or comes_later else {stop: place}
+from ...hooks.select import not_a_model
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #b842cc8f
 def notes_on(*records: Record) -> list[str]:
@@ -238,7 +41,7 @@ def notes_on(*records: Record) -> list[str]:
     return found
 
 
-def without_some(records: list[Record], pairs: list[Pair]) -> list[Pair]:
+def drop_unrecorded(records: list[Record], pairs: list[Pair]) -> list[Pair]:
     "The pairs; a record of some layers says nothing of the others, so these are left out."
     a_has_some, b_has_some = (record is not None and record.facts["some"] for record in records)
     found = []
@@ -259,36 +62,6 @@ def no_partners(pairs: list[Pair]) -> list[str]:
     return [f"No layer of one has a partner in the other ({some_a} …, and {some_b} …), "
             "so only inputs and outputs of the whole were compared: is it another model?"]
 
-# %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #612d374d
-def judged_with_record(trial: Trial) -> Comparison:
-    "What a record and a model say."
-    samples = leave_samples(trial)
-    verdict = Verdict(trial, {}, sampled=samples.parts)
-    if not verdict.all_equal():
-        trial.compare_plainly()
-        judged = [place for place in trial.shares if place.owner not in samples.open]
-        trial.shares = {place: trial.shares[place] for place in judged}
-        if trial.shares: measure_from_record(trial)
-        questions = clear_by_flags, clear_by_rounding, partial(clear_by_whole_block, samples)
-        verdict.faults |= trial.overflows() | second_look(trial, questions)
-        if any(samples.parts.values()):
-            verdict.beside = beside(trial)
-            verdict.faults |= among_samples(trial, verdict.beside, samples, verdict.faults)
-    verdict.blame_what_was_not_measured()
-    put_in_words(verdict, partial(words_with_record, verdict))
-    rows, lines = rows_and_proof(verdict)
-    return Comparison(rows, lines=lines, notes=trial.problems)
-
-
-def words_with_record(verdict: Verdict, stop: Stop, place: TensorPlace | None) -> list[str]:
-    "The kind of fault, from what was forced or, where nothing could be, from the record alone."
-    trial, beside = verdict.trial, verdict.beside
-    if place is not None and place not in trial.shares:
-        stop_beside = next(other for other in beside.stops if other.pair is stop.pair)
-        return [words_of_records(beside, stop_beside, place)]
-    parameters = list(in_fingerprints(stop.pair.a.module, stop.pair.b.module))
-    return [*parameters[:3], words(trial, stop, place)]
-
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #ab32b70f
 def compare_with_model(
     path: Any, model: nn.Module, args: tuple, kwargs: dict, *, pairs: Any, names: Any, call: Any,
@@ -299,20 +72,20 @@ def compare_with_model(
     device = own[0].device if own else torch.device("cpu")
     if device.type == "meta":
         raise ValueError("the candidate has parameters on the meta device, which have no numbers")
-    with Shelf() as shelf, seeded():
-        record = Record(path, shelf, device)
+    with seeded():
+        record = Record(path, device)
         inputs = inputs_of(record, args, kwargs, call)
-        a = record.seen if names is None else only(record.seen, names)
+        a = record.seen if names is None else select_calls(record.seen, names)
         named = layers_watched_or_all(model, names)
-        b = first_pass("model", model, inputs, shelf, how=f"with what is in {path}", named=named, call=call, like=a)
-        found = without_some([record, None], paired(a, b, pairs))
-        runs = Runs(inputs, {"b": named}, call)
-        comparison = judged_with_record(Trial(found, a, b, runs, (record.losses, None)))
-        comparison.notes = [*casts(model=b), *no_partners(found), *notes_on(record), *comparison.notes]
-        return comparison
+        run = partial(first_pass, "model", model, inputs, how=f"with what is in {path}", named=named, call=call)
+        b = second_within(BUDGET, a, run)
+        found = drop_unrecorded([record, None], pair_calls(a, b, pairs))
+        trial = Trial(found, a, b, Runs(inputs, {"b": named}, call), (record.losses, None))
+        sampled = sample_note(b) if a.is_whole else []  # otherwise it has as few numbers as the record
+        return comparison_of(trial, [*no_partners(found), *notes_on(record), *sampled])
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #e26d71f2
-def turned(c: Comparison) -> Comparison:
+def swap_sides(c: Comparison) -> Comparison:
     "The same, with the sides exchanged."
     kinds = {"only in a": "only in b", "only in b": "only in a"}
     rows = []
@@ -328,21 +101,12 @@ def turned(c: Comparison) -> Comparison:
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #6d12cde7
 def compare_two_records(one: Any, other: Any, *, pairs: Any, names: Any) -> Comparison:
     "Outputs side by side."
-    with Shelf() as shelf:
-        a, b = Record(one, shelf), Record(other, shelf)
-        check_inputs(a, b)
-        if names is not None: a.seen = only(a.seen, names)
-        found = without_some([a, b], paired(a.seen, b.seen, pairs))
-        trial = Trial(found, a.seen, b.seen, losses=(a.losses, b.losses))
-        compare_side_by_side(trial)
-        verdict = Verdict(trial, {})
-        fault = blamed(trial)
-        if fault: verdict.faults = dict([fault])
-        verdict.blame_what_was_not_measured()
-        put_in_words(verdict, lambda stop, place: [words_of_records(trial, stop, place)])
-        rows = verdict.rows()
-        lines = other_parameters(trial, verdict.faults) if verdict.faults else []
-        return Comparison(rows, lines=lines, notes=[*no_partners(found), *notes_on(a, b)])
+    a, b = Record(one), Record(other)
+    check_inputs(a, b)
+    if names is not None: a.seen = select_calls(a.seen, names)
+    found = drop_unrecorded([a, b], pair_calls(a.seen, b.seen, pairs))
+    trial = Trial(found, a.seen, b.seen, losses=(a.losses, b.losses))
+    return comparison_of(trial, [*no_partners(found), *notes_on(a, b)])
 
 
 def check_inputs(a: Record, b: Record):
@@ -358,16 +122,6 @@ def check_inputs(a: Record, b: Record):
 def _input_shapes(record: Record) -> str:
     root = record.seen.calls[-1]
     return ", ".join(str(list(v.shape)) for v in root.inputs)
-
-
-def other_parameters(trial: Trial, faults: dict[Stop, Any]) -> list[str]:
-    "Which other layers have other parameters."
-    found = {}
-    for stop in trial.stops:
-        a, b = stop.pair.a, stop.pair.b
-        if stop in faults or a.inner: continue
-        if list(in_fingerprints(a.module, b.module)): found[a.name] = None
-    return [f"Parameters differ also in {first_few(list(found), 4)}."] if found else []
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #168fd8ca
 def compare_records(
@@ -393,4 +147,4 @@ def compare_records(
         pairs = {name: pairs(name) for name in asked if name}
     if pairs is not None:
         options["pairs"] = {other: name for name, other in pairs.items() if other is not None}
-    return turned(compare_with_model(candidate, reference, args, kwargs, **options))
+    return swap_sides(compare_with_model(candidate, reference, args, kwargs, **options))

@@ -7,16 +7,15 @@ __all__ = []
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #664d283b
 import math
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from .few_bits import Size, difference, eps, size_of, stored_numbers
-from .judging import FAULT, NEAR_NOISE, Trial, rounding_noise
+from .few_bits import Size, difference, eps, finite_size, size_of, stored_numbers
+from .fingerprints import parameter_facts_of
+from .judging import FAULT_RATIO, NEAR_NOISE, Trial, add_lost, rounding_noise
 from .passes import LayerCall
 from .places import Stop, TensorPlace, with_containers
 from ...hooks.float64 import WIDE, widen
@@ -32,7 +31,7 @@ def clear_by_flags(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, 
     def arrived(place, part, t):
         share = trial.shares.get(place)
         if share is None or share.lost is None or share.own is None: return
-        if share.ratio <= FAULT: return
+        if share.ratio <= FAULT_RATIO: return
         expected = part.for_b(trial.expected(place))
         own = size_of(difference(expected, t))
         ratio = own.over(share.noise)
@@ -45,7 +44,7 @@ def clear_by_flags(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, 
         return faults  # the candidate cannot be called with what the reference is called with
     found = {}
     for stop, place in faults.items():
-        agrees_now = again.get(stop, math.inf) <= FAULT
+        agrees_now = again.get(stop, math.inf) <= FAULT_RATIO
         blamed = _who_gave(stop, other_flags) if agrees_now else stop
         found.setdefault(blamed, place)
     return found
@@ -75,6 +74,7 @@ def own_parameters(call: LayerCall, without: set[nn.Module]) -> list[Tensor]:
 
 def _same_numbers(trial: Trial, stop: Stop) -> bool:
     "Do both have the same numbers in their parameters, in whatever order?"
+    if trial.a.record is not None: return _same_hashes(stop) or _only_numbers_differ(stop)
     judged_a = {other.pair.a.module for other in trial.stops}
     judged_b = {other.pair.b.module for other in trial.stops}
     mine = own_parameters(stop.pair.a, judged_a)
@@ -90,6 +90,28 @@ def _same_numbers(trial: Trial, stop: Stop) -> bool:
     if one is None or other is None: return False
     return torch.equal(one, other)
 
+# %% ../../../nbs/lib/debug/comparing/second-look.ipynb #c2074658
+def _same_hashes(stop: Stop) -> bool:
+    "Do both layers have the same parameters, in whatever order and under whatever names?"
+    def hashes(call):
+        found = Counter()
+        for m in call.module.modules():
+            found.update(about.get("hash") for about in parameter_facts_of(m).values())
+        return found
+
+    return hashes(stop.pair.a) == hashes(stop.pair.b)
+
+
+def _only_numbers_differ(stop: Stop) -> bool:
+    "Have two leaves parameters of the same names, shapes and 16-bit dtype? Then nothing was merged."
+    def forms(call):
+        facts = parameter_facts_of(call.module)
+        return {name: (about["dtype"], about["shape"]) for name, about in facts.items()}
+
+    one, other = forms(stop.pair.a), forms(stop.pair.b)
+    if one != other or stop.pair.a.inner: return False
+    return all("16" in dtype for dtype, _ in one.values())
+
 
 def _sorted(parameters: list[Tensor], dtype: torch.dtype) -> Tensor | None:
     "All numbers of these, rounded to a dtype, the smallest first; None if some cannot be read."
@@ -102,60 +124,48 @@ def _sorted(parameters: list[Tensor], dtype: torch.dtype) -> Tensor | None:
     return torch.cat(rounded).sort().values
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #c2074657
-def clear_near_noise(
-    trial: Trial, # Has measured the suspects
-    faults: dict[Stop, TensorPlace], # The suspects
-    may_be_merged: Callable[[Stop], bool], # Can weights of a suspect have been computed from others?
-    # Pushes the suspects, and calls what it is given with how far the numbers moved at each place
-    push: Callable[[set[Stop], Callable[[TensorPlace, Tensor], None]], None],
-) -> dict[Stop, TensorPlace]: # Those that are left
-    "The faults, without those that are hardly more than what a push of the last bits moves."
+def clear_by_merging(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
+    "The faults, without those that the rounding of merged weights explains: a push of the last bits moves them as far."
     near = set()
     for stop, place in faults.items():
         share = trial.shares[place]
         is_near = share.own is not None and share.ratio <= NEAR_NOISE
-        if is_near and may_be_merged(stop): near.add(stop)
+        if is_near and not _same_numbers(trial, stop): near.add(stop)
     if not near: return faults
-
-    def arrived(place, moved):
+    for place, moved in _moved_by_a_push(trial, near):
         share = trial.shares[place]
-        rms, most = size_of(moved)
-        share.noise = Size(
-            rms=max(share.noise.rms, 2*rms),
-            most=max(share.noise.most, 2*most),
-        )
-
-    push(near, arrived)
+        share.noise = Size(max(share.noise.rms, 2*moved.rms), max(share.noise.most, 2*moved.most))
     left = {}
     for stop, place in faults.items():
-        is_cleared = stop in near and not trial.shares[place].ratio > FAULT
+        is_cleared = stop in near and not trial.shares[place].ratio > FAULT_RATIO
         if not is_cleared: left[stop] = place
     return left
 
 
-def clear_by_merging(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
-    "The faults, without those that the rounding of merged weights explains; the reference is pushed."
-    def push(near, moved):
-        places = set()
-        for place, share in trial.shares.items():
-            if place.owner in near and share.lost is not None: places.add(place)
+def _moved_by_a_push(trial: Trial, owners: set[Stop]) -> list[tuple[TensorPlace, Size]]:
+    "How far each of two pushes moves what some layers of the reference compute, or of the candidate for a record."
+    places, found = set(), []
+    for place, share in trial.shares.items():
+        if place.owner in owners and share.lost is not None: places.add(place)
+    before = {}
+    def note(place, part, t):
+        if place in places: before[place] = t.clone()
 
-        def arrived(place, part, t):
-            if place in places: moved(place, difference(trial.expected(place), t))
+    def compare(place, part, t):
+        if place not in places: return
+        unmoved = before[place] if side == "b" else trial.expected(place)
+        found.append((place, size_of(difference(unmoved, t))))
 
-        for seed in (1, 2):
-            trial.run("a", arrived, wide=True, skip=trial.unequal(), push=seed)
-
-    def may_be_merged(stop): return not _same_numbers(trial, stop)
-    return clear_near_noise(trial, faults, may_be_merged, push)
+    side = "a" if trial.a.record is None else "b"
+    skip = trial.unequal()
+    if side == "b": trial.run("b", note, wide=True, skip=skip)
+    for seed in (1, 2):
+        trial.run(side, compare, wide=True, skip=skip, push=seed)
+    return found
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #ef90a7f6
-def clear_in_blocks(
-    faults: dict[Stop, TensorPlace], # The suspects
-    may_be_right: Callable[[Stop], bool], # Is it worth asking of this block?
-    same_results: Callable[[list[Stop]], list[Stop]], # Which of these blocks, none of them in another, do the same?
-) -> dict[Stop, TensorPlace]: # Those that are left
-    "The faults, without those in a block that `same_results` finds right as a whole."
+def clear_by_result(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
+    "The faults, without those in a block that as a whole does the same."
     inside = defaultdict(set)
     for stop in faults:
         for around in with_containers(stop):
@@ -163,24 +173,18 @@ def clear_in_blocks(
     levels = defaultdict(list)
     for block, suspects in inside.items():
         if len(suspects) < 2 or not block.exit: continue
-        if not may_be_right(block): continue
+        if _visibly_other(trial, block): continue
         depth = len(list(with_containers(block)))
         levels[depth].append(block)
     cleared: set[Stop] = set()
     for depth in sorted(levels):  # the outermost first
-        open_ones = [block for block in levels[depth] if not inside[block] <= cleared]
-        if not open_ones: continue
-        for block in same_results(open_ones):
+        blocks = [block for block in levels[depth] if not inside[block] <= cleared]
+        if not blocks: continue
+        for block in _same_results(trial, blocks):
             cleared |= inside[block]
     return {stop: place for stop, place in faults.items() if stop not in cleared}
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #b40781e9
-def clear_by_result(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
-    "The faults, without those in a block that as a whole does the same; both models run forced."
-    def may_be_right(block): return not _visibly_other(trial, block)
-    return clear_in_blocks(faults, may_be_right, partial(_same_results, trial))
-
-
 def _visibly_other(trial: Trial, block: Stop) -> bool:
     "Was it given the same as the reference, bit for bit, and did it return something else by far?"
     if not block.pair.is_root:
@@ -188,9 +192,9 @@ def _visibly_other(trial: Trial, block: Stop) -> bool:
         if not block.entry or not same_entry: return False
 
     def apart(part):
-        one = part.for_b(trial.a.shelf.get(part.a.key))
-        other = trial.b.shelf.get(part.b.key)
-        whole = size_of(one).rms
+        one = part.for_b(part.a.tensor())
+        other = part.b.tensor()
+        whole = finite_size(one).rms
         if not whole: return 0.
         return size_of(difference(one, other)).rms/whole
 
@@ -204,7 +208,7 @@ def _same_results(trial: Trial, blocks: list[Stop]) -> list[Stop]:
     worst = _results(trial, _without_insides(trial.stops, judged), judged)
     same = []
     for block in blocks:
-        if block in worst and worst[block] <= FAULT: same.append(block)
+        if block in worst and worst[block] <= FAULT_RATIO: same.append(block)
     return same
 
 
@@ -225,7 +229,7 @@ def _finest_noise(trial: Trial, place: TensorPlace, loss: Size) -> Size:
     eps_a, eps_b = trial.precision.of(place.owner)
     if eps_a != eps_b: loss = Size()  # it has the rounding of the weights in it
     finest = min(eps_a, eps_b)
-    whole = size_of(trial.a.shelf.get(place.part.a.key))
+    whole = finite_size(place.part.a.tensor())
     return rounding_noise(loss, whole, finest, finest)
 
 
@@ -233,26 +237,32 @@ def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, f
     "How many times what rounding explains the outputs of some calls differ, when these places are forced."
     worst = defaultdict(float)
     lost = {}
-    shelf = trial.a.shelf
     numbers = {stop.number for stop in judged}
+    is_recorded = trial.a.record is not None
+    def is_asked(place): return place.stop.number in numbers and place.where == "exit"
 
     def at_reference(place, part, t):
-        if place.stop.number not in numbers or place.where == "entry": return
-        reference = widen(shelf.get(part.a.key))
-        lost[place] = difference(reference, t)
+        if is_asked(place): lost[place] = difference(widen(part.a.tensor()), t)
+
+    def in_own_precision(place, part, t):
+        if is_asked(place): lost[place] = widen(t)
 
     def at_candidate(place, part, t):
         if place not in lost: return
-        expected = widen(shelf.get(part.a.key)) + lost[place]
+        expected = widen(part.a.tensor())
+        if is_recorded: noise = trial.noise(place, size_of(difference(lost[place], t)))
+        else:
+            noise = _finest_noise(trial, place, size_of(lost[place]))
+            expected = add_lost(expected, lost[place])
         own = size_of(difference(part.for_b(expected), t))
-        noise = _finest_noise(trial, place, size_of(lost[place]))
         worst[place.stop] = max(worst[place.stop], own.over(noise))
 
     skip = trial.quiet(lambda stop: stop.number not in numbers)
     loud = {stop.number for stop in trial.stops if not skip(stop)}
     def is_quiet(stop): return stop.number not in loud
     try:
-        trial.run("a", at_reference, stops, wide=True, skip=is_quiet)
+        if is_recorded: trial.run("b", in_own_precision, stops, skip=is_quiet)
+        else: trial.run("a", at_reference, stops, wide=True, skip=is_quiet)
         trial.run("b", at_candidate, stops, wide=True, skip=is_quiet)
     except Exception:
         return {}
@@ -305,15 +315,15 @@ def _same_together(trial: Trial, suspects: list[Stop]) -> bool:
         if stop in ends: stops.append(ends[stop])
         elif not is_inside: stops.append(stop)
     worst = _results(trial, stops, between)
-    return worst.get(ends[last], math.inf) <= FAULT
+    return worst.get(ends[last], math.inf) <= FAULT_RATIO
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #660126c2
 QUESTIONS = (clear_by_flags, clear_by_merging, clear_by_result, clear_by_neighbours)
 
 
-def second_look(trial: Trial, questions: tuple[Callable, ...] = QUESTIONS) -> dict[Stop, TensorPlace]:
+def second_look(trial: Trial) -> dict[Stop, TensorPlace]:
     "The layers at fault."
     faults = trial.faults()
-    for clear in questions:
+    for clear in QUESTIONS:
         if faults: faults = clear(trial, faults)
     return faults

@@ -243,7 +243,7 @@ def in_numbers(a: Tensor, b: Tensor, names: tuple = OF_OUTPUTS) -> Iterator[str]
 def _in_doubles(t: Tensor) -> Tensor:
     "The numbers of a tensor in float64, a complex one as two."
     t = t.detach()
-    if t.is_complex(): t = torch.view_as_real(t)
+    if t.is_complex(): t = torch.view_as_real(t.resolve_conj())
     return t.double()
 
 # %% ../../../nbs/lib/debug/comparing/symptoms.ipynb #3fa61b22

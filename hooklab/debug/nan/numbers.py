@@ -55,7 +55,7 @@ def details(t: Tensor) -> Iterator[str]:
         yield f"{bad} among {t.numel()}, the first at {(~finite).nonzero()[0].tolist()}"
 
 # %% ../../../nbs/lib/debug/nan/numbers.ipynb #ea2e386e
-FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+FAST_DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 FINE, MASK, INF, NAN = range(4)  # from good to bad; MASK: there is no Inf but `-inf`
 
 
@@ -204,7 +204,7 @@ class Sight:
         try:
             if n is not None and n.seen() is t and n.version == version_of(t): return n
             # a short way for floats on the CPU in a tensor of torch's own class, because most are
-            is_float = type(t) in OWN and t.is_cpu and t.dtype in FLOATS
+            is_float = type(t) in OWN and t.is_cpu and t.dtype in FAST_DTYPES
             is_plain = is_float and t.layout is STRIDED and t.numel()
             if is_plain and not (t.is_nested or stands_for_many(t)):
                 plain = t.detach() if t.requires_grad else t

@@ -71,7 +71,7 @@ def by_numbers(name: str, args: tuple, output: Tensor, place: tuple[int, ...]) -
     return f"`{name}`: {first:.4g} {SIGNS[name]} {second:.4g}{over}"
 
 # %% ../../../nbs/lib/debug/nan/second-look.ipynb #e119a38b
-def row_of(args: tuple, kwargs: dict, place: tuple[int, ...]) -> Tensor:
+def softmax_row(args: tuple, kwargs: dict, place: tuple[int, ...]) -> Tensor:
     "The numbers that a softmax had at this place."
     may_be_dim = *args[1:2], kwargs.get("dim")
     dim = next((x for x in may_be_dim if isinstance(x, int)), -1)
@@ -85,7 +85,7 @@ def by_row(name: str, args: tuple, kwargs: dict, output: Tensor, place: tuple[in
     floats = [t for t in tensors((args, kwargs)) if t.is_floating_point()]
     given = [t.detach() for t in floats]
     if name in ("softmax", "log_softmax") and place:
-        row = row_of(args, kwargs, place)
+        row = softmax_row(args, kwargs, place)
         if (row == -math.inf).all(): return f"`{name}` of a row of nothing but -inf"
         if (row == math.inf).any(): return f"`{name}` of a row with inf"
     one_each = given and given[0].numel() == output.numel()

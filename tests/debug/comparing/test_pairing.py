@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from hooklab.debug.comparing.pairing import paired
+from hooklab.debug.comparing.pairing import pair_calls
 from hooklab.debug.comparing.passes import run_pass
-from hooklab.debug.comparing.spill import Shelf
 
 
 def net(n=3): return nn.Sequential(*(layer for _ in range(n) for layer in (nn.Linear(4, 4), nn.Tanh())))
@@ -17,7 +16,7 @@ def net(n=3): return nn.Sequential(*(layer for _ in range(n) for layer in (nn.Li
 def pairs_of(a, b, pairs=None):
     torch.manual_seed(0)
     x = torch.randn(2, 4)
-    with Shelf() as shelf: return paired(run_pass(a, ((x,), {}), shelf), run_pass(b, ((x,), {}), shelf), pairs)
+    return pair_calls(run_pass(a, ((x,), {})), run_pass(b, ((x,), {})), pairs)
 
 
 def names(*args): return [(pair.a and pair.a.name, pair.b and pair.b.name) for pair in pairs_of(*args)]
@@ -131,8 +130,7 @@ def test_what_has_no_parameters_is_known_by_the_block_that_it_is_in():
     chance, model, x = random.Random(0), Abreast(), torch.randn(2, 8)
     other = copy.deepcopy(model)
     with torch.no_grad(): other.blocks[1][1].weight[0, 0] += .01
-    with Shelf() as shelf:
-        for _ in range(20):
-            a, b = (run_pass(m, ((x,), {}), shelf) for m in (model, other))
-            for seen in a, b: seen.calls[:] = as_threads_run(seen.calls, chance)
-            assert all(pair.a.name == pair.b.name for pair in paired(a, b))
+    for _ in range(20):
+        a, b = (run_pass(m, ((x,), {})) for m in (model, other))
+        for seen in a, b: seen.calls[:] = as_threads_run(seen.calls, chance)
+        assert all(pair.a.name == pair.b.name for pair in pair_calls(a, b))
