@@ -126,10 +126,9 @@ class ActivationStats(RemovableRecord, Recorded, HookCallback):
             step = earlier.step = step or earlier.step
         layers = (earlier or self.choice).layers_in(model)
         if self.learn is None: self.scaled = scaler is not None and scaler.is_enabled()
-        session = self.session = Session(
-            model, layers, Options.of(self), own_hooks(self, layers, model), optimizers,
-            scaler if self.scaled else None, scaled=self.scaled, loop=self.loop, updates=updates,
-            attention=self.attention_too, called=called)
+        session = self.session = Session(model, layers, Options.of(self), own_hooks(self, layers, model), optimizers,
+                                         scaler if self.scaled else None, scaled=self.scaled, loop=self.loop,
+                                         updates=updates, attention=self.attention_too, called=called)
         try:
             if auto: session.ends_with(optimizers, self)
             session.put_on()
