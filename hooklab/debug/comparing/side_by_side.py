@@ -36,14 +36,15 @@ def lost_at(losses: Losses, merged: bool, v: Value, whole: Size) -> Size:
     return Size(rough*whole.rms, rough*whole.most)
 
 
-def losses_of(trial: Trial, side: str) -> Losses:
-    "What a pass has lost to its own precision: read from a record, or measured with two runs in float64."
+def losses_of(trial: Trial, side: str, merged: bool) -> Losses:
+    "What a pass has lost to its own precision: read from a record, or measured in float64; twice for merged weights."
     seen, known = (trial.a, trial.losses[0]) if side == "a" else (trial.b, trial.losses[1])
     if known is not None: return known
     inputs, named, call = trial.runs.inputs_of(seen), trial.runs.named[side], trial.runs.call
     try:
         lost = losses(seen, inputs, named, call=call)
-        return Losses(lost=lost, pushed=losses(seen, inputs, named, call=call, push=1))
+        pushed = losses(seen, inputs, named, call=call, push=1) if merged else {}
+        return Losses(lost=lost, pushed=pushed)
     except Exception as error:
         trial.no_float64(error)
         return Losses()
@@ -52,7 +53,7 @@ def losses_of(trial: Trial, side: str) -> Losses:
 def compare_side_by_side(trial: Trial):
     "Note the difference at each place, and what arithmetic explains of it."
     merged = may_be_merged(trial.a.model, trial.b.model)
-    losses_a, losses_b = losses_of(trial, "a"), losses_of(trial, "b")
+    losses_a, losses_b = losses_of(trial, "a", merged), losses_of(trial, "b", merged)
     scale = 1.  # how many times as large as the reference's the last bit of the candidate is, at most so far
     for stop, where in in_order(trial.stops):
         eps_a, eps_b = trial.precision.of(stop)

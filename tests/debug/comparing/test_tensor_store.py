@@ -80,6 +80,43 @@ def test_the_number_of_a_freed_tensor_is_not_taken_for_another():
     assert [store.get(number)[0].item() for number in numbers] == [*range(200)]
 
 
+STRIDED = {
+    "channels last": lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "permuted": lambda: torch.randn(2, 3, 4).permute(2, 0, 1), "expanded": lambda: torch.randn(3, 1).expand(3, 4),
+    "with gaps": lambda: torch.randn(4, 6)[::2, 1:4], "overlapping": lambda: torch.randn(9).unfold(0, 4, 2),
+    "conjugate": lambda: torch.randn(3, 2, dtype=torch.complex64).conj(),
+    "negative": lambda: torch.randn(3, 2, dtype=torch.complex64).conj().imag,
+    "flipped": lambda: torch.randn(3, 4).flip(0), "scalar": lambda: torch.tensor(3.)}
+
+
+@pytest.mark.parametrize("shape", STRIDED)
+def test_any_strides(shape):
+    t, store, small = STRIDED[shape](), TensorStore(), TensorStore(sample=3)
+    back = store.get(store.put(t))
+    assert torch.equal(back, t) and back.stride() == t.clone().stride()
+    number = small.put(t)
+    kept = t.reshape(-1)[[i*(t.numel() - 1)//2 for i in range(3)]] if t.numel() > 3 else t.reshape(-1)
+    assert torch.equal(small.some(number), kept)
+
+
+def test_inside_vmap_the_whole_batch_is_kept():
+    store, numbers = TensorStore(), []
+    torch.vmap(lambda row: (numbers.append(store.put(row)), row)[1])(torch.arange(6.).reshape(2, 3))
+    assert torch.equal(store.get(numbers[0]), torch.arange(6.).reshape(2, 3))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sample", [float("inf"), 4])
+def test_on_a_gpu(sample):
+    tensors = [torch.randn(8, 3, 8, 8, device="cuda").to(memory_format=torch.channels_last),
+               torch.randn(5, device="cuda").bfloat16(), torch.randn(5), torch.tensor(1, device="cuda")]
+    store, on_cpu = TensorStore(sample=sample), TensorStore(sample=sample)
+    for t in tensors:
+        number, same = store.put(t), on_cpu.put(t.cpu())
+        assert store.get(number).device == store.some(number).device == t.device
+        assert torch.equal(store.some(number).cpu(), on_cpu.some(same))
+
+
 # Within the budget
 
 def test_nothing_is_kept_beyond_the_budget_but_forms():
