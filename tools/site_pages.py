@@ -226,8 +226,7 @@ def moved_pages(docs: Path) -> list[tuple[str, str]]:
     found = []
     for line in lines:
         old, now = line.split(" = ")
-        if (docs/f"{old}.html").exists() or not (docs/f"{now}.html").exists():
-            raise ValueError(f"{MOVED.name} has “{line}”, but the old page must be gone and the new one there")
+        if not (docs/f"{now}.html").exists(): continue  # a site of some pages
         sources = [f"source/{name.removeprefix('lib/').replace('-', '_')}.html" for name in (old, now)]
         found += [(f"{old}.html", f"{now}.html"), *([tuple(sources)] if (docs/sources[1]).exists() else [])]
     return found

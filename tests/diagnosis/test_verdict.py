@@ -170,7 +170,7 @@ def test_the_layer_with_the_first_large_numbers_is_named():
     with torch.no_grad(): model[2].weight *= 300
     found = checked(model)
     one, = (f for f in found if f.what == "first loss too high")
-    assert one.layers == ["2"] and "2 returns numbers" in one.evidence
+    assert one.layers == ["2"] and "2 returns values" in one.evidence
 
 
 # NaN

@@ -339,8 +339,8 @@ def test_a_page_that_has_moved_is_found_at_its_old_address(visit, site, old, now
     page = (site/"404.html").read_text(encoding="utf-8")
     place.write_text(page.replace("<head>", '<head><base href="../../../">', 1), encoding="utf-8")
     try:
-        browser.get(f"{place.as_uri()}#a-place")
-        wait(browser, lambda b: b.current_url == f"{(site/now).as_uri()}#a-place", "the old address does not lead on")
+        browser.execute_script("location.href = arguments[0]", f"{place.as_uri()}#a-place")
+        shows(browser, f"{(site/now).as_uri()}#a-place")
     finally:
         place.unlink()
         place.parent.rmdir()

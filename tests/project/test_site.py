@@ -45,6 +45,14 @@ def test_pages_are_named_as_their_notebooks(pages, repo):
     assert written(pages) == {file.relative_to(repo/"nbs").with_suffix(".html").as_posix() for file in files} - {"404.html"}
 
 
+def test_a_page_that_has_moved_is_gone_and_its_new_place_is_there(pages, site):
+    rows = [line.split(" = ") for line in site_pages.MOVED.read_text(encoding="utf-8").splitlines()[1:]]
+    assert [old for old, _ in rows if f"{old}.html" in pages.texts] == []
+    assert [now for _, now in rows if f"{now}.html" not in pages.texts] == []
+    known = dict(site_pages.moved_pages(site))
+    assert all(known[f"{old}.html"] == f"{now}.html" for old, now in rows) and len(known) > len(rows) > 40
+
+
 def test_each_page_is_whole(pages):
     for name, text in pages.texts.items():
         page, tags = pages.top(name), re.findall(r"<\w[^<>]*>", text)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .few_bits import EPS, Size, difference, eps, finite_size, in_dtype, sample_places, size_of
+from .few_bits import EPS, Size, difference, eps, finite_size, in_dtype, numbers_at, sample_places, size_of
 from .forcing import run_forced
 from .pairing import Pair
 from .passes import LayerCall, ModelPass, Value
@@ -151,8 +151,8 @@ def numbers_of(part: Part) -> tuple[Tensor, Tensor] | None:
     same_order = same_size and (part.layout is None or part.layout.keeps_order)
     if 0 in (a.n_kept, b.n_kept) or not same_order: return None
     one, other = a.kept(), b.kept()
-    if a.n_kept is None: one = one[sample_places(len(one), b.n_kept).to(one.device)]
-    elif b.n_kept is None: other = other[sample_places(len(other), a.n_kept).to(other.device)]
+    if a.n_kept is None: one = numbers_at(one, sample_places(len(one), b.n_kept))
+    elif b.n_kept is None: other = numbers_at(other, sample_places(len(other), a.n_kept))
     elif a.n_kept != b.n_kept:  # only what pairing compares is from the same places
         if a.sample is None or b.sample is None: return None
         return torch.from_numpy(a.sample[:-1]), torch.from_numpy(b.sample[:-1])

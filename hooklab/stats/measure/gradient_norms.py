@@ -138,7 +138,7 @@ def all_true(flags: list[bool | Tensor]) -> bool | Tensor: # Nobody waits for a 
     return torch.stack([flag.to(there[0].device) for flag in there]).all() if there else True
 
 
-def total_norm(lengths: list[Tensor]) -> Tensor:
+def norm_of_all(lengths: list[Tensor]) -> Tensor:
     "The norm of all gradients, from those of some, or of all of an optimizer."
     if len(lengths) == 1 and not lengths[0].dim():
         return lengths[0]
@@ -149,9 +149,9 @@ def total_norm(lengths: list[Tensor]) -> Tensor:
 def totals_of(known: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     "The norms that are known for all optimizers."
     first, *others = known or [{}]
-    if not others: return {name: x if not x.dim() else total_norm([x]) for name, x in first.items()}
+    if not others: return {name: x if not x.dim() else norm_of_all([x]) for name, x in first.items()}
     names = [name for name in first if all(name in of for of in others)]
-    return {name: total_norm([of[name] for of in known]) for name in names}
+    return {name: norm_of_all([of[name] for of in known]) for name in names}
 
 
 # %% ../../../nbs/lib/stats/measure/gradient-norms.ipynb #6f0a1b0b

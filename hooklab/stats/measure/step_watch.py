@@ -20,7 +20,7 @@ from hooklab.hooks.copies import is_wrapper
 from hooklab.hooks.distributed import in_processes, parts_for
 from hooklab.hooks.tensor import look_to_put_on
 from hooklab.stats.measure.backward_passes import PassWatch
-from hooklab.stats.measure.gradient_norms import OWN_NORM_NAMES, GradientNorms, Norms, all_true, total_norm, totals_of
+from hooklab.stats.measure.gradient_norms import OWN_NORM_NAMES, GradientNorms, Norms, all_true, norm_of_all, totals_of
 from hooklab.stats.measure.run_facts import torch_optimizer
 from hooklab.stats.measure.run_facts import write_count
 from hooklab.stats.measure.step_end import StepSpan
@@ -350,7 +350,7 @@ class StepWatches:
                 own = [self._reports(p) for p, is_new in zip(norms.params, new) if is_new]
                 mine = lengths*numbers_on(lengths.device, own)
                 found.setdefault(OWN_NORM_NAMES[name], []).append(mine)
-        return {name: total_norm(lengths) for name, lengths in found.items() if len(lengths) == len(stepped)}
+        return {name: norm_of_all(lengths) for name, lengths in found.items() if len(lengths) == len(stepped)}
 
     def _reports(self, p: Tensor) -> bool:
         key = id(p)
