@@ -89,7 +89,7 @@ def in_percent(axis: Any):
 ALARM, ABSENT = "#d55e00", "#b4b4b4"  # not finite; missing
 
 
-def line_colours(ax: Any, n: int) -> list:
+def line_colors(ax: Any, n: int) -> list:
     "`n` colors from dark to light, none like the background."
     from matplotlib import colormaps
     from matplotlib.colors import to_rgb
@@ -131,22 +131,22 @@ def label_ends(
     names: list[str], # A name for each line
     x: np.ndarray, # The x of the numbers, the same for all lines
     lines: np.ndarray, # A row of numbers for each line
-    colours: list, # A colour for each line
+    colors: list, # A color for each line
 ):
     "Write the name of each line where it ends, on the right, far enough apart to be read."
-    ends = [(line[there[-1]], x[there[-1]], name, colour) for name, line, colour in zip(names, lines, colours)
+    ends = [(line[there[-1]], x[there[-1]], name, color) for name, line, color in zip(names, lines, colors)
             if len(there := np.flatnonzero(np.isfinite(line)))]
     to_axes = ax.transAxes.inverted().transform
     heights = [to_axes(ax.transData.transform((end, y)))[1] for y, end, *_ in ends]
     heights = [min(max(h, 0), 1) if np.isfinite(h) else 0 for h in heights]  # a zero is far below a logarithmic axis
-    for (_, _, name, colour), end, height in zip(ends, heights, spread(heights, .16/size_in_inches(ax)[1])):
-        arrow = {"arrowstyle": "-", "color": colour, "lw": 1.5, "shrinkA": 0, "shrinkB": 0, "relpos": (0, .5)}
+    for (_, _, name, color), end, height in zip(ends, heights, spread(heights, .16/size_in_inches(ax)[1])):
+        arrow = {"arrowstyle": "-", "color": color, "lw": 1.5, "shrinkA": 0, "shrinkB": 0, "relpos": (0, .5)}
         ax.annotate(shorten(name), (1, end), (1.04, height), xycoords="axes fraction",
                     textcoords="axes fraction", va="center", fontsize="small", arrowprops=arrow, **PLAIN)
 
 
 def spread(heights: list[float], gap: float) -> list[float]:
-    "Heights moved just far enough to leave a gap between neighbours."
+    "Heights moved just far enough to leave a gap between neighbors."
     order, placed = np.argsort(heights, kind="stable"), [*heights]
     for _ in range(50):
         for lower, upper in zip(order, order[1:]):

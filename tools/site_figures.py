@@ -1,4 +1,4 @@
-"""Fits the figures of the notebooks, SVG on white, to the site: its font, and colours for both themes."""
+"""Fits the figures of the notebooks, SVG on white, to the site: its font, and colors for both themes."""
 import base64
 import io
 import re
@@ -6,7 +6,7 @@ from functools import cache
 from xml.etree import ElementTree
 
 from PIL import Image  # which matplotlib draws with
-from site_colours import COLOUR, in_both
+from site_colours import COLOR, in_both
 from site_labels import ink_labels, moved
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -32,7 +32,7 @@ def fitted(svg: str, number: int) -> str:
     ink_labels(root)
     boxes = {tag: box for group in axes_of(root) if (box := picture_box(group)) for tag in group.iter()}
     for tag in root.iter(): style(tag, boxes.get(tag))
-    keep_lines_centred(root)
+    keep_lines_centered(root)
     width, height = root.get("viewBox").split()[2:]
     root.attrib |= {"width": in_pixels(width), "height": in_pixels(height), "class": "plot", "data-figure": str(number),
                     "font-family": "sans-serif",  # the page's own comes from nbs/assets/site.css
@@ -47,8 +47,8 @@ def smaller(encoded: str) -> str:
     picture = Image.open(io.BytesIO(data))
     if picture.mode == "RGBA" and picture.getextrema()[3] == (255, 255): picture = picture.convert("RGB")
     ways = [picture]
-    if picture.mode == "RGB" and (colours := picture.getcolors(256)):
-        indexed = picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=len(colours))
+    if picture.mode == "RGB" and (colors := picture.getcolors(256)):
+        indexed = picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=len(colors))
         if indexed.convert("RGB").tobytes() == picture.tobytes(): ways.append(indexed)
     found = [data]
     for way in ways:
@@ -97,7 +97,7 @@ def picture_box(axes: ElementTree.Element) -> tuple[float, float, float, float] 
     return left, top, right, bottom
 
 
-def keep_lines_centred(root: ElementTree.Element):
+def keep_lines_centered(root: ElementTree.Element):
     """Puts each line of a label of several into a group, which the stylesheet makes smaller around its middle: the
     lines begin at places that were computed for their full size."""
     for group in [*root.iter(f"{{{SVG}}}g")]:
@@ -119,10 +119,10 @@ def is_within(text: ElementTree.Element, box: tuple[float, float, float, float])
 
 
 def style(tag: ElementTree.Element, box: tuple | None):
-    "Colours and font of one element. What is drawn on a picture keeps its colours, as the picture does."
+    "Colors and font of one element. What is drawn on a picture keeps its colors, as the picture does."
     text = re.sub(r" ?font-family: [^;]*;?", "", tag.get("style", "")).rstrip("; ")
     text = SIZE.sub(r"calc(\1*var(--label, 1))", text)
     if box and tag.tag == f"{{{SVG}}}text" and is_within(tag, box):
         if "fill:" not in text: text += "; fill: #000000"
-    elif "light-dark(" not in text: text = COLOUR.sub(lambda colour: in_both(colour[0]), text)
+    elif "light-dark(" not in text: text = COLOR.sub(lambda color: in_both(color[0]), text)
     if text: tag.set("style", text)

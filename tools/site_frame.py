@@ -203,7 +203,7 @@ class Navigation:
         section, group = self.place[name]
         return title.replace(page.title, f"{page.title} · {(group or section).text}")
 
-    def neighbours(self, name: str) -> tuple[Page | None, Page | None]:
+    def neighbors(self, name: str) -> tuple[Page | None, Page | None]:
         "The pages before and after one in its section."
         if name not in self.place: return None, None
         order = [page for page, _ in self.grouped(self.place[name][0])]
@@ -299,11 +299,11 @@ class Navigation:
             f"<span>{page.number} {text_of(page.title)}</span></a>"
             if page
             else "<span></span>"
-            for page, rel, label in zip(self.neighbours(name), ("prev", "next"), ("Previous", "Next"))
+            for page, rel, label in zip(self.neighbors(name), ("prev", "next"), ("Previous", "Next"))
         ]
         return (
             f'<nav class="page-navigation" aria-label="Previous and next page">{"".join(links)}</nav>'
-            if any(self.neighbours(name))
+            if any(self.neighbors(name))
             else ""
         )
 

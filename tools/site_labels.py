@@ -1,10 +1,10 @@
-"""The colours of the labels of figures: each can be read on what lies below it, in both themes."""
+"""The colors of the labels of figures: each can be read on what lies below it, in both themes."""
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from site_colours import COLOUR, ENOUGH, INK, PAPER, contrast, legible, mixed, shown
+from site_colours import COLOR, ENOUGH, INK, PAPER, contrast, legible, mixed, shown
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
@@ -16,10 +16,10 @@ Point, Outline = tuple[float, float], list[list[tuple[float, float]]]
 
 @dataclass
 class Shape:
-    "What lies below a label: its outline, where it is cut off, and its colour in the light and in the dark theme."
+    "What lies below a label: its outline, where it is cut off, and its color in the light and in the dark theme."
     outline: Outline
     window: Outline
-    colours: tuple[str, str] | None  # of a picture None
+    colors: tuple[str, str] | None  # of a picture None
     opacity: float = 1.
 
     def has(self, point: Point) -> bool:
@@ -36,7 +36,7 @@ def is_within(point: Point, outline: Outline) -> bool:
 
 
 def ink_labels(root: ElementTree.Element):
-    "Changes the colours of labels that could not be read. A label on a picture keeps its colour, as the picture does."
+    "Changes the colors of labels that could not be read. A label on a picture keeps its color, as the picture does."
     paths = {tag.get("id"): outline_of(tag.get("d", "")) for tag in root.iter(f"{{{SVG}}}path")}
     windows = {tag.get("id"): rectangle(tag[0]) for tag in root.iter(f"{{{SVG}}}clipPath")}
     shapes = []
@@ -67,10 +67,10 @@ def shape_of(tag: ElementTree.Element, paths: dict[str, Outline], windows: dict[
     elif tag.tag == f"{{{SVG}}}use":
         outline, x, y = paths.get(tag.get(f"{{{XLINK}}}href", "")[1:], []), *(float(tag.get(name, 0)) for name in "xy")
     else: return None
-    colour = declared(tag, "fill", "#000000")
+    color = declared(tag, "fill", "#000000")
     opacity = float(declared(tag, "opacity", "1"))*float(declared(tag, "fill-opacity", "1"))
-    if not (COLOUR.fullmatch(colour) and opacity): return None
-    return Shape([[(x + a, y + b) for a, b in corners] for corners in outline], window, shown(colour), opacity)
+    if not (COLOR.fullmatch(color) and opacity): return None
+    return Shape([[(x + a, y + b) for a, b in corners] for corners in outline], window, shown(color), opacity)
 
 
 def outline_of(path: str) -> Outline:
@@ -118,15 +118,15 @@ def middle(text: ElementTree.Element) -> Point:
 
 
 def ink(text: ElementTree.Element, below: list[Shape]):
-    "Gives a label that lies on shapes, the first of them undermost, a colour for each theme, if it needs them."
+    "Gives a label that lies on shapes, the first of them undermost, a color for each theme, if it needs them."
     own = declared(text, "fill", "#000000")
-    if not COLOUR.fullmatch(own) or any(shape.colours is None for shape in below): return
+    if not COLOR.fullmatch(own) or any(shape.colors is None for shape in below): return
     inks = []
-    for theme, colour in enumerate(shown(own)):
+    for theme, color in enumerate(shown(own)):
         ground = PAPER[theme]
-        for shape in below: ground = mixed(shape.colours[theme], ground, shape.opacity)
-        without_hue = (colour, INK[0], PAPER[0], "#000000", "#ffffff")  # of the last two, one is always legible
-        if own not in ("#000000", "#ffffff"): inks.append(legible(colour, ground))
+        for shape in below: ground = mixed(shape.colors[theme], ground, shape.opacity)
+        without_hue = (color, INK[0], PAPER[0], "#000000", "#ffffff")  # of the last two, one is always legible
+        if own not in ("#000000", "#ffffff"): inks.append(legible(color, ground))
         else: inks.append(next(one for one in without_hue if contrast(one, ground) >= ENOUGH))
     if tuple(inks) == shown(own): return
     style = re.sub(r"(?:^|(?<=[;\s]))fill: *[^;]+;?", "", text.get("style", "")).strip("; ")

@@ -241,7 +241,7 @@ def data(soup: BeautifulSoup, name: str, rows: list) -> Tag:
 
 def end_once(main: Tag, name: str, nav: Navigation):
     "Takes out the last line of a lesson where it only names the next one: the link to that follows on every page."
-    following, paragraphs = nav.neighbours(name)[1], main.find_all("p")
+    following, paragraphs = nav.neighbors(name)[1], main.find_all("p")
     last = paragraphs[-1] if paragraphs else None
     if following is None or last is None or not (label := last.find("strong", string="Next:")): return
     if not (link := label.find_next("a")) or not link["href"].endswith(f"{Path(following.name).name}.html"): return

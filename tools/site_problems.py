@@ -97,7 +97,7 @@ def dead_links(file: Path, links: dict[Path, Links]) -> list[str]:
 
 def page_problems(soup: BeautifulSoup, text: str) -> list[str]:
     "What can be seen on a page alone."
-    return [*raw_links(soup), *raw_code(soup), *unlabelled_pictures(soup), *remote_loads(text)]
+    return [*raw_links(soup), *raw_code(soup), *unlabeled_pictures(soup), *remote_loads(text)]
 
 
 def raw_links(soup: BeautifulSoup) -> list[str]:
@@ -118,7 +118,7 @@ def raw_code(soup: BeautifulSoup) -> list[str]:
     ]
 
 
-def unlabelled_pictures(soup: BeautifulSoup) -> list[str]:
+def unlabeled_pictures(soup: BeautifulSoup) -> list[str]:
     "Pictures without a text for readers who cannot see them."
     pictures = [p for p in soup.find_all(["img", "svg"]) if p.find_parent("svg") is None
                 and p.get("aria-hidden") != "true" and p.get("role") != "presentation"]

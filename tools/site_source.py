@@ -12,8 +12,8 @@ from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, String, Token
 from site_frame import CLASS, Navigation, frame, head, toc_short
 
-# The classes by which pandoc, Quarto and smalldocs call what is coloured, so that code looks the same everywhere.
-COLOURED = [
+# The classes by which pandoc, Quarto and smalldocs call what is colored, so that code looks the same everywhere.
+COLORED = [
     (Keyword, "kw"),
     (Name.Builtin, "bu"),
     (Name.Function, "fu"),
@@ -26,16 +26,16 @@ COLOURED = [
 
 
 @cache
-def colour(kind: Token) -> str:
-    "The class of a token, or nothing where it has the colour of the text."
-    return next((name for known, name in COLOURED if kind in known), "")
+def color(kind: Token) -> str:
+    "The class of a token, or nothing where it has the color of the text."
+    return next((name for known, name in COLORED if kind in known), "")
 
 
-def coloured_lines(code: str) -> list[str]:
-    "Each line of the code as HTML; a text of several lines is coloured in each."
+def colored_lines(code: str) -> list[str]:
+    "Each line of the code as HTML; a text of several lines is colored in each."
     lines, spans = [""], []
     for kind, text in PythonLexer(stripnl=False, ensurenl=False).get_tokens(code):
-        name = "kw" if kind in Name and text in ("self", "cls") else colour(kind)
+        name = "kw" if kind in Name and text in ("self", "cls") else color(kind)
         if spans and spans[-1][0] == name: spans[-1][1] += text
         else: spans.append([name, text])
     for name, text in spans:
@@ -73,7 +73,7 @@ def source_page(module: str, code: str, nav: Navigation) -> str:
         if origin
         else ""
     )
-    lines = "".join(f'<span id="L{number}">{line}\n</span>' for number, line in enumerate(coloured_lines(code), 1))
+    lines = "".join(f'<span id="L{number}">{line}\n</span>' for number, line in enumerate(colored_lines(code), 1))
     return frame(
         nav,
         name,

@@ -8,9 +8,9 @@ from pathlib import Path
 from bs4 import BeautifulSoup, Tag
 from bs4.element import PreformattedString
 
-# What the renderers write and nobody sees: operators have the colour of the text, and assets/site.css draws icons.
+# What the renderers write and nobody sees: operators have the color of the text, and assets/site.css draws icons.
 UNSEEN = re.compile(r'<span class="op">([^<]*)</span>|<i class="bi[^"]*"></i>')
-AS_BEFORE = re.compile(r'(<span class="(\w\w)">[^<]*)</span><span class="\2">')  # a token of the same colour follows
+AS_BEFORE = re.compile(r'(<span class="(\w\w)">[^<]*)</span><span class="\2">')  # a token of the same color follows
 CODE = re.compile(r"(<pre\b[^>]*>)(.*?)(?=</pre>)", re.S)
 QUOTE = re.compile(r"&(?:quot|#39|#x27);(?=[^<>]*(?:<|$))")  # in a text, where it may stand as it is
 
@@ -21,7 +21,7 @@ class Finished(PreformattedString):
 
 
 class Code(Finished):
-    "What stands in a `pre`: more than half of all elements of a page are the colours of its code."
+    "What stands in a `pre`: more than half of all elements of a page are the colors of its code."
     @property
     def plain(self) -> str:
         "The text alone."

@@ -341,7 +341,7 @@ def leak_finding(flight: Flight, base: PassResult, i: int, others: list[int], ne
     names = [layer] if layer else []
     if shares_only_a_scale(flight, i, others):
         return Finding("samples leak", "note", f"{evidence}, but no gradient leads from one to the other: something is "
-                       "measured over the whole batch, as the step of a quantisation.", names)
+                       "measured over the whole batch, as the step of a quantization.", names)
     m = dict(flight.model.named_modules()).get(layer)
     by_design = isinstance(m, nn.modules.batchnorm._BatchNorm) and not m.track_running_stats
     where = f", and first in what {layer} ({type(m).__name__}) returns" if layer else ""

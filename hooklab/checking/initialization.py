@@ -140,7 +140,7 @@ def scales_of(model: nn.Module) -> dict[str, Tensor]:
     Kind("scale of a norm", rank=78, lesson="07-init", page="dependence",
          symptom="The loss falls late and slowly: hardly anything comes through the layers at first.",
          look_first="what sets the weights of all layers, and whether it leaves norms out",
-         advice="Begin the scale of a norm with ones and its shift with zeros. A function that initialises all "
+         advice="Begin the scale of a norm with ones and its shift with zeros. A function that initializes all "
                 "layers has to leave norms out.",
          brings=("activations vanish", "gradients vanish", "dead attention", "dead units", "stuck at zero",
                  "not trained", "input unused", "samples alike", "constant output", "cannot learn by heart",

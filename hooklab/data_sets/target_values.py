@@ -283,7 +283,7 @@ def random_labels(n: int, guesses: Guesses) -> Finding:
     if not most:  # numbers, and no classes
         return Finding("labels look random", "note", f"In {n} samples, the targets of similar inputs agree no more "
                        "than by chance, and a linear model says nothing of the targets of held out ones.")
-    return Finding("labels look random", "note", f"The nearest neighbour has the same label in {same:.0%} of {n} "
+    return Finding("labels look random", "note", f"The nearest neighbor has the same label in {same:.0%} of {n} "
                    f"samples, by chance it would have it in {by_chance:.0%}; a linear model is right in {right:.0%} of "
                    f"held out ones, the largest class in {most:.0%}.")
 

@@ -80,14 +80,14 @@ def groups_to_show(rows: list[CallRow]) -> Iterator[tuple[str, list[CallRow]]]:
 def call_lines(rows: list[CallRow]) -> Iterator[str]:
     "The lines of the table."
     groups = list(groups_to_show(rows))
-    def labelled(row): return f"    {'  '*row.depth}{row.function}#{row.number}"
+    def labeled(row): return f"    {'  '*row.depth}{row.function}#{row.number}"
     width = 0
     for _, found in groups:
-        for row in found: width = max(width, len(labelled(row)))
+        for row in found: width = max(width, len(labeled(row)))
     for heading, found in groups:
         yield printable(heading)
         for row in found:
-            yield printable(f"{labelled(row):{width}}  {row.inputs} → {row.output}")
+            yield printable(f"{labeled(row):{width}}  {row.inputs} → {row.output}")
 
 
 def call_html(rows: list[CallRow]) -> str:
@@ -154,7 +154,7 @@ def calls(
     return found
 
 # %% ../../nbs/lib/debug/call-timeline.ipynb #dcca722f
-COLORS = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9"  # for all kinds of colour vision
+COLORS = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9"  # for all kinds of color vision
 OTHERS = "#999999"
 REARRANGE = {"view", "reshape", "transpose", "permute", "movedim", "flatten", "unflatten", "squeeze", "unsqueeze",
              "chunk", "split", "unbind", "getitem", "expand", "contiguous", "to", *VIEWS}  # such calls compute nothing
@@ -171,14 +171,14 @@ def draw_calls(rows: list[CallRow], ax: Any = None) -> Any: # The axes
     often = [function for function, _ in Counter(computing).most_common(len(COLORS))]
     looks = [*zip(often, COLORS), ("other functions", OTHERS)]
     labels = [row.function if row.function in often else "other functions" for row in rows]
-    for label, colour in looks:
+    for label, color in looks:
         alike = [(i, row) for i, row in enumerate(rows) if labels[i] == label]
         if not alike: continue
         ys = [lanes[row.layer] for _, row in alike]
         starts = [i - .5 for i, _ in alike]
         widths = [1]*len(alike)
         heights = [.36 if row.depth else .72 for _, row in alike]
-        ax.barh(ys, widths, left=starts, height=heights, color=colour, label=label)
+        ax.barh(ys, widths, left=starts, height=heights, color=color, label=label)
     ax.set(ylim=(len(lanes) - .4, -.6), xlim=(-1, len(rows)), xlabel="calls of functions, in order")
     name_ticks(ax.yaxis, [layer or "(model)" for layer in lanes], size_in_inches(ax)[1])
     ax.spines[["top", "right", "left"]].set_visible(False)

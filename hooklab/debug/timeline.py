@@ -133,7 +133,7 @@ class Timeline:
         return draw_events(self.rows, ax)
 
 # %% ../../nbs/lib/debug/timeline.ipynb #a0374c19
-LOOKS = {  # colour and hatch of bars; for all kinds of colour vision
+LOOKS = {  # color and hatch of bars; for all kinds of color vision
     "forward": ("#0072B2", ""),
     "forward again": ("#56B4E9", "////"),
     "backward": ("#D55E00", ""),
@@ -187,13 +187,13 @@ def draw_events(rows: list[Event], ax: Any = None) -> Any: # The axes
     ax = axes_for(ax, (8, 1.2 + 0.24*len(lanes)))
     bars, unfinished = bars_of(rows, lanes)
     shown = []
-    for look, (colour, hatch) in LOOKS.items():
+    for look, (color, hatch) in LOOKS.items():
         alike = [bar for bar in bars if bar.look == look]
         if not alike: continue
         ys = [b.lane for b in alike]
         starts = [b.start for b in alike]
         widths = [b.end - b.start for b in alike]
-        shown.append(ax.barh(ys, widths, left=starts, height=0.6, color=colour, hatch=hatch, edgecolor="white",
+        shown.append(ax.barh(ys, widths, left=starts, height=0.6, color=color, hatch=hatch, edgecolor="white",
                              linewidth=0, label=look))
     size = 4.5 if len(rows) < 100 else 2.5
     marked = [

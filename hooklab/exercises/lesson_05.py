@@ -67,7 +67,7 @@ def _counts(outputs): return torch.stack([o.detach().histc(40, 0, 10) for o in o
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #3506b4b7
 @exercise("05b")
-def _colour_image(answer):
+def _color_image(answer):
     model = nn.Sequential(nn.Linear(6, 30), nn.Tanh(), nn.Linear(30, 30), nn.ReLU(inplace=True), nn.Linear(30, 4))
     layer = model[2]
     nn.init.normal_(layer.weight, std=1.3)
@@ -119,7 +119,7 @@ def _colour_image(answer):
     require(theirs.id in layer._forward_hooks,
             "A hook was on the layer before your function ran, and now it is gone. Remove only your own.")
     require_cleanup(answer, lambda: answer(model.append(Then(fails)), layer, batches))
-    return "that is the colourful dimension"
+    return "that is the colorful dimension"
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #05af8767
 class _Stream:

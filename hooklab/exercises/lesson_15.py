@@ -43,7 +43,7 @@ _BYTES = {
     "UnboundLocalError":
         "A function inside another cannot do `total += …`: keep the numbers in a list or a dict, and `sum` them.",
     "Boolean value of Tensor|must match the size":
-        "`in` compares the numbers in tensors: recognise memory by its `data_ptr()`.",
+        "`in` compares the numbers in tensors: recognize memory by its `data_ptr()`.",
     "which layers of":
         "You look at the outputs of layers, but autograd keeps other tensors: `hl.saved_tensors(look)` shows them."}
 
@@ -64,11 +64,11 @@ def _which_bytes(got, right, model, x):
     counted_twice = [sum(size(t) for t in tensors) for tensors in (own, saved)
                      for size in (lambda t: t.nbytes, lambda t: t.untyped_storage().nbytes())]
     require(got not in counted_twice,
-            "You count the same memory twice: two operations may keep one tensor. Recognise it by its `data_ptr()`.")
+            "You count the same memory twice: two operations may keep one tensor. Recognize it by its `data_ptr()`.")
     require(got != sum(views.values()),
             "A slice holds the whole memory behind it: count `t.untyped_storage().nbytes()`, not `t.nbytes`.")
     require(got not in (right + of_x, right + x.nbytes),
-            "You also count `x`, which is in memory anyway. It may be a part of a larger tensor: recognise its memory "
+            "You also count `x`, which is in memory anyway. It may be a part of a larger tensor: recognize its memory "
             "by `x.untyped_storage().data_ptr()`.")
     require(got != right + of_parameters, "You also count parameters, which are in memory anyway.")
     require(got != right + of_x + of_parameters, "You also count `x` and the parameters, which are in memory anyway.")
@@ -152,7 +152,7 @@ def _which_gradients(got, model, x, loss, dtype):
             "These are gradients of an ordinary step: is `model(x)` in the `with`, and does `pack` change the dtype?")
     require(not is_(rounding(whole_number)),
             "The parameters and `x` are rounded as well. They are in memory anyway, so `pack` should return them as "
-            "they are: recognise their storage, `t.untyped_storage().data_ptr()`.")
+            "they are: recognize their storage, `t.untyped_storage().data_ptr()`.")
     require(not is_(rounding(lambda t: whole_number(t) or is_given(t) and not is_x(t))),
             "`x` is rounded as well. It is in memory anyway, so leave it as it is, like the parameters. It may be a "
             "part of a larger tensor: remember the address of its storage, `x.untyped_storage().data_ptr()`.")

@@ -256,7 +256,7 @@ def _clusters() -> tuple[Tensor, Tensor]:
 
 
 def _pairs() -> tuple[Tensor, Tensor]:
-    "Ten pairs of neighbours with different labels."
+    "Ten pairs of neighbors with different labels."
     place, y = torch.arange(20), torch.arange(20) % 2
     return (10.*(place//2) + y).view(20, 1), y
 
@@ -273,7 +273,7 @@ def _three() -> tuple[Tensor, Tensor]:
 
 
 def _agreement(x: Tensor, y: Tensor) -> float:
-    "The agreement of labels with their nearest neighbours."
+    "The agreement of labels with their nearest neighbors."
     rows = x.flatten(1)
     nearest = torch.cdist(rows, rows).fill_diagonal_(torch.inf).argmin(1)
     return (y[nearest] == y).double().mean().item()
@@ -344,7 +344,7 @@ def _why_all_agree(given) -> str:
     if given(x.view(24, 1), y, 19) < .5:
         return begins + "`argmax` finds the farthest sample; the nearest is asked for: `argmin`."
     if given(*_pairs(), 19) < 1:
-        return begins + ("Something is the wrong way round: count neighbours with the *same* label, and shuffles with "
+        return begins + ("Something is the wrong way round: count neighbors with the *same* label, and shuffles with "
                          "*at least* the agreement of `y`.")
     return begins + ("Is each sample its own nearest? Leave the diagonal out: `fill_diagonal_(torch.inf)`, and "
                      "take `argmin`: `argmax` finds the farthest, or this inf. Is the distance over all numbers of a "

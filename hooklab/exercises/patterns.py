@@ -18,7 +18,7 @@ from torch.nn import functional as F
 # %% ../../nbs/lib/exercises/patterns.ipynb #a106d822
 CLASSES, SIDE = 8, 8
 MIDDLE, UNIT = 2048, 256  # what a sensor adds to the numbers, and multiplies them by
-MISLABELLED = .05  # share of the labels that are drawn at random
+MISLABELED = .05  # share of the labels that are drawn at random
 
 
 def patterns(
@@ -35,7 +35,7 @@ def patterns(
     y = torch.randint(CLASSES, (n,), generator=generator)
     sign = 2.*torch.randint(2, (n, 1, 1, 1), generator=generator) - 1
     x = sign*means[y] + .8*torch.randn(n, 1, SIDE, SIDE, generator=generator)
-    wrong = torch.rand(n, generator=generator) < MISLABELLED
+    wrong = torch.rand(n, generator=generator) < MISLABELED
     return MIDDLE + UNIT*x, torch.where(wrong, torch.randint(CLASSES, (n,), generator=generator), y)
 
 # %% ../../nbs/lib/exercises/patterns.ipynb #2fe91b9b

@@ -205,7 +205,7 @@ class Progress:
         return f"The next 25 minutes: read {lesson.file} ({lesson.minutes} minutes), then begin {does}"
 
 # %% ../../nbs/lib/exercises/progress.ipynb #e5965525
-GREEN, ORANGE, GREY = "#1b9e77", "#d95f02", "#888888"
+GREEN, ORANGE, GRAY = "#1b9e77", "#d95f02", "#888888"
 
 
 class Map:
@@ -249,12 +249,12 @@ class Map:
         return f"{rows}<p>{self.in_all(' · ')}</p>{clinic}<p><b>{escape(self.progress.now())}</b></p>"
 
     def box(self, lesson: Lesson) -> str:
-        "A link to the lesson. Its colour says whether it is done, begun or new; so do the numbers."
+        "A link to the lesson. Its color says whether it is done, begun or new; so do the numbers."
         n, of = self.progress.n_done(lesson), len(lesson.exercises)
         begun = any(what[:2] == lesson.number for what in self.progress.tries)
-        colour = GREEN if n == of else ORANGE if begun else GREY
+        color = GREEN if n == of else ORANGE if begun else GRAY
         style = ("display: inline-block; margin: 0 8px 8px 0; padding: 4px 8px; "
-                 f"border: 1px solid {colour}; border-left: 6px solid {colour}")
+                 f"border: 1px solid {color}; border-left: 6px solid {color}")
         return (f'<span style="{style}"><a href="{escape(lesson.file)}">{lesson.number} {escape(lesson.name)}</a> '
                 f"{n} of {of}</span>")
 

@@ -100,7 +100,7 @@ class TensorHook(Hook):
         "Why the hook cannot have worked; None if it may have."
         if self.fired: return None
         if (t := self.tensor()) is None:
-            return ("the tensor is gone, and no gradient came (a parametrised `layer.weight` is computed again each "
+            return ("the tensor is gone, and no gradient came (a parametrized `layer.weight` is computed again each "
                     "time it is read: hook what is in `layer.parametrizations`)")
         if t.is_leaf and t.grad is not None and not self.had_grad:
             sharded = self.group.kind != "post_accumulate" and ", or is of a sharded parameter: use post_accumulate"

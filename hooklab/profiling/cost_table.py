@@ -121,7 +121,7 @@ class Costs:
         for i, way in enumerate(series):
             height = .76/len(series)
             ys = np.arange(len(shown)) + height*(i - (len(series) - 1)/2)
-            ax.barh(ys, [values[i]/size for values in shown.values()], height, color=COLOURS[way], label=way)
+            ax.barh(ys, [values[i]/size for values in shown.values()], height, color=COLORS[way], label=way)
         ax.set_yticks(range(len(shown)), [shorten(name, 40) for name in shown], fontsize="small", **PLAIN)
         left_out = len(bars) - len(shown)
         not_shown = f"; {left_out} smaller ones are left out" if left_out else ""
@@ -132,7 +132,7 @@ class Costs:
         return ax
 
 # %% ../../nbs/lib/profiling/cost-table.ipynb #de6f7184
-COLOURS = {"forward": "#0072B2", "backward": "#D55E00"}  # for all kinds of colour vision
+COLORS = {"forward": "#0072B2", "backward": "#D55E00"}  # for all kinds of color vision
 SECONDS = (1e-3, "µs"), (1, "ms"), (1e3, "s")
 BYTES = (1, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB")
 PICTURES = {"time": ({"forward": "forward_self", "backward": "backward_self"}, "time of the layer itself", SECONDS),

@@ -38,7 +38,7 @@ def _rows(x, *rest, out, **options) -> int:
 
 
 def packed_tensors(x) -> list[Tensor]:
-    "The tensors in the packed weights of a quantised layer."
+    "The tensors in the packed weights of a quantized layer."
     if isinstance(x, Tensor): return [x]
     if isinstance(x, ScriptObject): x = x.__getstate__()
     return [t for part in x for t in packed_tensors(part)] if isinstance(x, list | tuple) else []

@@ -73,7 +73,7 @@ def count_parameters(of_layer: dict[nn.Module, Row]) -> int:
 
 
 def packed_numbers(m: nn.Module) -> int | None:
-    "How many numbers are in the packed weights of a quantised layer; None if it has none."
+    "How many numbers are in the packed weights of a quantized layer; None if it has none."
     packages = [v for v in vars(m).values() if isinstance(v, ScriptObject)]
     if not packages: return None
     try: found = packed_tensors(packages)
@@ -213,7 +213,7 @@ def _not_called(row: Row) -> str:
 
 # %% ../../nbs/lib/profiling/one-pass.ipynb #d6534eab
 def packed_weights(of_layer: dict[nn.Module, Row]) -> list[str]:
-    "A line about what quantised layers hold in place of parameters; no line if there are none."
+    "A line about what quantized layers hold in place of parameters; no line if there are none."
     by_name = {row.name: row for row in of_layer.values()}
     total = 0
     names = {}

@@ -220,7 +220,7 @@ def sparkline(steps: list[int], series: np.ndarray, bottom: float, top: float) -
 
 
 def small_histogram(name: str, counts: np.ndarray) -> str:
-    "A small picture of the colourful dimension of a layer."
+    "A small picture of the colorful dimension of a layer."
     from matplotlib import colormaps
     from PIL import Image
     n = counts.shape[1]
@@ -228,8 +228,8 @@ def small_histogram(name: str, counts: np.ndarray) -> str:
     counts = np.log1p(counts[::-1, columns])
     shades = counts/(counts.max() or 1)*31
     image = Image.fromarray(shades.astype(np.uint8))
-    colours = colormaps["viridis"](np.linspace(0, 1, 32))[:, :3]*255
-    image.putpalette(colours.astype(np.uint8).tobytes())
+    colors = colormaps["viridis"](np.linspace(0, 1, 32))[:, :3]*255
+    image.putpalette(colors.astype(np.uint8).tobytes())
     return f'<img class="small" src="{as_address(image)}" alt="Histogram of {escape(name)} over time" height="{BINS}">'
 
 

@@ -39,7 +39,7 @@ class Recorder(Callback):
     def before_validate(self): self._seen |= {name: [] for name in self._valid()}
 
     def after_batch(self):
-        if self.loss is None: return  # the batch was cancelled before it had one
+        if self.loss is None: return  # the batch was canceled before it had one
         size = next((len(t) for t in tensors((self.yb, self.xb)) if t.ndim), 1)
         for name, f in ({"train_loss": self._loss} if self.training else self._valid()).items():
             value = torch.as_tensor(f(self.pred, *self.yb), dtype=torch.float64).detach().mean()

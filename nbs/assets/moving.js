@@ -145,7 +145,7 @@ const axes = (panel, { x, y, xLog, yLog, xTicks = [], yTicks = [], title, left =
   };
 };
 
-/* A grid of squares as deep in colour as their values, from 0 to 1. */
+/* A grid of squares as deep in color as their values, from 0 to 1. */
 const cells = (parent, values, { columns, x, y, size, look = () => "accent" }) => parent.append(...Array.from(values, (value, i) => svg("rect", {
   class: `fill cell ${look(value)}`, x: x + i % columns * size, y: y + Math.floor(i / columns) * size, width: size, height: size, "fill-opacity": Math.min(1, Math.abs(value)).toFixed(3) })));
 

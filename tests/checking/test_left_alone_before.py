@@ -275,7 +275,7 @@ def test_a_mask_that_ends_a_memory_hides_nothing(clears, sure):
 
 
 class Rays(nn.Module):
-    "Colours, by where a ray begins and where it goes."
+    "Colors, by where a ray begins and where it goes."
     def __init__(self):
         super().__init__()
         self.body = net()

@@ -57,10 +57,10 @@ def apart(model, batch):  # the squares of distances between all samples
 
 
 def columns(model, batch): return (model(batch[0]) - batch[1][:, None]).square().mean()
-def centred(model, batch): return (model(batch[0]) - batch[0].mean(1, keepdim=True)).square().mean()
+def centered(model, batch): return (model(batch[0]) - batch[0].mean(1, keepdim=True)).square().mean()
 
 
-@pytest.mark.parametrize("call", [ranks, apart, columns, centred], ids=lambda call: call.__name__)
+@pytest.mark.parametrize("call", [ranks, apart, columns, centered], ids=lambda call: call.__name__)
 def test_all_pairs_on_purpose_are_no_square(call): assert not found_in(call, "labels broadcast")
 
 

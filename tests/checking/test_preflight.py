@@ -791,21 +791,21 @@ def test_a_run_goes_on_as_if_nothing_had_been():
 
 
 def test_a_loss_with_parameters_is_restored_and_known():
-    class Centre(nn.Module):
+    class Center(nn.Module):
         def __init__(self):
             super().__init__()
-            self.centres = nn.Parameter(torch.randn(5, 5))
+            self.centers = nn.Parameter(torch.randn(5, 5))
             self.register_buffer("calls", torch.zeros(()))
 
         def forward(self, out, y):
             self.calls += 1
-            return F.cross_entropy(out, y) + .1*(out - self.centres[y]).square().mean()
+            return F.cross_entropy(out, y) + .1*(out - self.centers[y]).square().mean()
 
-    m, loss = mlp(), Centre()
-    kept = loss.centres.detach().clone()
+    m, loss = mlp(), Center()
+    kept = loss.centers.detach().clone()
     found = hl.preflight(m, loss, points(), adam([*m.parameters(), *loss.parameters()]))
     assert not found and not len(found), f"{found!r}"
-    assert torch.equal(loss.centres, kept) and loss.centres.grad is None and loss.calls == 0
+    assert torch.equal(loss.centers, kept) and loss.centers.grad is None and loss.calls == 0
 
 
 def test_memory_that_parameters_share_stays_shared():

@@ -261,7 +261,7 @@ def test_steps_that_a_scaler_skips_are_no_fault(n_skipped, scaled):
     assert not diagnose(s)
 
 
-# Each number that a judgement rests on
+# Each number that a judgment rests on
 
 def made(names, outputs, grads=None):
     "A record with these means and deviations: layer, step, of 64 numbers each."

@@ -1,4 +1,4 @@
-"Schedules that nobody calls, and warm-ups that take too long. Each has healthy neighbours."
+"Schedules that nobody calls, and warm-ups that take too long. Each has healthy neighbors."
 import math
 from functools import partial
 

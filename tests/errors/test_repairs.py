@@ -253,7 +253,7 @@ def test_an_array_of_numpy(dtype, code):
     assert texts(found) == [f"the input `{code}`"]
 
 
-def test_grey_pictures():
+def test_gray_pictures():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3))
     assert "the input `input.expand(-1, 3, -1, -1)`" in texts(explained(model, torch.randn(2, 1, 9, 9)))
     found = explained(model, torch.randn(2, 9, 9))

@@ -110,7 +110,7 @@ def test_a_complaint_is_true(seed):
     with torch.no_grad(): assert (p.model.eval()(p.prepare(x)).argmax(1) == y).float().mean() < .99
 
 
-def test_neighbours_have_other_faults():
+def test_neighbors_have_other_faults():
     for start in range(200):
         some = [ward.plan_of_case(seed).faults for seed in range(start, start + 20)]
         assert len({tuple(fault.what for fault in faults) for faults in some if faults}) >= 12

@@ -135,7 +135,7 @@ def test_more_processes_than_shards(direct, tmp_path):
 
 
 def test_data_parallel_models(direct, tmp_path):
-    "Data parallel synchronises buffers in each forward pass, and the processes have different numbers of batches."
+    "Data parallel synchronizes buffers in each forward pass, and the processes have different numbers of batches."
     def work(rank):
         model = nn.parallel.DistributedDataParallel(network())
         extract(model, DataLoader(Logged(tmp_path/"log"), batch_size=5), ["2", "3"], tmp_path/"shared", shard_size=10, progress=False)

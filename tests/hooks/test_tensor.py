@@ -204,7 +204,7 @@ def test_before_and_after_an_in_place_operation():
     assert len(seen) == 2
 
 
-def test_a_parametrised_weight_is_reported():
+def test_a_parametrized_weight_is_reported():
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
     h = hl.tensor_hook(layer.weight)
     layer(torch.ones(1, 2)).sum().backward()
@@ -482,7 +482,7 @@ def test_handles_of_others_work_whenever_they_were_made(net):
 
 
 class Tagged(torch.Tensor):
-    "A tensor class of another library, as for quantised weights."
+    "A tensor class of another library, as for quantized weights."
 
 
 @pytest.mark.filterwarnings("error")

@@ -316,7 +316,7 @@ def test_a_write_in_another_thread_is_reported():
 # ---- Parameters of all kinds
 
 class Wrapper(torch.Tensor):
-    "A tensor in a tensor, as libraries for quantised weights have them."
+    "A tensor in a tensor, as libraries for quantized weights have them."
     @staticmethod
     def __new__(cls, inner): return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
     def __init__(self, inner): self.inner = inner
@@ -350,7 +350,7 @@ def write_inference(p):
     with torch.inference_mode(): p.mul_(3)
 
 
-def quantised(): return nn.Parameter(torch.quantize_per_tensor(torch.ones(3), .1, 0, torch.qint8), requires_grad=False)
+def quantized(): return nn.Parameter(torch.quantize_per_tensor(torch.ones(3), .1, 0, torch.qint8), requires_grad=False)
 def coo(): return nn.Parameter(torch.eye(3).to_sparse())
 def csr(): return nn.Parameter(torch.eye(3).to_sparse_csr())
 def times(p): p.mul_(3)
@@ -367,7 +367,7 @@ KINDS = {
     "complex": (lambda: nn.Parameter(torch.ones(3, dtype=torch.complex64).conj()), times, lambda p: p),
     "bfloat16": (lambda: nn.Parameter(torch.ones(3, dtype=torch.bfloat16)), times, lambda p: p),
     "NaN": (lambda: nn.Parameter(torch.full((3,), float("nan"))), lambda p: p.fill_(0), lambda p: p),
-    "quantised": (quantised, lambda p: p.copy_(torch.zeros(3)), lambda p: p.dequantize()),
+    "quantized": (quantized, lambda p: p.copy_(torch.zeros(3)), lambda p: p.dequantize()),
 }
 
 

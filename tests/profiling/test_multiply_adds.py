@@ -178,7 +178,7 @@ def test_numbers_come_as_they_happen():
     assert seen == [6, 3]
 
 
-# --- quantised layers
+# --- quantized layers
 
 @torch.library.custom_op("hooklab_test::packed_linear", mutates_args=())
 def packed_linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor: return x @ w
@@ -196,7 +196,7 @@ def test_what_has_no_formula_is_said():
 
 
 class Observed(nn.Module):
-    "Between numbers that are quantised."
+    "Between numbers that are quantized."
     def __init__(self, layer, enter, back):
         super().__init__()
         self.enter, self.layer, self.back = enter, layer, back
@@ -217,14 +217,14 @@ static = {
 def quantization():
     "torch's own, as long as it is there and this build can run it."
     found = pytest.importorskip("torch.ao.quantization")
-    if not hasattr(found, "quantize_dynamic") or not set(torch.backends.quantized.supported_engines) - {"none"}: pytest.skip("this torch has no quantised layers")
+    if not hasattr(found, "quantize_dynamic") or not set(torch.backends.quantized.supported_engines) - {"none"}: pytest.skip("this torch has no quantized layers")
     return found
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", [torch.qint8, torch.float16])
 @pytest.mark.parametrize("kind", dynamic)
-def test_dynamically_quantised_layers_count_as_they_did_before(kind, dtype):
+def test_dynamically_quantized_layers_count_as_they_did_before(kind, dtype):
     make, given = dynamic[kind]
     model = nn.Sequential(make())
     told, before = summary(quantization().quantize_dynamic(model, {type(model[0])}, dtype=dtype), given), summary(model, given)
@@ -235,7 +235,7 @@ def test_dynamically_quantised_layers_count_as_they_did_before(kind, dtype):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", static)
-def test_statically_quantised_layers_count_as_they_did_before(kind):
+def test_statically_quantized_layers_count_as_they_did_before(kind):
     make, given = static[kind]
     q = quantization()
     model = Observed(make(), q.QuantStub(), q.DeQuantStub()).eval()

@@ -362,7 +362,7 @@ QUICK = {"reporter": "no-passes", "selectors": False, "elementRef": False, "prel
 ALL = QUICK | {"rules": {"target-size": {"enabled": True}}}
 CONTRAST = QUICK | {"runOnly": ["color-contrast"]}  # nothing else is different in the dark
 ALL_FOUR = [(DESKTOP, "light", ALL), (DESKTOP, "dark", CONTRAST), (PHONE, "dark", CONTRAST), (PHONE, "light", ALL)]
-# Colours take most of the time. Texts have the same contrast if they have the same ink, size and weight and are on the
+# Colors take most of the time. Texts have the same contrast if they have the same ink, size and weight and are on the
 # same grounds: of those axe-core gets two. It cannot decide about single letters and what is beyond the window, so these
 # are kinds of their own; nor about labels in figures, which test_figures.py looks at.
 CHOOSE = """const often = new Map(), grounds = new Map([[null, ""]]);

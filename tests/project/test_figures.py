@@ -16,9 +16,9 @@ PLOT = re.compile(r'<svg\b[^>]*class="plot".*?</svg>', re.S)
 WIDE = (1440, 900)
 
 
-# ---- the colours of labels
+# ---- the colors of labels
 
-def labelled(shape, text="", x=50, y=50):
+def labeled(shape, text="", x=50, y=50):
     "The style of a label on a shape."
     label = f'<text x="{x}" y="{y}" style="font-size: 10px; text-anchor: middle{text}">label</text>'
     root = ElementTree.fromstring(f'<svg xmlns="{site_labels.SVG}">{shape}{label}</svg>')
@@ -26,19 +26,19 @@ def labelled(shape, text="", x=50, y=50):
     return root.find(f".//{{{site_labels.SVG}}}text").get("style")
 
 
-def box(colour, more="", corners="M 20 40 L 80 40 L 80 60 L 20 60 z"):
-    return f'<path d="{corners}" style="fill: {colour}{more}"/>'
+def box(color, more="", corners="M 20 40 L 80 40 L 80 60 L 20 60 z"):
+    return f'<path d="{corners}" style="fill: {color}{more}"/>'
 
 
 def test_a_label_on_a_light_shape_is_dark_in_both_themes():
-    assert labelled(box("#f6c9a5")).endswith(f"fill: light-dark({INK[0]}, {INK[0]})")
-    assert labelled(box("#9ecae1"), "; fill: #000000").count("fill") == 1
+    assert labeled(box("#f6c9a5")).endswith(f"fill: light-dark({INK[0]}, {INK[0]})")
+    assert labeled(box("#9ecae1"), "; fill: #000000").count("fill") == 1
 
 
 @pytest.mark.parametrize("ground", ["#0b2a4a", "#1f77b4", "#7f7f7f", "#d55e00", "#ffff00", "#22282d"])
 @pytest.mark.parametrize("own", ["", "; fill: #ffffff", "; fill: #0b5c8a", "; fill: #d55e00"])
 def test_a_label_can_be_read_on_any_shape(ground, own):
-    style = labelled(box(ground), own)
+    style = labeled(box(ground), own)
     chosen = re.search(r"light-dark\((#\w+), (#\w+)\)", style)
     inks = chosen.groups() if chosen else shown((re.search(r"fill: (#\w+)", style) or [0, "#000000"])[1])
     assert all(contrast(*pair) >= 4.5 for pair in zip(inks, shown(ground))), style
@@ -50,15 +50,15 @@ def test_a_label_can_be_read_on_any_shape(ground, own):
     '<clipPath id="c"><rect x="0" y="0" width="10" height="90"/></clipPath>' + box("#f6c9a5", '" clip-path="url(#c)'),
     f'<defs>{box("#f6c9a5")}</defs>', box("#f6c9a5") + box("#ffffff"),
     box("#f6c9a5") + '<image x="0" y="0" width="99" height="99"/>'])
-def test_a_label_that_lies_on_no_coloured_shape_keeps_the_ink_of_the_page(shape):
-    assert "fill" not in labelled(shape)
+def test_a_label_that_lies_on_no_colored_shape_keeps_the_ink_of_the_page(shape):
+    assert "fill" not in labeled(shape)
 
 
-def test_a_coloured_label_keeps_its_hue():
-    light, dark = re.search(r"light-dark\((#\w+), (#\w+)\)", labelled("", "; fill: #d55e00")).groups()
+def test_a_colored_label_keeps_its_hue():
+    light, dark = re.search(r"light-dark\((#\w+), (#\w+)\)", labeled("", "; fill: #d55e00")).groups()
     assert contrast(light, PAPER[0]) >= 4.5 > contrast("#d55e00", PAPER[0]) and dark == shown("#d55e00")[1]
     assert int(light[1:3], 16) > 2*int(light[3:5], 16)  # still orange
-    assert labelled("", "; fill: #0b5c8a").endswith("fill: #0b5c8a"), "it can be read as it is"
+    assert labeled("", "; fill: #0b5c8a").endswith("fill: #0b5c8a"), "it can be read as it is"
 
 
 # ---- all figures, as the pages show them

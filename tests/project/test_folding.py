@@ -19,13 +19,13 @@ import site_links  # noqa: E402
 import site_symbols  # noqa: E402
 
 CODE_LINK = re.compile(r'<a [^>]*?href="([^"#]*)#([^"]+)"[^>]*><code>([^<]+)</code></a>')
-COLOURS = re.compile(r'</?span[^>]*>')
+COLORS = re.compile(r'</?span[^>]*>')
 
 
 def tree(site: Path, page: str) -> BeautifulSoup:
-    "The text of a page, without the colours of its code."
+    "The text of a page, without the colors of its code."
     text = (site/page).read_text(encoding="utf-8")
-    return BeautifulSoup(COLOURS.sub("", text[text.index("<main"):text.index("</main>")]), "html.parser")
+    return BeautifulSoup(COLORS.sub("", text[text.index("<main"):text.index("</main>")]), "html.parser")
 
 
 def cells(page: str) -> list[dict]: return json.loads((REPO/"nbs"/page).read_text(encoding="utf-8"))["cells"]

@@ -141,7 +141,7 @@ def test_patches_add_up_as_the_lesson_says():
     most = max(back for line in data["recovered"][0] for back in line[1:17])/1000
     program = (REPO/"nbs/assets/moving/patching.js").read_text(encoding="utf-8")
     full = float(re.search(r"back / (\d+);", program)[1])/1000
-    assert most < full < 1.5*most, "a square has the full colour, or none comes near it"
+    assert most < full < 1.5*most, "a square has the full color, or none comes near it"
 
 
 def network(layers, pooled=False) -> nn.Sequential:

@@ -279,7 +279,7 @@ def test_no_query_of_the_field_finds_nothing(ask):
 
 @pytest.mark.parametrize("typed, same", [
     ("actvation stats", "activation stats"), ("gradeint clipping", "gradient clipping"),
-    ("initialisation", "initialization"), ("register forward hook", "register_forward_hook"),
+    ("initialization", "initialization"), ("register forward hook", "register_forward_hook"),
     ("gradients explode", "exploding gradients"), ("hooking layers", "hook layer"),
     ("the hook of a layer", "hook layer"), ("attention Pattern", "attention pattern")])
 def test_other_ways_to_type_it_find_the_same(ask, typed, same):

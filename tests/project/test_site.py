@@ -366,7 +366,7 @@ def test_plots_are_at_home_in_both_themes(pages):
         text = str(plot)
         assert not re.search(r"(?:fill|stroke): #(?:000000|ffffff)", re.sub(r"<text.*?</text>", "", text, flags=re.S))
         assert "font-family:" not in text and len(text) < 80_000
-        assert not re.search(r"(?:light-dark|var)\([^;\"]*(?:light-dark|var)\(", text), "a colour was fitted twice"
+        assert not re.search(r"(?:light-dark|var)\([^;\"]*(?:light-dark|var)\(", text), "a color was fitted twice"
 
 
 def test_maths_is_mathml(pages):
@@ -475,18 +475,18 @@ def test_a_source_page_has_an_outline_of_its_classes(pages, repo):
 
 # ---- the look
 
-def test_colours_are_far_enough_apart(repo):
+def test_colors_are_far_enough_apart(repo):
     "WCAG AA, in both themes: text against whatever it may stand on."
     css = (repo/"nbs/assets/site.css").read_text(encoding="utf-8")
-    colours = {name: pair for name, *pair in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", css)}
-    def luminance(colour):
-        parts = [int(colour[i:i + 2], 16)/255 for i in (1, 3, 5)]
+    colors = {name: pair for name, *pair in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", css)}
+    def luminance(color):
+        parts = [int(color[i:i + 2], 16)/255 for i in (1, 3, 5)]
         return sum(w*(c/12.92 if c <= .03928 else ((c + .055)/1.055)**2.4) for w, c in zip((.2126, .7152, .0722), parts))
     pairs = [(text, ground) for text in ("ink", "muted", "accent", "warm") for ground in ("paper", "raised", "code", "accent-soft")]
-    pairs += [(text, "code") for text in colours if text.startswith("code-")] + [("ink", "warm-soft"), ("code-comment", "warm-soft"), ("paper", "accent")]
+    pairs += [(text, "code") for text in colors if text.startswith("code-")] + [("ink", "warm-soft"), ("code-comment", "warm-soft"), ("paper", "accent")]
     for text, ground in pairs:
         for theme in (0, 1):
-            low, high = sorted((luminance(colours[text][theme]), luminance(colours[ground][theme])))
+            low, high = sorted((luminance(colors[text][theme]), luminance(colors[ground][theme])))
             assert (high + .05)/(low + .05) >= 4.5, f"{text} on {ground}, {'dark' if theme else 'light'}: {(high + .05)/(low + .05):.2f}"
 
 

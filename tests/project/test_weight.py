@@ -47,9 +47,9 @@ def test_a_page_loads_at_most_330_kb_with_its_figures(site):
         assert size <= 330_000, f"{page.name} loads {size:,} bytes"
 
 
-@pytest.mark.parametrize("alpha, colours", [(255, 2), (255, 400), (40, 2)])
-def test_a_picture_within_a_figure_has_the_same_pixels_in_fewer_bytes(alpha, colours):
-    rgba = [(n % colours % 256, n % colours // 256, 7, alpha if n else 255) for n in range(1600)]
+@pytest.mark.parametrize("alpha, colors", [(255, 2), (255, 400), (40, 2)])
+def test_a_picture_within_a_figure_has_the_same_pixels_in_fewer_bytes(alpha, colors):
+    rgba = [(n % colors % 256, n % colors // 256, 7, alpha if n else 255) for n in range(1600)]
     picture = Image.new("RGBA", (40, 40))
     picture.putdata(rgba)
     picture.save(file := io.BytesIO(), "PNG", compress_level=1)

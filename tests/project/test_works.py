@@ -15,7 +15,7 @@ from support.processes import failures_in_two
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
-extras = {"quantised by torchao": "torchao", "quantised by torchao, dynamically": "torchao", "MONAI's MetaTensor": "monai",
+extras = {"quantized by torchao": "torchao", "quantized by torchao, dynamically": "torchao", "MONAI's MetaTensor": "monai",
           "offloaded": "accelerate", "Accelerate": "accelerate", "Fabric": "lightning", "Lightning": "lightning",
           "generate()": "transformers"}
 without_gloo = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
@@ -33,8 +33,8 @@ def cells():
 @pytest.mark.parametrize("row,use,make", list(cells()))
 def test_cell(row, use, make):
     if "peers" in works.MARKS[make]: pytest.importorskip(extras[row])
-    if row == "quantised by torch.ao" and "x86" not in torch.backends.quantized.supported_engines:
-        pytest.skip("this torch cannot quantise here")
+    if row == "quantized by torch.ao" and "x86" not in torch.backends.quantized.supported_engines:
+        pytest.skip("this torch cannot quantize here")
     if row == "DataParallel" and "gpu" not in works.MARKS[make] and torch.cuda.is_available():
         pytest.skip("beside a GPU it takes no empty list of devices")
     works.check_cell(row, use, make)

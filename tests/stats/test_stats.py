@@ -284,7 +284,7 @@ def test_odd_outputs(what, options):
 
 
 class Picky(torch.Tensor):
-    "Adds behaviour to torch's functions, and asks for more than torch does."
+    "Adds behavior to torch's functions, and asks for more than torch does."
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if getattr(func, "__name__", "") in ("new_empty", "__getitem__") and not isinstance(args[1], tuple): raise TypeError("a tuple is wanted")

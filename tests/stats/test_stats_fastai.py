@@ -306,7 +306,7 @@ def test_a_layer_that_runs_twice_counts_twice():
     assert ours.history.values("n").eq(2*16).all() and ours.layer_stats(0)[0] != pytest.approx(list(other.layer_stats(0)[0]))
 
 
-def test_a_batch_that_is_cancelled_after_its_forward_pass_is_a_row_of_both():
+def test_a_batch_that_is_canceled_after_its_forward_pass_is_a_row_of_both():
     from fastai.callback.core import CancelBatchException
     class Cancels(Callback):
         order = 70

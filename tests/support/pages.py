@@ -5,16 +5,16 @@ from pathlib import Path
 
 from bs4 import BeautifulSoup
 
-COLOURS = re.compile(r'<span class="\w\w">([^<]*)</span>')  # of code: half of all elements
+COLORS = re.compile(r'<span class="\w\w">([^<]*)</span>')  # of code: half of all elements
 
 
-def without_colours(text: str) -> str: return COLOURS.sub(r"\1", text)
+def without_colors(text: str) -> str: return COLORS.sub(r"\1", text)
 def to_the_title(text: str) -> str: return text[:text.index("</header>", text.index("<main"))]
-def from_the_neighbours(text: str) -> str: return text[re.search('<nav class="page-navigation"|<footer', text).start():]
+def from_the_neighbors(text: str) -> str: return text[re.search('<nav class="page-navigation"|<footer', text).start():]
 
 
 class Pages(Mapping):
-    "Every page by its name, read as a tree when it is asked for, and once; the colours of code are left out."
+    "Every page by its name, read as a tree when it is asked for, and once; the colors of code are left out."
     def __init__(self, site: Path):
         self.files = {file.relative_to(site).as_posix(): file for file in sorted(site.rglob("*.html"))}
         self.texts = {name: file.read_text(encoding="utf-8") for name, file in self.files.items()}
@@ -25,7 +25,7 @@ class Pages(Mapping):
             self.trees[name, part] = BeautifulSoup(part(self.texts[name]), "html.parser")
         return self.trees[name, part]
 
-    def __getitem__(self, name: str) -> BeautifulSoup: return self.tree(name, without_colours)
+    def __getitem__(self, name: str) -> BeautifulSoup: return self.tree(name, without_colors)
     def __iter__(self): return iter(self.files)
     def __len__(self): return len(self.files)
 
@@ -34,8 +34,8 @@ class Pages(Mapping):
         return self.tree(name, to_the_title)
 
     def bottom(self, name: str) -> BeautifulSoup:
-        "A page from the links to its neighbours on."
-        return self.tree(name, from_the_neighbours)
+        "A page from the links to its neighbors on."
+        return self.tree(name, from_the_neighbors)
 
     def having(self, part: str) -> list[BeautifulSoup]:
         "The pages that have something written in them."

@@ -603,10 +603,10 @@ def meta():
 # --- other kinds of weights and tensors
 
 
-@a_run("quantised by torch.ao")
-def quantised():
-    def quantise(net): return torch.ao.quantization.quantize_dynamic(net.eval(), {nn.Linear}, torch.qint8)
-    run = Run(quantise(Net()).train(), quantise(Net()), packed=True)  # statistics are of training
+@a_run("quantized by torch.ao")
+def quantized():
+    def quantize(net): return torch.ao.quantization.quantize_dynamic(net.eval(), {nn.Linear}, torch.qint8)
+    run = Run(quantize(Net()).train(), quantize(Net()), packed=True)  # statistics are of training
     run.step = run.call  # and yet these layers have no gradients
     return run
 def by_torchao(config):
@@ -616,12 +616,12 @@ def by_torchao(config):
     return Run(*nets, x=good_input().requires_grad_(), bad=bad_input().requires_grad_(), tolerance=1e-6)
 
 
-@a_run("quantised by torchao", "peers")
-def quantised_by_torchao():
+@a_run("quantized by torchao", "peers")
+def quantized_by_torchao():
     from torchao.quantization import Int8WeightOnlyConfig
     return by_torchao(Int8WeightOnlyConfig())
-@a_run("quantised by torchao, dynamically", "peers")
-def quantised_by_torchao_in_calls():
+@a_run("quantized by torchao, dynamically", "peers")
+def quantized_by_torchao_in_calls():
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig
     run = by_torchao(Int8DynamicActivationInt8WeightConfig())
     run.step = run.call

@@ -43,7 +43,7 @@ def silent(*args): pass  # can be pickled
 def fastai_learner(n_trn=10, n_val=2, **options):
     from fastai.callback.progress import ProgressCallback  # in every learner, once anything has imported it
     from fastai.test_utils import synth_learner
-    # the progress bar fails where an event is cancelled
+    # the progress bar fails where an event is canceled
     learn = synth_learner(n_trn=n_trn, n_val=n_val, **options).remove_cb(ProgressCallback)
     learn.logger = silent
     return learn
@@ -409,7 +409,7 @@ def test_removing_the_callback_takes_its_hooks_off(make):
 
 @pytest.mark.parametrize("cancel, losses", [(CancelFitException, 1), (CancelEpochException, 5), (CancelTrainException, 5), (CancelBatchException, 7)])
 @pytest.mark.parametrize("where", ["event", "hook"])
-def test_cancelling_is_understood(make, cancel, losses, where):
+def test_canceling_is_understood(make, cancel, losses, where):
     "Raised in the second of four batches of the first of two epochs."
     class Cancels(HookCallback):
         n = 0
@@ -430,7 +430,7 @@ def test_cancelling_is_understood(make, cancel, losses, where):
     assert not hooks_on(learn.model)
 
 
-def test_cancelling_a_step_and_validation(make):
+def test_canceling_a_step_and_validation(make):
     class Cancels(Callback):
         def before_step(self): raise CancelStepException
         def before_validate(self): raise CancelValidException
@@ -467,7 +467,7 @@ def test_events_are_those_of_fastai_in_the_same_order():
 @pytest.mark.peers
 @pytest.mark.parametrize("part", ["Backward", "Step", "Batch", "Train", "Valid", "Epoch", "Fit"])
 @pytest.mark.parametrize("event", [e for e in EVENTS if "cancel" not in e and e != "after_create"])
-def test_what_is_cancelled_is_the_same(event, part):
+def test_what_is_canceled_is_the_same(event, part):
     cancel, heard = getattr(hooklab.training.callback, f"Cancel{part}Exception"), {}
     for learn in synth_learner(n_trn=2, n_val=1, quiet=True), fastai_learner(n_trn=2, n_val=1):
         listener = Hears()

@@ -38,7 +38,7 @@ def test_every_sample_is_in_one_of_the_two(make, valid):
 
 
 @each
-def test_training_data_alone_is_standardised(make):
+def test_training_data_alone_is_standardized(make):
     dls = make()
     x, vx = whole(dls.train)[0], whole(dls.valid)[0]
     dims = tuple(range(x.ndim)) if x.ndim > 2 else 0

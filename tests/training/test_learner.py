@@ -54,7 +54,7 @@ def test_events_come_in_order():
 
 
 @pytest.mark.parametrize("part", parts)
-def test_a_cancelled_part_ends_and_the_loop_goes_on(quiet, part):
+def test_a_canceled_part_ends_and_the_loop_goes_on(quiet, part):
     name = "validate" if part == "Valid" else part.lower()
     listener = Listener(order=200)
     quiet(cbs=listener).fit(2, cbs=Raises(f"before_{name}", cancel(part)(), order=100))
@@ -66,7 +66,7 @@ def test_a_cancelled_part_ends_and_the_loop_goes_on(quiet, part):
 
 @pytest.mark.parametrize("part", parts)
 @pytest.mark.parametrize("event", [e for e in EVENTS if "cancel" not in e and e != "after_create"])
-def test_cancelling_anywhere_is_as_in_the_nested_parts(quiet, event, part):
+def test_canceling_anywhere_is_as_in_the_nested_parts(quiet, event, part):
     "An exception that no part around the event knows comes out; all others are dealt with. Nothing is left in any case."
     learn = quiet(cbs=HookCallback(hook=lambda m, i, o: None))
     learn.model.eval()
@@ -209,11 +209,11 @@ def test_an_error_in_any_event_leaves_nothing(quiet, event, order, error):
     hooks, listener = HookCallback(hook=lambda m, i, o: None), Listener(order=1)
     learn = quiet(model=BreaksInForward(), cbs=[hooks, listener])
     before = left(learn)
-    cancelled = event.removeprefix("after_cancel_")
+    canceled = event.removeprefix("after_cancel_")
     others = []
-    if cancelled != event:  # something has to cancel first
-        part = "Valid" if cancelled == "validate" else cancelled.capitalize()
-        others.append(Raises(f"before_{cancelled}", cancel(part)(), order=150))
+    if canceled != event:  # something has to cancel first
+        part = "Valid" if canceled == "validate" else canceled.capitalize()
+        others.append(Raises(f"before_{canceled}", cancel(part)(), order=150))
     with pytest.raises(type(error)) as raised: learn.fit(2, cbs=[Raises(event, error, order=order), *others])
     assert raised.value is error
     assert left(learn) == before
@@ -484,7 +484,7 @@ def test_no_validation(quiet):
     assert [set(row) for row in learn.recorder.rows] == [{"epoch", "train_loss"}]*2
 
 
-def test_cancelled_batches_are_not_recorded(quiet):
+def test_canceled_batches_are_not_recorded(quiet):
     learn = quiet()
     learn.fit(1, cbs=Raises("before_batch", callback.CancelBatchException(), n=1, order=100))
     assert len(learn.recorder.losses) == 2

@@ -205,7 +205,7 @@ def comparison_html(c: "Comparison") -> str:
     return f"<table><thead><tr>{tags('th', heads)}</tr></thead><tbody>{body}</tbody></table>"
 
 # %% ../../../nbs/lib/debug/comparing/comparison.ipynb #d5b331b8
-LINES = {"error": "#0072B2", "own": ALARM, "noise": "#999999"}  # distinct for all kinds of colour vision
+LINES = {"error": "#0072B2", "own": ALARM, "noise": "#999999"}  # distinct for all kinds of color vision
 
 
 def draw_comparison(c: "Comparison", ax: Any = None) -> Any: # The axes

@@ -102,7 +102,7 @@ class TensorPlace(NamedTuple):
 
 # %% ../../../nbs/lib/debug/comparing/places.ipynb #42c47936
 def _joined(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
-    "The shapes that one gets by joining neighbouring dimensions."
+    "The shapes that one gets by joining neighboring dimensions."
     if len(shape) < 2: return {shape}
     rest = _joined(shape[1:])
     apart = {(shape[0], *other) for other in rest}

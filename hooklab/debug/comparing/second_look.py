@@ -269,16 +269,16 @@ def _results(trial: Trial, stops: list[Stop], judged: set[Stop]) -> dict[Stop, f
     return {place.stop: worst[place.stop] for place in lost}
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #263dd565
-MOST_NEIGHBOURS = 4
+MOST_NEIGHBORS = 4
 MOST_TRIES = 16
 
 
-def clear_by_neighbours(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
+def clear_by_neighbors(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[Stop, TensorPlace]:
     "The faults, without those that together do what the reference's do."
     left = dict(faults)
     tries = 0
-    for n in range(2, MOST_NEIGHBOURS + 1):
-        for suspects in _neighbours(trial, left, n):
+    for n in range(2, MOST_NEIGHBORS + 1):
+        for suspects in _neighbors(trial, left, n):
             if not all(stop in left for stop in suspects): continue
             tries += 1
             if tries > MOST_TRIES: return left
@@ -288,7 +288,7 @@ def clear_by_neighbours(trial: Trial, faults: dict[Stop, TensorPlace]) -> dict[S
     return left
 
 
-def _neighbours(trial: Trial, faults: dict[Stop, TensorPlace], n: int) -> list[list[Stop]]:
+def _neighbors(trial: Trial, faults: dict[Stop, TensorPlace], n: int) -> list[list[Stop]]:
     "Each `n` suspects that follow each other in the same container."
     siblings = defaultdict(list)
     for stop in trial.stops:
@@ -318,7 +318,7 @@ def _same_together(trial: Trial, suspects: list[Stop]) -> bool:
     return worst.get(ends[last], math.inf) <= FAULT_RATIO
 
 # %% ../../../nbs/lib/debug/comparing/second-look.ipynb #660126c2
-QUESTIONS = (clear_by_flags, clear_by_merging, clear_by_result, clear_by_neighbours)
+QUESTIONS = (clear_by_flags, clear_by_merging, clear_by_result, clear_by_neighbors)
 
 
 def second_look(trial: Trial) -> dict[Stop, TensorPlace]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from hooklab.drawing import axes_for, ink, label_ends, line_colours, name_ticks, say_instead, size_in_inches
+from hooklab.drawing import axes_for, ink, label_ends, line_colors, name_ticks, say_instead, size_in_inches
 from hooklab.hooks.names import printable
 from hooklab.stats.records.loss_history import LossHistory, cosine_of
 
@@ -74,9 +74,9 @@ def plot_losses(
 
 def draw_pulls(ax: Any, history: LossHistory):
     norms = median_over_steps(history.norms()).numpy()
-    for j, (name, colour) in enumerate(zip(history.losses, line_colours(ax, len(history.losses)))):
+    for j, (name, color) in enumerate(zip(history.losses, line_colors(ax, len(history.losses)))):
         there = np.flatnonzero(norms[:, j] > 0)
-        ax.plot(norms[there, j], there, MARKERS[j % len(MARKERS)], color=colour, ms=5, label=name)
+        ax.plot(norms[there, j], there, MARKERS[j % len(MARKERS)], color=color, ms=5, label=name)
     ax.set_xscale("log")
     ax.set(xlabel="norm of the gradient (median)", title="How hard each loss pulls")
     label_rows(ax, history.names)
@@ -89,11 +89,11 @@ def draw_cosines(ax: Any, history: LossHistory):
     cosines = {pair: of for pair, of in cosines.items() if np.isfinite(of).any()}
     pairs = sorted(cosines, key=lambda pair: np.nanmin(quartiles(cosines[pair])[1]))[:MAX_PAIRS]
     ax.axvline(0, color=ink(), lw=.8)
-    for j, (pair, colour) in enumerate(zip(pairs, line_colours(ax, len(pairs)))):
+    for j, (pair, color) in enumerate(zip(pairs, line_colors(ax, len(pairs)))):
         low, middle, high = quartiles(cosines[pair])
         at = np.arange(len(middle)) + (j - (len(pairs) - 1)/2)*.15
-        ax.hlines(at, low, high, color=colour, lw=2, alpha=.6)
-        ax.plot(middle, at, MARKERS[j % len(MARKERS)], color=colour, ms=5, label=" · ".join(pair))
+        ax.hlines(at, low, high, color=color, lw=2, alpha=.6)
+        ax.plot(middle, at, MARKERS[j % len(MARKERS)], color=color, ms=5, label=" · ".join(pair))
     ax.set(xlabel="cosine (median and quartiles)", xlim=(-1.05, 1.05), title="Below 0 they fight")
     label_rows(ax, history.names)
     if pairs: ax.legend(frameon=False, fontsize="small")
@@ -102,13 +102,13 @@ def draw_cosines(ax: Any, history: LossHistory):
 def draw_course(ax: Any, history: LossHistory):
     whole = history.norms().square().nansum(1).sqrt().T.numpy()
     lines = np.where(whole > 0, whole, np.nan)
-    colours = line_colours(ax, len(lines))
-    for line, colour in zip(lines, colours):
-        ax.plot(history.steps, line, color=colour, lw=1.5)
+    colors = line_colors(ax, len(lines))
+    for line, color in zip(lines, colors):
+        ax.plot(history.steps, line, color=color, lw=1.5)
     ax.set_yscale("log")
     ax.set(xlabel="step", ylabel="norm of the gradient", title="Over the steps")
     ax.spines[["top", "right"]].set_visible(False)
-    label_ends(ax, history.losses, np.asarray(history.steps), lines, colours)
+    label_ends(ax, history.losses, np.asarray(history.steps), lines, colors)
 
 
 def quartiles(cosines: np.ndarray) -> np.ndarray: # Lower quartile, median, upper quartile; NaN where there is no number

@@ -331,8 +331,8 @@ def statistics_of_row(
     m2 = squares - mean*total
     if factor != 1 and not math.isfinite(m2): return statistics_of_row(x*factor, scratch)  # the square was too large
     if m2 < squares/2:
-        centred = torch.sub(x, mean, out=scratch.like(x))
-        m2 = sum_of_squares(centred)
+        centered = torch.sub(x, mean, out=scratch.like(x))
+        m2 = sum_of_squares(centered)
     limit = np.float32(min(NEAR_ZERO/factor, torch.finfo(torch.float32).max))
     near = np.less_equal(x.numpy(force=True), limit, out=scratch.answers(n))
     return n, factor*mean, factor*factor*m2, np.count_nonzero(near)

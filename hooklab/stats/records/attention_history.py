@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...drawing import PLAIN, axes_for, in_percent, line_colours, say_instead, shorten, thin_out
+from ...drawing import PLAIN, axes_for, in_percent, line_colors, say_instead, shorten, thin_out
 from ...hooks.names import class_name, printable
 from ...hooks.select import first_few, nearest
 from .history import KeptSteps, Rows
@@ -109,12 +109,12 @@ class AttentionHistory(KeptSteps):
             (self.values("first_share"), "weight on\nthe first key", "fraction"),
         ]
         for ax, (lines, title, label) in zip(axes, pictures):
-            for name, colour in zip(names, line_colours(ax, len(names))):
+            for name, color in zip(names, line_colors(ax, len(names))):
                 layer = shorten(name.rpartition("/")[0] or "the model", 20)
                 for head, line in enumerate(lines[name]):
                     known = line.isfinite()
                     x, y = thin_out(steps[known].numpy(), line[known].numpy())
-                    ax.plot(x, y, color=colour, lw=1.2, label=layer if head == 0 else None)
+                    ax.plot(x, y, color=color, lw=1.2, label=layer if head == 0 else None)
             ax.set(title=title, xlabel="step", ylabel=label)
             if "fraction" in label: in_percent(ax.yaxis)
         if len(names) <= 8:

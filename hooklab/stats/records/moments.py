@@ -28,8 +28,8 @@ def main_tensor(value) -> Tensor | None:
 
 
 def plain_tensor(x: Tensor) -> Tensor:
-    """The tensor inside a subclass that only adds behaviour to torch's functions, which would get in the way here.
-    Those with a `__torch_dispatch__`, such as sharded or quantised ones, stay: their own numbers may mean nothing."""
+    """The tensor inside a subclass that only adds behavior to torch's functions, which would get in the way here.
+    Those with a `__torch_dispatch__`, such as sharded or quantized ones, stay: their own numbers may mean nothing."""
     if type(x) is Tensor or is_wrapper(x): return x
     with torch._C.DisableTorchFunctionSubclass():
         return x.detach().as_subclass(Tensor)

@@ -14,7 +14,7 @@ import numpy as np
 
 from hooklab.drawing import (
     ALARM, MOST_LINES, PLAIN, axes_for, for_picture, height_for, image_over_time, in_percent, ink, label_ends,
-    line_colours, name_ticks, say_instead, shorten, size_in_inches, thin_out)
+    line_colors, name_ticks, say_instead, shorten, size_in_inches, thin_out)
 from hooklab.stats.records import doubts
 from hooklab.stats.records.statistics import STATISTICS, Statistic
 
@@ -99,9 +99,9 @@ class DrawnSeries:
 def draw_lines(ax: Any, shown: DrawnSeries):
     "A line for each layer, with its name where it ends."
     steps = shown.steps
-    colours = line_colours(ax, len(shown.names))
-    for series, colour in zip(shown.values, colours):
-        draw_line(ax, steps, series, colour)
+    colors = line_colors(ax, len(shown.names))
+    for series, color in zip(shown.values, colors):
+        draw_line(ax, steps, series, color)
     if shown.in_logs: ax.set_yscale("log")
     if shown.is_share:
         in_percent(ax.yaxis)
@@ -115,20 +115,20 @@ def draw_lines(ax: Any, shown: DrawnSeries):
     ax.spines[["top", "right"]].set_visible(False)
     if len(steps) > 1: ax.set_xlim(steps[0], steps[-1])
     if len(shown.names) > 1:
-        label_ends(ax, shown.names, steps, shown.values, colours)
+        label_ends(ax, shown.names, steps, shown.values, colors)
 
 
-def draw_line(ax: Any, steps: np.ndarray, series: np.ndarray, colour: Any):
-    "A line, and a dot for each number without neighbours."
+def draw_line(ax: Any, steps: np.ndarray, series: np.ndarray, color: Any):
+    "A line, and a dot for each number without neighbors."
     x, y = thin_out(steps, series)
-    ax.plot(x, y, color=colour, lw=1.5)
+    ax.plot(x, y, color=color, lw=1.5)
     there = np.pad(np.isfinite(y), 1)
     before = there[:-2]
     here = there[1:-1]
     behind = there[2:]
     alone = here & ~before & ~behind
     if alone.any():
-        ax.plot(x[alone], y[alone], "o", color=colour, ms=3)
+        ax.plot(x[alone], y[alone], "o", color=color, ms=3)
 
 
 def mark_usual_ratio(ax: Any):
@@ -139,8 +139,8 @@ def mark_usual_ratio(ax: Any):
     ax.annotate("usual, about 1e-3", **place, **moved, ha="right", fontsize="small")
 
 # %% ../../../nbs/lib/stats/records/over-time.ipynb #4ae3f632
-def colours_of(shown: DrawnSeries) -> tuple[np.ndarray, dict[str, Any]]:
-    "The numbers to colour, and the options of `imshow` for their colours."
+def colors_of(shown: DrawnSeries) -> tuple[np.ndarray, dict[str, Any]]:
+    "The numbers to color, and the options of `imshow` for their colors."
     from matplotlib.colors import CenteredNorm, LogNorm, Normalize, TwoSlopeNorm
     values = shown.values
     there = np.isfinite(values)
@@ -148,7 +148,7 @@ def colours_of(shown: DrawnSeries) -> tuple[np.ndarray, dict[str, Any]]:
         powers = np.log10(np.where(values > 0, values, 1e-12))
         norm = TwoSlopeNorm(-3, -6, 0)
         return np.where(there, powers, np.nan), {"norm": norm, "cmap": "PuOr_r"}
-    if shown.about.axis == "centred":
+    if shown.about.axis == "centered":
         norm = None
         if there.any():
             most = np.nanquantile(np.abs(values), .98)
@@ -165,10 +165,10 @@ def colours_of(shown: DrawnSeries) -> tuple[np.ndarray, dict[str, Any]]:
 def draw_rows(ax: Any, shown: DrawnSeries):
     "One row of an image for each layer, the first on top."
     from matplotlib.colors import ListedColormap
-    values, colours = colours_of(shown)
+    values, colors = colors_of(shown)
     span = len(shown.names) - .5, -.5
-    image = image_over_time(ax, values, shown.steps, *span, **colours)
-    ends = "both" if shown.is_ratio or shown.about.axis == "centred" else "neither"
+    image = image_over_time(ax, values, shown.steps, *span, **colors)
+    ends = "both" if shown.is_ratio or shown.about.axis == "centered" else "neither"
     bar = ax.figure.colorbar(image, ax=ax, extend=ends)
     bar.set_label(for_picture(shown.label), **PLAIN)
     if shown.is_share: in_percent(bar.ax.yaxis)

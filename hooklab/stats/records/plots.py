@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...drawing import (
-    ALARM, MOST_LINES, PLAIN, axes_for, for_picture, image_over_time, ink, line_colours, name_ticks, say_instead,
+    ALARM, MOST_LINES, PLAIN, axes_for, for_picture, image_over_time, ink, line_colors, name_ticks, say_instead,
     shorten, size_in_inches, thin_out)
 from .over_time import (
     NOUNS, statistic_of, label_of, mark_spikes, measured_mask, nearest_row, to_draw)
@@ -64,8 +64,8 @@ def plot_hist(
         return say_instead(ax, f"{name} did not run in step {step}.")
     counts = hists[i, :, row]
     begins, width = np.linspace(LOW, HIGH, BINS, endpoint=False, retstep=True)
-    colour = line_colours(ax, 1)[0]
-    ax.bar(begins, counts, width, align="edge", color=colour, edgecolor=ax.get_facecolor(), lw=.5)
+    color = line_colors(ax, 1)[0]
+    ax.bar(begins, counts, width, align="edge", color=color, edgecolor=ax.get_facecolor(), lw=.5)
     ax.set(xlabel=f"value of the {NOUNS[history.kind]}{history.whose}", ylabel="numbers", xlim=(LOW, HIGH))
     if counts.any(): ax.set_yscale("log")
     ax.spines[["top", "right"]].set_visible(False)
@@ -138,13 +138,13 @@ def plot_flow(
 def draw_flow(ax: Any, by_step: dict[int, tuple[np.ndarray, np.ndarray]]):
     "Two lines for each step: standard deviations and absolute means."
     looks = {"o-": "std", "x:": "|mean|"}
-    colours = line_colours(ax, len(by_step))
-    for (step, lines), colour in zip(by_step.items(), colours):
+    colors = line_colors(ax, len(by_step))
+    for (step, lines), color in zip(by_step.items(), colors):
         for look, line in zip(looks, lines):
             x = np.arange(len(line))
             y = np.where(line > 0, line, np.nan)
-            ax.plot(x, y, look, color=colour, ms=4, lw=1.5)
-        ax.plot([], color=colour, label=f"step {step}")
+            ax.plot(x, y, look, color=color, ms=4, lw=1.5)
+        ax.plot([], color=color, label=f"step {step}")
     for look, label in looks.items():
         ax.plot([], [], look, color=ink(), ms=4, label=label)
 
@@ -186,14 +186,14 @@ def limits(values: np.ndarray, in_logs: bool) -> tuple[float, float]:
 
 def draw_band(ax: Any, steps: np.ndarray, middle: np.ndarray, spread: np.ndarray):
     "A line, and a band around it."
-    colour = line_colours(ax, 1)[0]
+    color = line_colors(ax, 1)[0]
     x, y = thin_out(steps, middle, 300)
     marker = "." if len(x) == 1 else None
-    ax.plot(x, y, color=colour, lw=1.2, marker=marker)
+    ax.plot(x, y, color=color, lw=1.2, marker=marker)
     every = max(1, len(steps)//200)
     lower = (middle - spread)[::every]
     upper = (middle + spread)[::every]
-    ax.fill_between(steps[::every], lower, upper, color=colour, alpha=.25, lw=0)
+    ax.fill_between(steps[::every], lower, upper, color=color, alpha=.25, lw=0)
 
 # %% ../../../nbs/lib/stats/records/plots.ipynb #ab3e18f1
 def plot_all(

@@ -45,7 +45,7 @@ class Statistic:
     name: str # As `values` takes it
     label: str # With its unit; {} is the measured tensor: the output, the gradient or the update
     group: str = "basics" # `basics` are always recorded, `counts` and `samples` on request; or of `updates`, `heads`
-    axis: str = "linear" # How it is drawn: `linear`, `log`, `share` from 0 to 1, or `centred` at zero
+    axis: str = "linear" # How it is drawn: `linear`, `log`, `share` from 0 to 1, or `centered` at zero
     kept_as: str = "" # The name of its row in a table, if that is another
     read: Callable[[Tensor, Tensor], Tensor] = fraction # How it is computed from its row and from `of`
     of: str = "n" # The second row that `read` takes; `counted` is the number of values that were counted
@@ -79,7 +79,7 @@ def mean_over_samples(name: str, label: str, axis: str = "share", is_judged: boo
 # %% ../../../nbs/lib/stats/records/statistics.ipynb #51a70009
 STATISTICS = by_name(
     Statistic("n", "numbers in the {}", read=row_itself, is_judged=True),
-    Statistic("mean", "mean of the {}", axis="centred", read=value_if_any, joined="moments", is_judged=True),
+    Statistic("mean", "mean of the {}", axis="centered", read=value_if_any, joined="moments", is_judged=True),
     Statistic("std", "standard deviation of the {}", axis="log", kept_as="m2", read=standard_deviation,
               joined="moments", is_judged=True, doubt="unseen"),
     Statistic("near_zero", "fraction of numbers ≤ 0.05", axis="share", is_judged=True, doubt="unseen"),
@@ -92,7 +92,7 @@ STATISTICS = by_name(
     counted_fraction("around_zero", "fraction of numbers from -0.05 to 0.05"),
 
     Statistic("n_samples", "samples of the {}", "samples", read=row_itself, is_judged=True),
-    mean_over_samples("sample_mean", "mean of a sample of the {}", "centred", is_judged=False),
+    mean_over_samples("sample_mean", "mean of a sample of the {}", "centered", is_judged=False),
     mean_over_samples("sample_square", "mean square of a sample of the {}", "linear"),
     mean_over_samples("var_samples", "variance between samples of the {}", "linear"),
     mean_over_samples("var_units", "variance between units of the {}", "linear"),

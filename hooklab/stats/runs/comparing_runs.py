@@ -14,7 +14,7 @@ import numpy as np
 
 from ...debug.comparing.comparing import register_comparison
 from ...debug.comparing.records import facts_in_file, is_record
-from ...drawing import axes_for, escape, for_xml, ink, label_ends, line_colours
+from ...drawing import axes_for, escape, for_xml, ink, label_ends, line_colors
 from ...findings.found import count_of, in_digits
 from ...hooks.names import in_lines, printable
 from ...hooks.select import first_few
@@ -218,12 +218,12 @@ class RunComparison:
         ax = axes_for(ax, (8, 3.4))
         rows = self._shown()[0][:5]
         errors = [self.noise.distance(row.what)[self._index(row)] for row in rows]
-        colours = line_colours(ax, len(errors))
+        colors = line_colors(ax, len(errors))
         steps = np.asarray(self.steps)
         bottom = 1e-9
         lines = np.array([finite_or_zero(error).clamp(min=bottom).tolist() for error in errors])
-        for line, colour in zip(lines, colours):
-            ax.plot(steps, line, color=colour, lw=1.5, marker=".", ms=3)
+        for line, color in zip(lines, colors):
+            ax.plot(steps, line, color=color, lw=1.5, marker=".", ms=3)
         last = self._first[2] if self._first else len(steps)
         i = self._index(rows[0])
         noise = []
@@ -231,13 +231,13 @@ class RunComparison:
             of_layers = self.noise.noise(rows[0].what, min(t, last))
             noise.append(of_layers[i].item())
         ax.fill_between(steps, bottom, noise, color=ink(), alpha=.12, lw=0)
-        ax.set_title("grey: what noise explains", fontsize="small", loc="left")
+        ax.set_title("gray: what noise explains", fontsize="small", loc="left")
         if self.first:
             ax.axvline(self.first.step, color=ink(), lw=1, ls="--")
         ax.set_yscale("log")
         ax.set(xlabel="step", ylabel="error, relative to the size", ylim=(bottom, None))
         ax.spines[["top", "right"]].set_visible(False)
-        label_ends(ax, [f"{row.layer or 'model'}: {row.what}" for row in rows], steps, lines, colours)
+        label_ends(ax, [f"{row.layer or 'model'}: {row.what}" for row in rows], steps, lines, colors)
         return ax
 
     def _index(self, row):

@@ -614,7 +614,7 @@ class RMSNorm(nn.Module):
 
 def rotated(x, angles, fault):
     cos, sin = angles.cos(), angles.sin()
-    if fault == "pairs":  # neighbours instead of halves
+    if fault == "pairs":  # neighbors instead of halves
         one, other = x[..., ::2], x[..., 1::2]
         return torch.stack([one*cos - other*sin, one*sin + other*cos], -1).flatten(-2)
     one, other = x.chunk(2, -1)

@@ -744,7 +744,7 @@ def test_a_plain_tensor_that_could_not_be_looked_at_once_is_looked_at_again(x, m
 @pytest.mark.peers
 @pytest.mark.parametrize("config", ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"])
 @without_warnings
-def test_weights_quantised_by_torchao(config):
+def test_weights_quantized_by_torchao(config):
     quantization = pytest.importorskip("torchao.quantization")
     def model(*middle):
         made = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), *middle, nn.Linear(64, 32))

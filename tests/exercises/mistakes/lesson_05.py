@@ -45,18 +45,18 @@ mistakes = {
         ("image.log1p()", "(1 + image).log10()", "0.434 times the natural ones"),
         ("image.log1p()", "image.log1p().T", "lies on its side"),
         ("image.log1p()", "image.log1p().flip(0)", "Upside down"),
-        ("def colour_image(model, layer, batches):\n    columns = []\n    for x in batches:\n"
+        ("def color_image(model, layer, batches):\n    columns = []\n    for x in batches:\n"
          "        layer.register_forward_hook(lambda m, i, o: columns.append(o.detach().histc(40, 0, 10)))\n"
          "        model(x)\n    return torch.stack(columns, 1).log1p()", "Six columns"),
         ("image.log1p()", "list(image.log1p())", "a list of 40"),
         ("histc(40", "abs().histc(40", "the absolute values"),
         ("histc(40", "clamp(0, 10).histc(40", "to its ends"),
-        ("def colour_image(model, layer, batches):\n    kept = []\n"
+        ("def color_image(model, layer, batches):\n    kept = []\n"
          "    handle = layer.register_forward_hook(lambda m, i, o: kept.append(o.detach()))\n    try:\n"
          "        for x in batches: model(x)\n    finally: handle.remove()\n"
          "    return torch.stack([o.histc(40, 0, 10) for o in kept], 1).log1p()",
          "overwrites its output in place"),
-        ("def colour_image(model, layer, batches):\n    columns = []\n"
+        ("def color_image(model, layer, batches):\n    columns = []\n"
          "    handle = layer.register_forward_hook(lambda m, i, o: "
          "columns.append(o.detach().histc(40, 0, 10)))\n    for x in batches: model(x)\n    handle.remove()\n"
          "    return torch.stack(columns, 1).log1p()", "When the model raises, your hook stays"),
@@ -67,7 +67,7 @@ mistakes = {
         ("hl.hook_output(layer)", "hl.Hook(layer, lambda m, i, o: i[0].clone())", "is the input of `layer`"),
         ("image.log1p()", "image[:10].log1p()", "40 bins and 3 batches"),
         ("model(x)", "layer(x)", "run the whole model on `x`"),
-        ("def colour_image(model, layer, batches):\n    columns = []\n"
+        ("def color_image(model, layer, batches):\n    columns = []\n"
          "    def count(m, i, o): columns.append(o.detach().histc(40, 0, 10))\n"
          "    layer.register_forward_hook(count)\n    for x in batches: model(x)\n"
          "    return sum(c[:, None] * c.new_tensor([k == j for j in range(3)]) for k, c in "

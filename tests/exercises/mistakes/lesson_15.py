@@ -26,7 +26,7 @@ mistakes = {
         ("def kept_bytes(model, x):\n    total = 0\n    def look(t): total += t.nbytes\n"
          "    with hl.saved_tensors(look): out = model(x)\n    return total", "cannot do `total += …`"),
         ("if memory.data_ptr() not in given", "if t not in [x, *model.parameters()]",
-         "recognise memory by its `data_ptr()`"),
+         "recognize memory by its `data_ptr()`"),
         ("for t in [x, *model.parameters()]", "for t in model.parameters()",
          "You also count `x`, which is in memory anyway"),
         ("memory.nbytes()", "t.numel() * t.element_size()", "A slice holds the whole memory behind it: count"),
@@ -40,7 +40,7 @@ mistakes = {
         ("{t.untyped_storage().data_ptr() for t in [x", "{t.data_ptr() for t in [x",
          "remember the address of its storage"),
         (" or t.untyped_storage().data_ptr() in given", " or any(t is p for p in [x, *model.parameters()])",
-         "recognise their storage"),
+         "recognize their storage"),
         ("def slim_gradients(model, loss, x, dtype):\n"
          "    given = {t.data_ptr() for t in [x, *model.parameters()]}\n    def pack(t):\n"
          "        return (t if t.data_ptr() in given or not t.is_floating_point() else t.to(dtype)), t.dtype\n"

@@ -179,7 +179,7 @@ def test_image_has_the_numbers_in_rows_from_the_top():
     assert [t.get_text() for t in image.axes.get_yticklabels()] == h.names
 
 
-def test_missing_steps_are_grey():
+def test_missing_steps_are_gray():
     image = runs["uneven"].dead_chart().images[0]
     steps = runs["uneven"].steps
     empty = image.get_array().mask.all(0)
