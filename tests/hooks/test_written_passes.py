@@ -68,7 +68,7 @@ def test_operations_of_layers_and_of_the_loss(x):
     (lambda a, b: torch.add(a, b, out=a), "add"), (lambda a, b: a.view(-1).copy_(b.view(-1)), "copy_"),
     (lambda a, b: a.T.detach().sub_(b.T), "sub_"), (lambda a, b: torch._foreach_add_([a], [b]), "_foreach_add_"),
     (lambda a, b: a.unbind()[1].zero_(), "zero_"), (lambda a, b: F.relu(a, inplace=True), "relu"),
-    (lambda a, b: F.relu(a, True), "relu"), (lambda a, b: setattr(a, "data", b[:2]), "data")], ids=str)
+    (lambda a, b: F.relu(a, True), "relu"), (lambda a, b: setattr(a, "data", b[:2]), "data")])
 @pytest.mark.parametrize("keep", [0, MUCH])
 def test_who_writes_to_a_tensor_is_one_of_its_makers(x, write, name, keep):
     def f(x):
@@ -206,7 +206,7 @@ def test_checkpoints(leaf):
 @pytest.mark.parametrize("write", [
     lambda a: a.relu_(), lambda a: a.__setitem__(0, 9.), lambda a: torch.exp(a, out=a), lambda a: a[1:].zero_(),
     lambda a: F.relu(a, True), lambda a: F.relu_(a), lambda a: nn.ReLU(inplace=True)(a), lambda a: a.T.mul_(3),
-    lambda a: a.data.add_(3)], ids=str)
+    lambda a: a.data.add_(3)])
 @pytest.mark.parametrize("inference", [False, True])
 def test_numbers_are_those_of_the_moment(x, write, inference):
     def f(t):
