@@ -8,7 +8,6 @@ __all__ = []
 # %% ../../../nbs/lib/debug/comparing/few-bits.ipynb #6f9520e9
 import math
 import re
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,7 +97,6 @@ def numbers_at(t: Tensor, places: np.ndarray) -> Tensor:
     return t[tuple(torch.from_numpy(i).to(t.device) for i in by_dimension)]
 
 
-@lru_cache(maxsize=2)  # calls that follow each other sample tensors of the same size
 def sample_places(n: int, k: int) -> np.ndarray:
     "The positions of `k` evenly spaced numbers among `n`."
     return np.arange(k)*(n - 1)//(k - 1)
