@@ -47,7 +47,7 @@ def nodes_before(
         seen.add(node)
         yield node
         if stop is not None and stop(node): continue
-        for parent, _ in node.next_functions:
+        for parent in parents_of(node):
             if parent not in seen: todo.append(parent)
 
 
