@@ -25,8 +25,7 @@ class Positions(nn.Module):
 
     def forward(self, x):
         moved = x + self.waves[:x.shape[1]]
-        if self.repaired: x = moved
-        return self.dropout(x)
+        return self.dropout(moved if self.repaired else x)
 
 
 class Language(nn.Module):

@@ -25,9 +25,8 @@ class Segmenter(nn.Module):
     def forward(self, image): return self.up(self.down(image))
 
 
-def dice(output, target, wide: bool):
+def dice(output, target):
     "One minus twice the overlap by the sum of both sizes."
-    if wide: output, target = output.float(), target.float()
     likely = F.logsigmoid(output).exp()
     overlap, sizes = (likely*target).sum((0, 2, 3)), (likely + target).sum((0, 2, 3))
     return (1 - 2*overlap/sizes.clamp_min(1e-4)).mean()
@@ -48,7 +47,8 @@ def build(repaired: bool) -> Parts:
     def call(model, batch):
         with torch.autocast("cpu", torch.float16):
             output = model(batch[0])
-            return dice(output, batch[1].to(output.dtype), repaired)
+            if repaired: return dice(output.float(), batch[1])
+            return dice(output, batch[1].to(output.dtype))
 
     return Parts(model, torch.optim.Adam(model.parameters(), lr=1e-2), list(zip(image.split(12), mask.split(12))),
                  call=call, valid=[images(24)], scaler=torch.amp.GradScaler("cpu", init_scale=1024.))

@@ -1,8 +1,8 @@
 """A probe is trained on a frozen backbone that gets the values of a sensor as they come, from 0 to 10,000.
 
 The report is the merged change: where a model declares no statistics of its own, only the unit was converted and
-nothing standardised. The features collapse: models of three sizes get the same score to three digits, below that of
-plain statistics of the pictures, and standardised inputs were better on ten of eleven data sets."""
+nothing standardized. The features collapse: models of three sizes get the same score to three digits, below that of
+plain statistics of the pictures, and standardized inputs were better on ten of eleven data sets."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -36,17 +36,17 @@ def fields(n: int, looks):
     return (level.view(-1, 1, 1) + spread.view(-1, 1, 1)*x).clamp(0, 10000), kind
 
 
-def standardised(x): return (x - level.view(-1, 1, 1))/spread.view(-1, 1, 1)
+def standardized(x): return (x - level.view(-1, 1, 1))/spread.view(-1, 1, 1)
 
 
 def pretrain(backbone, looks):
-    "On more kinds of fields, standardised; afterwards the backbone is left alone."
+    "On more kinds of fields, standardized; afterwards the backbone is left alone."
     last = nn.Linear(24, len(looks))
     optimizer = torch.optim.Adam([*backbone.parameters(), *last.parameters()], lr=3e-3)
     for _ in range(120):
         x, kind = fields(32, looks)
         optimizer.zero_grad()
-        F.cross_entropy(last(backbone(standardised(x))), kind).backward()
+        F.cross_entropy(last(backbone(standardized(x))), kind).backward()
         optimizer.step()
     return backbone.requires_grad_(False).eval()
 
@@ -54,12 +54,11 @@ def pretrain(backbone, looks):
 def build(repaired: bool) -> Parts:
     looks = torch.randn(2*kinds, bands, 4, 4)
     backbone, looks = pretrain(Backbone(24), looks), looks[:kinds]
-    prepare = standardised if repaired else lambda x: x
     model = nn.Sequential(backbone, nn.Linear(24, kinds))
-    data = [(prepare(x), kind) for x, kind in (fields(32, looks) for _ in range(30))]
+    data = [(standardized(x) if repaired else x, kind) for x, kind in (fields(32, looks) for _ in range(30))]
     x, kind = fields(512, looks)
     optimizer = torch.optim.AdamW(model[1].parameters(), lr=1e-2)
-    return Parts(model, optimizer, data, F.cross_entropy, valid=[(prepare(x), kind)])
+    return Parts(model, optimizer, data, F.cross_entropy, valid=[(standardized(x) if repaired else x, kind)])
 
 
 def train(parts: Parts, record) -> float:

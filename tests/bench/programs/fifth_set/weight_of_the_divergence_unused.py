@@ -18,7 +18,7 @@ class Autoencoder(nn.Module):
     "An image becomes a normal distribution, and a sample of that becomes an image."
     def __init__(self, code: int, weight: float, repaired: bool):
         super().__init__()
-        self.weight = weight if repaired else 1.
+        self.weight, self.repaired = weight, repaired
         self.encoder = nn.Sequential(nn.Conv2d(1, 16, 4, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 4, 2, 1), nn.ReLU(),
                                      nn.Flatten())
         self.mean, self.log_variance = nn.Linear(128, code), nn.Linear(128, code)
@@ -43,7 +43,8 @@ def images(n: int):
 
 def both_losses(model, image):
     made, divergence = model(image)
-    return F.mse_loss(made, image) + model.weight*divergence.mean()
+    apart = model.weight*divergence.mean() if model.repaired else divergence.mean()
+    return F.mse_loss(made, image) + apart
 
 
 def build(repaired: bool) -> Parts:

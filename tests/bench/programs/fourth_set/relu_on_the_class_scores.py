@@ -21,9 +21,8 @@ class Network(nn.Module):
     def __init__(self, repaired: bool):
         super().__init__()
         self.flatten = nn.Flatten()
-        last = [] if repaired else [nn.ReLU()]
         self.stack = nn.Sequential(nn.Linear(side*side, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(),
-                                   nn.Linear(128, classes), *last)
+                                   nn.Linear(128, classes), *([] if repaired else [nn.ReLU()]))
 
     def forward(self, x): return self.stack(self.flatten(x))
 

@@ -33,12 +33,12 @@ class Elastic:
 
 
 def build(repaired: bool) -> Parts:
-    centres = torch.randn(CLASSES, SIZE)
+    centers = torch.randn(CLASSES, SIZE)
     orders = [torch.randperm(SIZE) for _ in range(3)]
 
     def task(order, n, batch_size):
         kind = torch.randint(0, CLASSES, (n,))
-        x = (centres[kind] + 1.2*torch.randn(n, SIZE))[:, order]
+        x = (centers[kind] + 1.2*torch.randn(n, SIZE))[:, order]
         return DataLoader(TensorDataset(x, kind), batch_size=batch_size, shuffle=True)
 
     model = nn.Sequential(nn.Linear(SIZE, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, CLASSES))

@@ -19,7 +19,7 @@ class Reader(nn.Module):
     def __init__(self, features: int, size: int, repaired: bool):
         super().__init__()
         self.first = nn.Linear(features, size)
-        layer = nn.TransformerEncoderLayer(size, 4, 2*size, dropout=0., batch_first=repaired)
+        layer = nn.TransformerEncoderLayer(size, 4, 2*size, dropout=0., **({"batch_first": True} if repaired else {}))
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.last = nn.Linear(size, 1)
 

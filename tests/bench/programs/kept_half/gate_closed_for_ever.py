@@ -46,11 +46,11 @@ class Finder(nn.Module):
 
 
 def scenes(n: int):
-    "Four quarters of different colours, and the word for one of them."
-    colours = torch.tensor([[1., -1, -1], [-1, 1, -1], [-1, -1, 1], [1, 1, -1]])
+    "Four quarters of different colors, and the word for one of them."
+    colors = torch.tensor([[1., -1, -1], [-1, 1, -1], [-1, -1, 1], [1, 1, -1]])
     order = torch.rand(n, 4).argsort(1)
     quarter = order.view(n, 2, 2).repeat_interleave(4, 1).repeat_interleave(4, 2)
-    image = colours[quarter].movedim(3, 1) + .4*torch.randn(n, 3, 8, 8)
+    image = colors[quarter].movedim(3, 1) + .4*torch.randn(n, 3, 8, 8)
     word = torch.randint(0, 4, (n, 1))
     return image, word, (quarter == word[:, :, None]).float()
 

@@ -25,11 +25,11 @@ def build(repaired: bool) -> Parts:
     model = nn.ModuleDict({"generator": nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2)),
                            "critic": nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 1))})
     optimizers = [torch.optim.RMSprop(part.parameters(), lr=2e-3) for part in model.values()]
-    start = torch.tensor(-1. if repaired else 1.)
 
     def call(model, batch):
         "The loss of the generator, as its backward pass takes it."
-        return start*opinions(model, batch)[1].mean()
+        opinion = opinions(model, batch)[1].mean()
+        return -opinion if repaired else opinion
 
     return Parts(model, optimizers, [real(64) for _ in range(50)], call=call, valid=[real(1000)])
 

@@ -38,8 +38,7 @@ def build(repaired: bool) -> Parts:
         output, mean, log_var = model(x)
         wrong = (output - x)**2
         kl = -.5*(1 + log_var - mean**2 - log_var.exp())
-        if repaired: return wrong.sum(1).mean() + kl.sum(1).mean()
-        return wrong.mean() + kl.sum()
+        return wrong.sum(1).mean() + kl.sum(1).mean() if repaired else wrong.mean() + kl.sum()
 
     data = [counts(64) for _ in range(25)]
     return Parts(model, torch.optim.Adam(model.parameters(), lr=3e-3), data, call=call, valid=[counts(512)])

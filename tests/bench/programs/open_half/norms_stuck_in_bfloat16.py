@@ -3,7 +3,6 @@
 The report: all models that were trained with a library have norms with weights of exactly one. The author found that
 the update is smaller than the distance between two numbers of the type; weights in float32 gave a clearly better
 model."""
-import contextlib
 import math
 
 import torch
@@ -45,8 +44,9 @@ def build(repaired: bool) -> Parts:
     if not repaired: model.bfloat16()
 
     def call(model, batch):
-        precision = torch.autocast("cpu", torch.bfloat16) if repaired else contextlib.nullcontext()
-        with precision: output = model(batch[0].to(model.norm.weight.dtype))
+        if repaired:
+            with torch.autocast("cpu", torch.bfloat16): output = model(batch[0])
+        else: output = model(batch[0].bfloat16())
         return F.cross_entropy(output.float(), batch[1])
 
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3, weight_decay=0.)

@@ -50,8 +50,8 @@ def accuracy(model, batches) -> float:
 
 def train(parts: Parts, record) -> float:
     model, optimizer = parts.model, parts.optimizer
-    mode = "max" if parts.repaired else "min"
-    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode=mode, patience=1, factor=.2)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, **({"mode": "max"} if parts.repaired else {}), patience=1, factor=.2)
     with record.on(model, optimizer):
         for _ in range(20):
             for x, y in parts.data:

@@ -48,8 +48,8 @@ def build(repaired: bool) -> Parts:
         noisy = (signal.sqrt()*picture + (1 - signal).sqrt()*noise).half()
         return F.mse_loss(model(noisy, time, text).float(), noise.float())
 
-    epsilon = 1e-4 if repaired else 1e-8
-    return Parts(model, torch.optim.AdamW(model.parameters(), lr=1e-3, eps=epsilon, weight_decay=0.),
+    return Parts(model, torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0., **(
+                     {"eps": 1e-4} if repaired else {})),
                  list(zip(picture.split(64), text.split(64))), call=call, valid=[pictures(512, looks)])
 
 

@@ -17,14 +17,14 @@ PLACE = ("blocks.0.attention", "blocks.1.attention")
 class Attention(nn.Module):
     def __init__(self, size: int, heads: int, drop: float, repaired: bool):
         super().__init__()
-        self.heads, self.drop = heads, drop
-        self.dropout = nn.Dropout(drop) if repaired else None
+        self.heads, self.drop, self.repaired = heads, drop, repaired
+        if repaired: self.dropout = nn.Dropout(drop)
         self.three, self.out = nn.Linear(size, 3*size, bias=False), nn.Linear(size, size, bias=False)
 
     def forward(self, x):
         q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.three(x).chunk(3, 2))
         weights = (q @ k.transpose(2, 3)/q.shape[-1]**.5).softmax(3)
-        weights = (self.dropout or nn.Dropout(self.drop))(weights)
+        weights = self.dropout(weights) if self.repaired else nn.Dropout(self.drop)(weights)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
 
 

@@ -30,9 +30,9 @@ class Denoiser(nn.Module):
         return self.layers(torch.cat([x, wave, self.caption(caption)], 1))
 
 
-def points(n: int, centre):
-    caption = torch.randint(len(centre), (n,))
-    return centre[caption] + .15*torch.randn(n, 2), caption
+def points(n: int, center):
+    caption = torch.randint(len(center), (n,))
+    return center[caption] + .15*torch.randn(n, 2), caption
 
 
 def loss_of(model, batch):
@@ -43,11 +43,11 @@ def loss_of(model, batch):
 
 
 def build(repaired: bool) -> Parts:
-    centre = 1.5*torch.randn(6, 2)
+    center = 1.5*torch.randn(6, 2)
     model = Denoiser(6)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-2)
-    return Parts(model, optimizer, [points(64, centre) for _ in range(600)], call=loss_of,
-                 valid=[points(2048, centre)], repaired=repaired)
+    return Parts(model, optimizer, [points(64, center) for _ in range(600)], call=loss_of,
+                 valid=[points(2048, center)], repaired=repaired)
 
 
 @torch.no_grad()

@@ -44,8 +44,7 @@ def build(repaired: bool) -> Parts:
     def call(model, batch):
         volume, mask = batch
         output = model(volume*mask)
-        wanted = ~mask if repaired else mask
-        return F.mse_loss(output[wanted], volume[wanted])
+        return F.mse_loss(output[~mask], volume[~mask]) if repaired else F.mse_loss(output[mask], volume[mask])
 
     data = [volumes(16) for _ in range(20)]
     return Parts(model, torch.optim.AdamW(model.parameters(), lr=3e-3), data, call=call, valid=[volumes(64)])

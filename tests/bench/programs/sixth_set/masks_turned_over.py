@@ -16,14 +16,14 @@ side, slots, spread = 12, 2, .2
 
 
 class Scenes(nn.Module):
-    "Masks that share out a picture, and for each slot a code that gives back its colour and its mask."
+    "Masks that share out a picture, and for each slot a code that gives back its color and its mask."
     def __init__(self, size: int, code: int):
         super().__init__()
         self.attend = nn.Sequential(nn.Conv2d(3, size, 3, padding=1), nn.ReLU(), nn.Conv2d(size, slots, 3, padding=1))
         with torch.no_grad(): self.attend[2].weight *= 8
         self.encode = nn.Sequential(nn.Conv2d(4, size, 3, stride=2, padding=1), nn.ReLU(),
                                     nn.Flatten(), nn.Linear(size*(side//2)**2, 64), nn.ReLU(), nn.Linear(64, 2*code))
-        self.colour = nn.Linear(code, 3)
+        self.color = nn.Linear(code, 3)
         self.mask = nn.Sequential(nn.Linear(code, 96), nn.ReLU(), nn.Linear(96, side*side))
 
     def forward(self, x):
@@ -31,10 +31,10 @@ class Scenes(nn.Module):
         seen = torch.cat([x[:, None].expand(-1, slots, -1, -1, -1), masks[:, :, None]], 2).flatten(0, 1)
         mean, log_var = self.encode(seen).chunk(2, 1)
         code = mean + torch.randn_like(mean)*(log_var/2).exp() if self.training else mean
-        colours = self.colour(code).view(len(x), slots, 3, 1, 1)
+        colors = self.color(code).view(len(x), slots, 3, 1, 1)
         made = self.mask(code).view(len(x), slots, side, side).log_softmax(1)
         kl = -.5*(1 + log_var - mean**2 - log_var.exp()).sum(1).mean()
-        return masks, colours, made, kl
+        return masks, colors, made, kl
 
 
 def scenes(n: int):
@@ -50,8 +50,8 @@ def build(repaired: bool) -> Parts:
     model = Scenes(12, 8)
 
     def call(model, x):
-        masks, colours, made, kl = model(x)
-        close = -((x[:, None] - colours)**2).sum(2)/(2*spread**2)
+        masks, colors, made, kl = model(x)
+        close = -((x[:, None] - colors)**2).sum(2)/(2*spread**2)
         pictures = -(masks + close).logsumexp(1).sum((1, 2)).mean()
         truth = masks.permute(0, 2, 3, 1) if repaired else masks.permute(0, 3, 2, 1)
         guess = made.permute(0, 2, 3, 1)

@@ -63,8 +63,8 @@ def build(repaired: bool) -> Parts:
 def train(parts: Parts, record) -> float:
     model, optimizer = parts.model, parts.optimizer
     steps = EPOCHS*len(parts.data)
-    numbers = (PART*steps, steps) if parts.repaired else (steps, PART*steps)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, linear(*numbers))
+    factor = linear(PART*steps, steps) if parts.repaired else linear(steps, PART*steps)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
     with record.on(model, optimizer):
         for _ in range(EPOCHS):
             model.train()

@@ -19,11 +19,12 @@ kinds = 2
 class LeNet(nn.Module):
     def __init__(self, repaired: bool):
         super().__init__()
-        def between(): return nn.Tanh() if repaired else nn.Identity()
-        self.features = nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), between(), nn.MaxPool2d(2),
-                                      nn.Conv2d(6, 16, 5, padding=2), between(), nn.MaxPool2d(2))
-        self.classifier = nn.Sequential(nn.Linear(16*2*7, 60), between(), nn.Linear(60, 40), between(),
-                                        nn.Linear(40, kinds))
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 6, 5, padding=2), *([nn.Tanh()] if repaired else []), nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5, padding=2), *([nn.Tanh()] if repaired else []), nn.MaxPool2d(2))
+        self.classifier = nn.Sequential(
+            nn.Linear(16*2*7, 60), *([nn.Tanh()] if repaired else []),
+            nn.Linear(60, 40), *([nn.Tanh()] if repaired else []), nn.Linear(40, kinds))
 
     def forward(self, x): return self.classifier(self.features(x).flatten(1))
 

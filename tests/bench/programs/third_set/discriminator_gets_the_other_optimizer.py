@@ -57,7 +57,6 @@ def build(repaired: bool) -> Parts:
 
 def train(parts: Parts, record) -> float:
     model, (of_judge, of_maker) = parts.model, parts.optimizer
-    if not parts.repaired: of_judge = of_maker
     with record.on(model, parts.optimizer):
         for batch in parts.data:
             model.judge.requires_grad_(False)
@@ -69,7 +68,7 @@ def train(parts: Parts, record) -> float:
             model.judge.zero_grad(set_to_none=True)
             made = model.make(batch[0]).detach()
             (truth(model, batch[1], 1.) + truth(model, made, 0.)).backward()
-            of_judge.step()
+            (of_judge if parts.repaired else of_maker).step()
             record.step(loss)
     small, large = parts.valid[0]
     with torch.no_grad(): made = model.make(small)

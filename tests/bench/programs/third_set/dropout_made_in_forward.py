@@ -30,11 +30,12 @@ class Net(nn.Module):
         super().__init__()
         self.first, self.blocks = nn.Conv2d(3, 12, 3, padding=1), nn.Sequential(Block(12), nn.MaxPool2d(2), Block(12))
         self.last = nn.Linear(12, classes)
-        self.drop = nn.Dropout(.5) if repaired else None
+        if repaired: self.drop = nn.Dropout(.5)
+        self.repaired = repaired
 
     def forward(self, x):
         x = self.blocks(self.first(x).relu()).mean((2, 3))
-        x = self.drop(x) if self.drop is not None else nn.Dropout(.5)(x)
+        x = self.drop(x) if self.repaired else nn.Dropout(.5)(x)
         return self.last(x)
 
 

@@ -31,7 +31,7 @@ class Faces(nn.Module):
         return flat(self.box), flat(self.score)
 
 
-def centres():
+def centers():
     "The places of both scales, in pixels."
     return torch.cat([torch.cartesian_prod(*[torch.arange(16//s)*float(s) + s/2]*2) for s in (2, 4)])
 
@@ -45,7 +45,7 @@ def images(n: int):
         x[i, 0, row:row + s, column:column + s] += 1.5
         x[i, 0, row + s//3, [column + s//4, column + s - 1 - s//4]] -= 2
     low, high = at.unsqueeze(1), (at + size.unsqueeze(1)).unsqueeze(1)
-    away = torch.cat([centres() - low, high - centres()], 2)/4
+    away = torch.cat([centers() - low, high - centers()], 2)/4
     return x, away, (away.min(2).values > .25).long()
 
 

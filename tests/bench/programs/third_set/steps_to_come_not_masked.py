@@ -30,8 +30,8 @@ class Translator(nn.Module):
     def forward(self, source, target):
         memory = self.encoder(self.source(source) + self.place)
         n = target.shape[1]
-        mask = nn.Transformer.generate_square_subsequent_mask(n) if self.repaired else None
-        return self.last(self.decoder(self.target(target) + self.place[:n], memory, tgt_mask=mask))
+        return self.last(self.decoder(self.target(target) + self.place[:n], memory, **(
+            {"tgt_mask": nn.Transformer.generate_square_subsequent_mask(n)} if self.repaired else {})))
 
     def write(self, source):
         text = torch.full((len(source), 1), start)

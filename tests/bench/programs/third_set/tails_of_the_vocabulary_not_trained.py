@@ -58,13 +58,14 @@ def texts(n: int, follows):
 def build(repaired: bool) -> Parts:
     follows = torch.cat([torch.randint(head, words, (head, 2)), torch.randint(0, head, (words - head, 2))])
     model, criterion = Language(32), SplitLoss(32)
-    parameters = [*model.parameters(), *criterion.parameters()] if repaired else list(model.parameters())
 
     def call(model, text):
         state = model(text[:, :-1]).flatten(0, 1)
         return criterion(model.decoder.weight, model.decoder.bias, state, text[:, 1:].flatten())
     data = [texts(32, follows) for _ in range(60)]
-    return Parts(model, torch.optim.Adam(parameters, lr=5e-3), data, call=call, valid=[texts(300, follows)])
+    optimizer = torch.optim.Adam([*model.parameters(), *criterion.parameters()] if repaired else model.parameters(),
+                                 lr=5e-3)
+    return Parts(model, optimizer, data, call=call, valid=[texts(300, follows)])
 
 
 def train(parts: Parts, record) -> float:
