@@ -121,6 +121,7 @@ def build():
     contents = config["website"]["sidebar"]["contents"]
     check_sidebar(contents)
     from site_around import include_files
+    from site_cases import write_cases
     from site_notebooks import process_notebooks
     from site_pages import finish_site  # only now: to be up to date should take no time
     from site_source import source_pages, write_source_pages
@@ -141,6 +142,7 @@ def build():
     if renderer.returncode: sys.exit(f"{said}\nThe pages cannot be rendered: fix what is named above, then `make site`")
     write_source_pages(PROC/"_docs", source)
     write_learner_notebooks(PROC/"_docs")
+    write_cases(PROC/"_docs", NBS/"cases", nav)
     if found := finish_site(PROC/"_docs", nav):
         problem = "problem" if len(found) == 1 else "problems"
         sys.exit("\n".join([*found, f"The site has {len(found)} {problem}: fix what is named above, then `make site`"]))

@@ -187,7 +187,7 @@ class Navigation:
 
     def kind(self, name: str) -> str:
         "What a page is for."
-        if name in ("index", "404", "gallery"): return {"index": "home", "404": "missing"}.get(name, name)
+        if name in ("index", "404", "gallery", "clinic"): return {"index": "home", "404": "missing"}.get(name, name)
         if name.startswith("source/"): return "source"
         if name.startswith("lib/exercises/lesson-"): return "check"  # shows solutions
         section, _ = self.place.get(name, (None, None))

@@ -37,6 +37,7 @@ SPARE = "\0"  # an empty line that is not seen
 LINES = re.compile(r"(<code\b[^>]*>)(.*)(?=</code>)", re.S)  # of code that can be copied
 COLUMNS = re.compile(r"\S {2,}\S|<")  # of a table in an output, or marks of HTML
 
+WRITTEN_WHOLE = "source", "cases"  # folders of pages that site_source.py and site_cases.py write as they stay
 COPIED = '<span><code>{0}</code><button type="button" class="code-copy-button"></button></span>'
 RUN_IT = f'<span class="run-it">Run it: {COPIED.format("make lab")} or {COPIED.format("hooklab lessons --open")}</span>'
 
@@ -63,7 +64,7 @@ class Report:
 def finish_site(docs: Path, nav: Navigation) -> list[str]:
     "Finishes the pages of `docs`, writes what search reads, drops what is not loaded, and says what is wrong."
     files = sorted(
-        (f for f in docs.rglob("*.html") if f.relative_to(docs).parts[0] != "source"),
+        (f for f in docs.rglob("*.html") if f.relative_to(docs).parts[0] not in WRITTEN_WHOLE),
         key=lambda file: -file.stat().st_size,
     )
     anchors = {file: frozenset(re.findall(r'\bid="([^"]+)"', file.read_text(encoding="utf-8"))) for file in files}
@@ -72,7 +73,8 @@ def finish_site(docs: Path, nav: Navigation) -> list[str]:
     known = known_of(docs)
     work = partial(finish_page, docs=docs, nav=nav, anchors=anchors, known=known)
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
-        source = pool.map(report_of, sources := sorted(docs.glob("source/**/*.html")), chunksize=20)
+        sources = sorted(file for name in WRITTEN_WHOLE for file in docs.glob(f"{name}/**/*.html"))
+        source = pool.map(report_of, sources, chunksize=20)
         first = [file for file in files if file not in gallery]
         reports = dict(zip(first, pool.map(work, first, chunksize=2))) | dict(zip(sources, source))
     lessons = {file: reports[file] for file in sorted(reports) if file.parent.name == "lessons"}

@@ -15,7 +15,7 @@ from bs4 import BeautifulSoup, Comment, Tag
 from site_trees import Code
 
 NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg",
-                "toc-short", "offer", "source-link", "code-fold", "read-more"}
+                "toc-short", "offer", "source-link", "code-fold", "read-more", "cases"}
 LEFT_OUT = {"source", "check", "missing"}  # the reference has the words of the source, and checks show solutions
 ENDS = {"p", "div", "li", "tr", "dd", "dt", "pre", "figure", "figcaption", "summary", "code-fold"}  # of a sentence, too
 SYNONYMS, CHINESE = (Path(__file__).with_name(f"search_{name}.txt") for name in ("synonyms", "chinese"))
