@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE  # many a Python is started here, and reads wha
 run = .venv/bin
 pytest = $(run)/python -m pytest -n 2 --dist loadfile  # two at a time, the longest first: tests/support/sharing.py
 
-.PHONY: help site serve book check test test-all sweeps lab refresh refresh-more figures bench export clean
+.PHONY: help site serve book check test test-all sweeps lab refresh refresh-more figures cases bench export clean
 
 help:
 	@echo "make site      the site, in _docs"
@@ -21,6 +21,7 @@ help:
 	@echo "make refresh   run every notebook and save its outputs, then export"
 	@echo "make refresh-more  the same for notebooks that need other libraries"
 	@echo "make figures   measure again what the figures that move show"
+	@echo "make cases     record again what \"Find the bug\" shows"
 	@echo "make bench     measure speed and memory"
 	@echo "make clean     remove what was built; .venv stays"
 	@echo "With another torch: TORCH=2.12 make test (its newest patch; also 2.12.1, oldest, newest). With another Python: PYTHON=python3.13"
@@ -80,6 +81,12 @@ figures:
 	@tools/venv.sh dev
 	@PYTHONPATH=tools:. $(run)/python -m moving
 	@echo "What the moving figures show is measured again. Look at: git diff --stat; then: make test"
+
+# Several minutes: each program of "Find the bug" trains ten times, with its fault and repaired.
+cases:
+	@tools/venv.sh dev
+	@$(run)/python -m tests.bench.record_cases
+	@echo "What the cases show is recorded again. Look at: git diff --stat; then: make test"
 
 bench:
 	@tools/venv.sh bench
