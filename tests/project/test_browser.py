@@ -530,7 +530,7 @@ FOLDS = """return [...document.querySelectorAll("main.content details:not(.toc-s
 
 
 @pytest.mark.parametrize("page", ["lessons/05-stats.html", "lib/hooks/hook.html",
-                                  "explain/how-right-is-the-diagnosis.html"])
+                                  "explain/how-right-is-the-diagnosis.html", "cases/who-is-speaking-when.html"])
 def test_answers_are_open_on_paper(visit, page):
     browser = visit(page)
     assert not any(drawn for *_, drawn in browser.execute_script(FOLDS)), "on the screen they wait for a click"

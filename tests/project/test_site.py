@@ -30,7 +30,8 @@ from site_problems import problems  # noqa: E402
 def read(file): return BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser")
 
 
-def written(pages): return {name for name in pages if name != "404.html" and not name.startswith("source/")}
+def written(pages):
+    return {name for name in pages if name != "404.html" and not name.startswith(("source/", "cases/"))}
 
 
 # ---- the whole site
@@ -86,7 +87,8 @@ def test_home_begins_with_the_promise_and_what_it_rests_on(pages):
     assert "PyTorch" in home.h1.get_text() and not home.select("#TOC, .toc-short")
     parts = [part for part in home.main.find_all(recursive=False) if part.name in ("header", "div", "section")]
     names = [part.get("id") or part["class"][0] for part in parts]
-    assert names[:5] == ["title-block-header", "hero", "hero-figure", "works-with", "what-brings-you-here"]
+    assert names[:5] == ["title-block-header", "hero", "hero-figure", "works-with", "case-small"]
+    assert names[5] == "what-brings-you-here"
     proof = [a["href"] for a in home.select(".hero .proof a")]
     what_it_rests_on = "what-works-where", "how-right-is-the-diagnosis", "performance"
     assert proof == [f"explain/{name}.html" for name in what_it_rests_on]
@@ -256,10 +258,12 @@ def test_every_page_says_what_it_is_for(pages, sections):
     }
     expected |= {name: "check" for name in expected if re.match(r"lib/exercises/lesson-\d\d", name)}
     expected |= {name: "source" for name in pages if name.startswith("source/")}
+    expected |= {name: "case" for name in pages if name.startswith("cases/")}
     assert {name: pages.top(name).body["data-kind"] for name in pages} == expected | {
         "index.html": "home",
         "404.html": "missing",
         "gallery.html": "gallery",
+        "clinic.html": "clinic",
     }
 
 
@@ -307,7 +311,8 @@ def test_no_page_shows_where_it_was_made(site, repo):
 
 def test_llms_txt_lists_every_page_as_markdown(site, pages):
     listed = set(re.findall(r"\]\((\S+)\)", (site/"llms.txt").read_text(encoding="utf-8")))
-    assert listed == {name.removesuffix(".html") + ".llms.md" for name in pages if name != "404.html"}
+    written_down = {name for name in pages if name != "404.html" and not name.startswith("cases/")}
+    assert listed == {name.removesuffix(".html") + ".llms.md" for name in written_down}
     for name in listed: assert (site/name).stat().st_size
 
 
@@ -619,7 +624,8 @@ def project(tmp_path, repo):
     lessons.write_text(re.sub(r"\n\[.*\n", "\n", lessons.read_text(encoding="utf-8")), encoding="utf-8")
     quarto = (tmp_path/"_quarto.yml").read_text(encoding="utf-8")
     (tmp_path / "_quarto.yml").write_text(
-        re.sub(r"\n *(?:- |href: )(?:lib/.*|explain/\w.*|inside/.*|gallery\.ipynb)", "", quarto), encoding="utf-8"
+        re.sub(r"\n *(?:- |href: )(?:lib/.*|explain/\w.*|inside/.*|gallery\.ipynb|clinic\.qmd)", "", quarto),
+        encoding="utf-8",
     )
     (tmp_path/"nbs/index.ipynb").write_text(notebook("# Home\n\n> of a small project", "Some text, $x^2$, and [what `layers` are](https://code.example)."))
     (tmp_path/"nbs/lessons/01-one.ipynb").write_text(notebook("# One\n\n> the first", "Some text."))

@@ -43,6 +43,7 @@ DONE_BY = {  # how a row begins: what the rooms that it leads to define for it
     "print, raise or warn with a name": "printable",
     "support another library's trainer": "lightning_callback",
     "add a lesson": "",
+    "add a case to ": "",
     "add an exercise": "exercise",
     "add a command of the command line": "add_command",
     "make a name public": "_all_",
