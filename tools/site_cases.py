@@ -72,7 +72,7 @@ def decided(case: dict) -> str:
     if case["healthy"] or name not in LOOKS: return ""
     look = LOOKS[name]
     lines, tool = (plain(case, name), "") if look.plain else (look.ours, " with hooklab")
-    title = f"{look.title[0].lower()}{look.title[1:]}"
+    title = look.title[0].lower() + look.title[1:]
     return f"<h3>The look that shows it: {title}</h3><p>These lines measured it{tool}:</p>{code(lines)}"
 
 
@@ -97,12 +97,9 @@ def before_and_after(case: dict) -> str:
 
 def errors(case: dict) -> str:
     "How good the program is on data that it has not seen."
-    here = f"Its <code>train</code> returns {error_of(case, 'patient')}"
+    here = f"Its <code>train</code> returns {case['looks']['patient']['score']}"
     if case["healthy"]: return f"<p>{here}.</p>"
-    return f"<p>{here}, and that of the repaired program {error_of(case, 'twin')}.</p>"
-
-
-def error_of(case: dict, whose: str) -> str: return str(case["looks"][whose]["score"]).replace("nan", "NaN")
+    return f"<p>{here}, and that of the repaired program {case['looks']['twin']['score']}.</p>"
 
 
 def tools(case: dict) -> str:
@@ -123,10 +120,8 @@ def answer(case: dict, top: str, nav: Navigation) -> str:
     where = f"<code>{escape(case['source'])}</code>"
     source = f"Reported in {case['year']}: {where}, rewritten as a small program."
     if "#" not in case["source"]: source = f"It trains the way a public project does: {where}."
-    lesson = nav.by_name.get(case["lesson"])
-    learn = ""
-    if lesson:
-        learn = f'<p>A lesson that prepares for it: <a href="{top}{lesson.name}.html">{text_of(lesson.title)}</a></p>'
+    lesson = nav.by_name[case["lesson"]]
+    learn = f'<p>A lesson that prepares for it: <a href="{top}{lesson.name}.html">{text_of(lesson.title)}</a></p>'
     return (f'<details id="solution"><summary><h2>The answer</h2></summary><p class="right"><b>{text_of(right)}</b></p>'
             f"<p>{text_of(case['why'])}</p>{errors(case)}{repair(case)}{decided(case)}{before_and_after(case)}{tools(case)}"
             f"<p>{source}</p>{learn}</details>")

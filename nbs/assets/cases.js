@@ -78,9 +78,10 @@
         reveal();
         return;
       }
-      if (!over()) state.lost += choice.right ? 1 : 2;
+      const costs = over() ? 0 : choice.right ? 1 : 2;
+      state.lost += costs;
       change();
-      reply.textContent = choice.right ? "That is what is wrong, but it is not this line. It costs one point." :
+      reply.textContent = choice.right ? `That is what is wrong, but it is not this line.${costs ? " It costs one point." : ""}` :
         `${here && !nothing ? "It is about this line, but that is not what is wrong. " : "No. "}${choice.reply}`;
     });
     at("give-up").addEventListener("click", () => {
