@@ -61,21 +61,12 @@ def gradients_over_time(looks: dict) -> str:
     return f"{first:.2g} at the first step and {last:.2g} at the last one"
 
 
-def last_output(looks: dict) -> str:
-    line = [*looks["outputs"]["lines"].values()][-1]
-    found = numbers(line)
-    return f"{found[0]:.2g} at first and {found[-1]:.2g} in the end"
-
-
 def first_loss(looks: dict) -> str: return f"{numbers(looks['loss']['lines']['loss'])[0]:.3g}"
 
 
 def first_numbers(looks: dict) -> str:
     rows = looks["batch"]["rows"]
     return " in one and ".join(next(row[5] for row in rows if row[0] == f"batch {i}") for i in (0, 1))
-
-
-def asked_of_preflight(looks: dict) -> str: return ", ".join(what for _, what, *_ in looks["preflight"]) or "nothing"
 
 
 def range_of_inputs(looks: dict) -> str: return looks["batch"]["rows"][0][4]
@@ -103,19 +94,17 @@ def with_other_targets(looks: dict) -> str:
 
 
 MEASURES: dict[str, tuple[Callable[[dict], str], str]] = {
-    "step_length": (step_length, "In the median, a step moves a weight tensor by {here} of its size"),
-    "smallest_gradient": (smallest_gradient, "The gradient norms of the parameters are {here}, from the smallest to "
-                          "the largest"),
-    "spread_of_outputs": (spread_of_outputs, "The standard deviations of what layers return are {here}"),
+    "step_length": (step_length, "In the median over the parameters drawn, a step moves one by {here} of its size"),
+    "smallest_gradient": (smallest_gradient, "In the median, the gradient norms of the parameters drawn are {here}, "
+                          "from the smallest to the largest"),
+    "spread_of_outputs": (spread_of_outputs, "In the median, the standard deviations of the outputs drawn are {here}"),
     "not_in_optimizer": (not_in_optimizer, "The optimizer lacks {here}"),
     "frozen": (frozen, "{here} are frozen"),
     "unmoved": (unmoved, "In the run, {here} stayed exactly as they were"),
     "last_rate": (last_rate, "At the end of the run, the learning rate is {here}"),
-    "gradients_over_time": (gradients_over_time, "The largest gradient norm is {here}"),
-    "last_output": (last_output, "The last layer's outputs have a standard deviation of {here}"),
+    "gradients_over_time": (gradients_over_time, "The largest gradient norm drawn is {here}"),
     "first_loss": (first_loss, "The first loss is {here}"),
     "first_numbers": (first_numbers, "The first numbers of two batches are {here} in the other"),
-    "preflight": (asked_of_preflight, "What preflight finds in two batches: {here}"),
     "range_of_inputs": (range_of_inputs, "The inputs of the first batch go from {here}"),
     "eval_twice": (eval_twice, "In eval mode, the same batch has the losses {here} when it is asked twice"),
     "train_and_eval": (train_and_eval, "The same batch has the losses {here} in train mode and in eval mode"),

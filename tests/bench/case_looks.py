@@ -25,7 +25,7 @@ MOST_ROWS = 12  # of a table
 def digits(x: float) -> float | str:
     "A number with three digits; JSON has no NaN and no infinity."
     x = float(x)
-    return float(f"{x:.3g}") if math.isfinite(x) else str(x)
+    return float(f"{x:.3g}") if math.isfinite(x) else str(x).replace("nan", "NaN")
 
 
 @dataclass
@@ -193,7 +193,7 @@ def how_far(old: Tensor | None, new: Tensor) -> str:
     if old is None or old.shape != new.shape: return ""
     moved, size = (new - old).float().norm().item(), old.float().norm().item()
     if not moved: return "not at all"
-    return f"{100*moved/size:.3g}%" if size else "from zero"
+    return f"{100*moved/size:.3g}%".replace("nan%", "NaN") if size else "from zero"
 
 
 def parameters_table(parts, before: dict[str, Tensor]) -> dict:

@@ -19,7 +19,7 @@ import torch
 
 from tests.bench import case_list_a, case_list_b
 from tests.bench.bars import RESULTS
-from tests.bench.bench_programs import VERDICT, Said, alone
+from tests.bench.bench_programs import VERDICT, Said, alone, name_of
 from tests.bench.case_choices import in_words
 from tests.bench.case_looks import looks_of, optimizers_of
 from tests.bench.case_texts import lines_at_fault, text_of
@@ -34,7 +34,7 @@ FINE = "Nothing is wrong: it trains as it should."
 
 @cache
 def programs_by_name() -> dict[str, tuple[str, ModuleType]]:
-    return {p.__name__.rpartition(".")[2]: (s, p) for s in (*SETS, *HEALTHY) for p in programs(s)}
+    return {name_of(p): (s, p) for s in (*SETS, *HEALTHY) for p in programs(s)}
 
 
 def graded(program: ModuleType, healthy: bool, what: str, layers: list[str]) -> str:
@@ -76,11 +76,8 @@ def places(case: dict, texts: dict[str, str]) -> list[int]:
     return sorted(found)
 
 
-def score(looks: dict) -> str: return str(looks["score"]).replace("nan", "NaN")
-
-
 def scored(looks: dict[str, dict]) -> str:
-    here, there = (score(looks[whose]) for whose in ("patient", "twin"))
+    here, there = (looks[whose]["score"] for whose in ("patient", "twin"))
     return (f"On data that was held back, its error is {here}, and that of the repaired program {there}: lower is "
             "better.")
 
@@ -90,11 +87,11 @@ def reply(measure: str, texts: dict[str, str], looks: dict[str, dict]) -> str:
     if not measure.startswith("="): return in_words(measure, looks["patient"], looks.get("twin"))
     part, sound = measure.removeprefix("="), looks.get("twin", looks["patient"])
     if not all(part in text for text in texts.values()): raise ValueError(f"not in both texts: {part}")
-    if "twin" not in looks: return f"So it is, and it does no harm: on data held back, the error is {score(sound)}."
+    if "twin" not in looks: return f"So it is, and it does no harm: on data held back, the error is {sound['score']}."
     same = [line for line in texts["patient"].splitlines() if part in line and line in texts["twin"].splitlines()]
     where = f"Line {texts['patient'].splitlines().index(same[0]) + 1} is" if same else f"“{part}” is"
-    return (f"{where} the same in the repaired program, whose error is {score(sound)}, and not "
-            f"{score(looks['patient'])}.")
+    return (f"{where} the same in the repaired program, whose error is {sound['score']}, and not "
+            f"{looks['patient']['score']}.")
 
 
 def choices_of(case: dict, texts: dict[str, str], looks: dict[str, dict], healthy: bool) -> list[dict]:
