@@ -12,13 +12,13 @@ from site_source import colored_lines
 
 LEVELS = {0: "Start here", 1: "Easy", 2: "A little harder", 3: "Hard"}
 GRADES = {"cause": "counted as the cause", "symptom or place": "counted as a true symptom",
-          "wrong": "not counted as the cause", "alarm": "there is nothing to repair"}
+          "wrong": "not counted as the cause", "alarm": "there is nothing to fix"}
 SMALL = "speech_detector_sums_gradients"  # the case that the home page shows
-ABOUT_PARTS = ("<code>Parts</code> holds the model, the optimizer, the data and the loss. <code>record</code> watches "
-               "the run and changes nothing. <code>train</code> returns the error on data that was held back: lower is "
+ABOUT_PARTS = ("<code>Parts</code> holds the model, the optimizer, the data, and the loss. <code>record</code> watches "
+               "the run and changes nothing. <code>train</code> returns the error on held-out data: lower is "
                "better.")
-ABOUT_LOOKS = ("Recorded when this very program ran. The lines below each look run in the notebook of this case, which "
-               "also has <code>Parts</code>, <code>Losses</code> and <code>batches</code>.")
+ABOUT_LOOKS = ("Recorded while this very program ran. The lines below each look run in this case's notebook, which "
+               "has <code>Parts</code>, <code>Losses</code>, and <code>batches</code>, too.")
 
 
 def read_cases(folder: Path) -> list[dict]:
@@ -79,7 +79,7 @@ def decided(case: dict) -> str:
 def repair(case: dict) -> str:
     if case["healthy"]: return ""
     lines = ", ".join(map(str, case["lines"]))
-    return f"<h3>The repair</h3>{difference(case)}<p>Each of these lines counts: {lines}.</p>"
+    return f"<h3>The repair</h3>{difference(case)}<p>Any of these lines counts as right: {lines}.</p>"
 
 
 def before_and_after(case: dict) -> str:
@@ -99,7 +99,7 @@ def errors(case: dict) -> str:
     "How good the program is on data that it has not seen."
     here = f"Its <code>train</code> returns {case['looks']['patient']['score']}"
     if case["healthy"]: return f"<p>{here}.</p>"
-    return f"<p>{here}, and that of the repaired program {case['looks']['twin']['score']}.</p>"
+    return f"<p>{here}; that of the repaired program returns {case['looks']['twin']['score']}.</p>"
 
 
 def tools(case: dict) -> str:
@@ -108,9 +108,9 @@ def tools(case: dict) -> str:
         said = [f"<b>{escape(what)}</b> ({escape(sure)}: {GRADES[grade]})" for sure, what, grade in found]
         return ", ".join(said) or "nothing"
     first = case["said"]["first"]
-    before = "This program was one of those that the first rules were written with, so nothing was said before." if (
+    before = "The first rules were written with this program, so there is no earlier result." if (
         first is None) else f"Before any rule was written with this program in view: {told(first)}."
-    return (f"<h3>What hooklab says of it</h3><p>The word in brackets says how sure it is: certain, likely, possible, "
+    return (f"<h3>What hooklab reports</h3><p>The word in parentheses is its certainty: certain, likely, possible, "
             f"or only a note.</p><ul><li>{before}</li><li>Today: {told(case['said']['today'])}.</li></ul>")
 
 
@@ -130,8 +130,8 @@ def answer(case: dict, top: str, nav: Navigation) -> str:
 def questions(case: dict) -> str:
     options = "".join(f'<label><input type="radio" name="choice" value="{k}"> <span>{text_of(choice["words"])}</span>'
                       "</label>" for k, choice in enumerate(case["choices"]))
-    return ('<form id="answer" hidden><h2>Your answer</h2><p id="line-said">Choose the line that is at fault in the '
-            "program. Where one is missing, choose a line next to it. One is enough, and several count.</p><fieldset>"
+    return ('<form id="answer" hidden><h2>Your answer</h2><p id="line-said">Choose the faulty line in the '
+            "program. If a line is missing, choose one next to it. One is enough; several may count.</p><fieldset>"
             f'<legend>What is wrong?</legend>{options}</fieldset><p><button type="submit">Answer</button> '
             '<button type="button" id="give-up">Show the answer</button></p><p id="reply" role="status"></p></form>')
 
@@ -145,7 +145,7 @@ def case_page(case: dict, nav: Navigation, following: dict | None) -> str:
              f'<script src="{top}assets/cases.js" defer></script>')
     after = ""
     if following: after = f'<a href="{address(following)}.html">The next case: {escape(following["title"])}</a>'
-    crumbs = (f'<nav class="quarto-page-breadcrumbs" aria-label="Where this page stands"><ol class="breadcrumb">'
+    crumbs = (f'<nav class="quarto-page-breadcrumbs" aria-label="Breadcrumbs"><ol class="breadcrumb">'
               f'<li class="breadcrumb-item"><a href="{top}clinic.html">Find the bug</a></li></ol></nav>')
     main = (f'<header id="title-block-header" class="quarto-title-block">{crumbs}<div class="quarto-title">'
             f'<h1 class="title">{escape(case["title"])}</h1></div></header><div id="case" data-name="{at}">'

@@ -107,7 +107,7 @@ def plumbing(cell, body: list[ast.stmt], library: Library) -> str:
     if library.is_used(body): return ""
     if only_imports(body): return "Show the imports"
     if draws(cell): return "Show how this is drawn"
-    return "Show how this is computed" if cell.get("outputs") else "Show the set-up"
+    return "Show how this is computed" if cell.get("outputs") else "Show the setup"
 
 
 def draws(cell) -> bool:

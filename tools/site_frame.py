@@ -27,12 +27,12 @@ const dark = matchMedia("(prefers-color-scheme: dark)").matches;
 document.documentElement.dataset.bsTheme = theme || (dark ? "dark" : "light"); })()"""
 STYLES = ["assets/base.css", "assets/site.css"]  # what is left of the theme (site_weight.py), and the look of this site
 SCRIPTS = ["assets/site.js", "assets/search.js", "assets/around.js"]
-CLASS = ' class="nav-link"'
 LICENCE, CONTRIBUTING = "explain/licence", "explain/contributing"  # pages that every footer leads to
-SKIP_LINK = '<a class="skip-link" href="#quarto-document-content">Skip to the text</a>'
+CHANGELOG = "explain/changelog"  # it is in no section: the footer alone leads to it
+SKIP_LINK = '<a class="skip-link" href="#quarto-document-content">Skip to main content</a>'
 NO_SCRIPTS = (
-    '<noscript><aside class="no-scripts" aria-label="Without JavaScript">All text, code and figures are here. With '
-    "JavaScript there are also search, a choice of theme, buttons that copy code, and figures that move."
+    '<noscript><aside class="no-scripts" aria-label="Without JavaScript">All text, code, and figures are here. '
+    "JavaScript adds search, a theme switch, copy buttons, and animated figures."
     "</aside></noscript>"
 )
 TOOLS = (
@@ -134,7 +134,7 @@ def head(title: str, about: str, top: str, markdown: str = "") -> str:
 
 def toc_short(toc: str, title: str) -> str:
     "The table of contents where beside the text there is no room for it."
-    return f'<details class="toc-short"><summary>{title}</summary>{toc.replace(CLASS, "")}</details>' if toc else ""
+    return f'<details class="toc-short"><summary>{title}</summary>{toc}</details>' if toc else ""
 
 
 class Navigation:
@@ -143,7 +143,7 @@ class Navigation:
         self.facts = facts
         self.by_name = pages
         # a pattern leaves out what stands elsewhere by name
-        self.named = {name.rpartition(".")[0] for name in patterns(contents)}
+        self.named = {name.rpartition(".")[0] for name in patterns(contents)} | {CHANGELOG}
         self.sections = [part for entry in contents if "section" in entry and (part := self.part(entry)).entries]
         for part in [*self.sections, *(p for s in self.sections for p in s.entries if isinstance(p, Part))]:
             self.by_name.setdefault(part.index.partition("#")[0], Page(part.index.partition("#")[0], part.text))
@@ -218,7 +218,7 @@ class Navigation:
         current = section and BELONGS.get(section.folder, section.folder)
         menu = (
             '<button type="button" class="menu-toggle" popovertarget="quarto-sidebar" aria-controls="quarto-sidebar" '
-            f'aria-expanded="false" aria-label="Pages of this section">{ICONS["menu"]}</button>'
+            f'aria-expanded="false" aria-label="Pages in this section">{ICONS["menu"]}</button>'
             if section
             else ""
         )
@@ -290,7 +290,7 @@ class Navigation:
         if page.number and not name.startswith("source/"):
             crumbs.append(f'<li class="breadcrumb-item" aria-current="page">{page.number}</li>')
         listed = f'<ol class="breadcrumb">{"".join(crumbs)}</ol>'
-        return f'<nav class="quarto-page-breadcrumbs" aria-label="Where this page stands">{listed}</nav>'
+        return f'<nav class="quarto-page-breadcrumbs" aria-label="Breadcrumbs">{listed}</nav>'
 
     def page_navigation(self, name: str, top: str) -> str:
         "Links to the pages before and after."
@@ -308,13 +308,15 @@ class Navigation:
         )
 
     def footer(self, name: str, markdown: str) -> str:
-        "Version and licence, the page as Markdown, and links that lead to the repository."
+        "Version and license, the page as Markdown, and links to the repository."
         copy = f' · <a href="{markdown}">This page as Markdown</a>' if markdown else ""
         more = "".join(f' · <a href="{escape(url)}">{text}</a>' for text, url in page_links(self.facts, name))
-        top, licence = "../"*name.count("/"), f"{self.facts['license']} licence"
+        top, licence = "../"*name.count("/"), f"{self.facts['license']} license"
         if LICENCE in self.by_name: licence = f'<a href="{top}{LICENCE}.html">{licence}</a>'
         if CONTRIBUTING in self.by_name: more += f' · <a href="{top}{CONTRIBUTING}.html">Contributing</a>'
-        said = f"{self.facts['name']} {self.facts['version']} · {licence}"
+        version = self.facts["version"]
+        if CHANGELOG in self.by_name: version = f'<a href="{top}{CHANGELOG}.html">{version}</a>'
+        said = f"{self.facts['name']} {version} · {licence}"
         return f'<footer class="site-footer">{said}{copy}{more}</footer>'
 
 

@@ -86,6 +86,7 @@ def hung(figure: dict, page: str, lesson: str = "") -> Tag:
     place, caption = Tag(name="a", attrs={"href": f"{page}#{figure['id']}"}), Tag(name="span")
     source = f"{page.rpartition('/')[0]}/{figure['image']['src']}"
     place.append(Tag(name="img", attrs=figure["image"] | {"src": source, "class": []}, can_be_empty_element=True))
-    caption.append(with_code((f"{lesson} · " if lesson else "") + figure["caption"]))
+    first = re.split(r"(?<=[.!?…]) ", figure["caption"])[0]  # the rest is where the link leads
+    caption.append(with_code((f"{lesson} · " if lesson else "") + first))
     place.append(caption)
     return place

@@ -6,6 +6,7 @@ from pathlib import Path
 from site_frame import Navigation, Page, Part
 
 PLACE = "::: {#pages}\n:::\n"
+INSIDE = "inside/index"
 
 
 def write_lists(nbs: Path, to: Path, nav: Navigation, names: dict[str, list[tuple[str, str]]]):
@@ -14,33 +15,42 @@ def write_lists(nbs: Path, to: Path, nav: Navigation, names: dict[str, list[tupl
         file = f"{section.index}.qmd"
         if not (nbs/file).exists(): continue
         up = "../"*section.index.count("/")
+        listing = titles if section.index == INSIDE else page_list
         parts = [listing([page for page in section.entries if isinstance(page, Page)], up, names)]
-        parts += [group(part, up, nav, names) for part in section.entries if isinstance(part, Part)]
+        parts += [f"{heading(part, up, nav)}\n\n{listing([*part.pages()], up, names)}"
+                  for part in section.entries if isinstance(part, Part)]
         (to / file).write_text(
             (nbs / file).read_text(encoding="utf-8").replace(PLACE, "\n\n".join(parts) + "\n"), encoding="utf-8"
         )
 
 
-def group(part: Part, up: str, nav: Navigation, names: dict) -> str:
-    "A group of pages below a heading of its own."
-    if "#" in part.index: return f"## {part.text}\n\n{listing([*part.pages()], up, names)}"
-    page = nav.by_name[part.index]
-    return f"## [{part.text}]({up}{part.index}.ipynb)\n\n{page.about}\n\n{listing([*part.pages()], up, names)}"
+def heading(part: Part, up: str, nav: Navigation) -> str:
+    "The heading of a group of pages, with what its own page is about if it has one."
+    if "#" in part.index: return f"## {part.text}"
+    return f"## [{part.text}]({up}{part.index}.ipynb)\n\n{nav.by_name[part.index].about}"
 
 
-def listing(pages: list[Page], up: str, names: dict) -> str:
+def titles(pages: list[Page], up: str, names: dict) -> str:
+    "The titles alone: those who change hooklab look for one, and what a module does is on its page."
+    links = (f"- [{title(page)}]({address(page, up)})" for page in pages)
+    return "\n".join(["::: {.page-list}", *links, ":::"]) if pages else ""
+
+
+def page_list(pages: list[Page], up: str, names: dict) -> str:
     "A line for each page: its title, what it is about, the names that it documents."
-    return (
-        "\n".join(["::: {.page-list}", *(item(page, up, names.get(page.name, [])) for page in pages), ":::"])
-        if pages
-        else ""
-    )
+    items = (item(page, up, names.get(page.name, [])) for page in pages)
+    return "\n".join(["::: {.page-list}", *items, ":::"]) if pages else ""
+
+
+def title(page: Page) -> str: return re.sub(r"[\[\]]", "", page.title)
+
+
+def address(page: Page, up: str) -> str: return f"{up}{page.name}{page.suffix}"
 
 
 def item(page: Page, up: str, names: list[tuple[str, str]]) -> str:
     number = f"{page.number} " if page.number else ""
-    title = re.sub(r"[\[\]]", "", page.title)
     documented = ", ".join(f"[`{name}`]({up}{place})" for name, place in names)
     below = [f"\n    {text}\n" for text in (page.about, documented) if text]
-    lines = [f"- [{number}{title}]({up}{page.name}{page.suffix})", *below]
+    lines = [f"- [{number}{title(page)}]({address(page, up)})", *below]
     return "\n".join(lines)

@@ -61,7 +61,7 @@ name_of = {p: name for name, p in parts.model.named_parameters()}
 EACH.register_step_pre_hook(before_step)
 train(parts, Losses())
 norms""", RECORDED + 'stats.updates.plot("grad_norm")'),
-    "updates": Look("Steps against weights", "How far each step moves a parameter, as a part of its size.",
+    "updates": Look("Steps relative to weights", "How far each step moves a parameter, relative to its size.",
                     """def before_step(optimizer, args, kwargs):
     for group in optimizer.param_groups:
         for p in group["params"]: old[p] = p.detach().clone()
@@ -86,7 +86,7 @@ held = {p: group["lr"] for o in OPTIMIZERS for group in o.param_groups for p in 
 for name, p in parts.model.named_parameters():
     print(name, tuple(p.shape), p.requires_grad, held.get(p), (p.detach() - first[name]).norm()/first[name].norm())""",
                        "hl.summary(parts.model)"),
-    "batch": Look("Two batches", "What the loader gives.", """parts = build()
+    "batch": Look("Two batches", "What the loader returns.", """parts = build()
 for batch, _ in zip(parts.data, range(2)):
     for t in PARTS: print(tuple(t.shape), t.dtype, t.min().item(), t.max().item(), t.flatten()[:4].tolist())""",
                   CHECKED),
@@ -105,8 +105,8 @@ batch = next(iter(parts.data))
 for mode in (True, True, False, False):
     parts.model.train(mode)
     with torch.no_grad(): print("train" if mode else "eval", LOSS)""", CHECKED),
-    "preflight": Look("What preflight says", "Before the run, of two batches.", "", CHECKED),
-    "diagnose": Look("What diagnose says", "After the run, of its record.", "", RECORDED + "hl.diagnose(stats).all"),
+    "preflight": Look("What preflight reports", "Before the run, on two batches.", "", CHECKED),
+    "diagnose": Look("What diagnose reports", "From the run's record.", "", RECORDED + "hl.diagnose(stats).all"),
 }
 
 
@@ -179,10 +179,10 @@ def path(steps: list[int], line: list, across: Scale, up: Scale) -> str:
 def drawn(look: dict, shows: str, label: str, beside: dict | None = None) -> str:
     "Lines over steps, as a picture that both themes can show, on the scale of both where another one stands beside it."
     steps, lines = look["steps"], look["lines"]
-    if not steps or not lines: return "<p>There was nothing to record: no step was made.</p>"
+    if not steps or not lines: return "<p>There was nothing to record: the optimizer took no step.</p>"
     numbers, others = ([x for line in one["lines"].values() for x in finite(line)] for one in (look, beside or look))
-    if not numbers: return f"<p>There is no finite number to draw.</p>{below(look, False)}"
-    if not any(numbers) and not beside: return f"<p>All of it is exactly zero.</p>{below(look, False)}"
+    if not numbers: return f"<p>There is no finite value to plot.</p>{below(look, False)}"
+    if not any(numbers) and not beside: return f"<p>All values are exactly zero.</p>{below(look, False)}"
     across = Scale([steps[0], steps[-1]], LEFT, WIDE - RIGHT, may_be_log=False)
     up = Scale(numbers + others, HIGH - BELOW, ABOVE)
     parts = []
@@ -205,7 +205,7 @@ def below(look: dict, log: bool) -> str:
     names = "".join(f'<li class="c{k % 6}">{escape(name)}</li>' for k, name in enumerate(look["lines"]))
     found = f'<ul class="legend">{names}</ul>' if len(look["lines"]) > 1 else ""
     notes = ["The scale is logarithmic."] if log else []
-    if look["of"] > len(look["lines"]): notes.append(f"{len(look['lines'])} of {look['of']} are drawn.")
+    if look["of"] > len(look["lines"]): notes.append(f"{len(look['lines'])} of {look['of']} are plotted.")
     if len(look["steps"]) > 1 and look["steps"][1] > 1: notes.append(f"Recorded every {look['steps'][1]} steps.")
     if notes: found += f'<p class="scale">{" ".join(notes)}</p>'
     bad = {x for line in look["lines"].values() for x, y in zip(look["steps"], line) if isinstance(y, str)}
@@ -245,7 +245,7 @@ def folds(case: dict) -> str:
     found = []
     for name, look in LOOKS.items():
         hooks = plain(case, name)
-        kind = "With hooks of torch" if "_hook(" in hooks else "In plain PyTorch"
+        kind = "With PyTorch hooks" if "_hook(" in hooks else "In plain PyTorch"
         how = f"<p>{kind}:</p>{code(hooks)}" if hooks else ""
         found.append(
             f'<details class="look" data-look="{name}"><summary>{look.title}<span class="cost"></span></summary>'

@@ -23,7 +23,7 @@ from site_around import (
     write_full_text,
     write_sitemap,
 )
-from site_frame import CLASS, Navigation, anchor, around, head, toc_short
+from site_frame import Navigation, anchor, around, head, toc_short
 from site_gallery import cell_of, figures, figures_of, hang_gallery, show_code
 from site_problems import Links, all_problems, links_of, page_problems, target
 from site_search import entries, write_index
@@ -33,6 +33,7 @@ from site_weight import lighten, vocabulary
 from site_words import EXPLAINED_ON, LEFT_ALONE, Word, address_words, explain_words, read_glossary
 
 MOVED = Path(__file__).with_name("moved_pages.txt")
+BREAKS = re.compile(r"[(\[](?![)\]])|=(?![ =])|,(?! )|\.(?=[A-Za-z_])")  # where code may go on below
 SPARE = "\0"  # an empty line that is not seen
 LINES = re.compile(r"(<code\b[^>]*>)(.*)(?=</code>)", re.S)  # of code that can be copied
 COLUMNS = re.compile(r"\S {2,}\S|<")  # of a table in an output, or marks of HTML
@@ -193,7 +194,7 @@ def finish_frame(soup: BeautifulSoup, name: str, top: str, file: Path, nav: Navi
     }  # the skip link moves the focus here
     end_once(soup.main, name, nav)
     soup.main.append(Finished(nav.page_navigation(name, top)))
-    before, after = around(nav, name, top, toc, "On this page", markdown)
+    before, after = around(nav, name, top, with_methods(toc, soup), "On this page", markdown)
     text, kind = soup.main.extract(), soup.body["data-kind"]
     title = nav.tab_title(name, soup.title.get_text(strip=True))
     for part, inner in (
@@ -210,10 +211,22 @@ def contents_of(soup: BeautifulSoup) -> str:
     "The table of contents as the renderer made it, without what only its own script needs."
     toc = soup.find(id="TOC")
     return (
-        re.sub(r"<a [^>]*?href=(\"[^\"]*\")[^>]*>", rf"<a{CLASS} href=\1>", re.sub(r"<ul[^>]*>", "<ul>", str(toc.ul)))
+        re.sub(r"<a [^>]*?href=(\"[^\"]*\")[^>]*>", r"<a href=\1>", re.sub(r"<ul[^>]*>", "<ul>", str(toc.ul)))
         if toc and toc.ul
         else ""
     )
+
+
+def with_methods(toc: str, soup: BeautifulSoup) -> str:
+    "The table of contents with the methods of each class below its name."
+    for reference in soup.main.select("section > .reference"):
+        section = reference.parent
+        methods = [dt for title in reference.find_all(class_="members-title", string="Methods")
+                   for dl in title.find_next_siblings("dl") for dt in dl.find_all("dt", id=True)]
+        links = (f'<li><a href="#{dt["id"]}">{dt.select_one("a.member").get_text()}</a></li>' for dt in methods)
+        entry = f'<a href="#{section["id"]}">{section.find(re.compile("^h[2-6]$")).get_text()}</a>'
+        if methods: toc = toc.replace(entry, f"{entry}<ul>{''.join(links)}</ul>", 1)
+    return toc
 
 
 def known_pages(nav: Navigation) -> list[tuple[str, str]]:
@@ -355,6 +368,15 @@ def wrapped_sentences(output: str) -> str:
     return "\n".join(boxes_of_lines(line) if is_sentence(line, 45) else line for line in lines)
 
 
+def breakable(line: str) -> str:
+    "Lets a call that is longer than a phone is wide go on below after a dot, a comma, a bracket or an equals sign."
+    text = unescape(re.sub("<[^>]*>", "", line))
+    if not re.search(r"\S{26}", text): return line
+    def between(part):
+        return part[0] if part[0][0] in "<&" else BREAKS.sub(r"\g<0><wbr>", part[0])
+    return re.sub(r"<[^>]*>|&\w+;|[^<&]+", between, line)
+
+
 def boxes_of_lines(code: str) -> str:
     """Makes a box of each line, so that what does not fit goes on below, further in than the line began. Of two empty
     lines, as a file has them between functions, one is seen; both are copied."""
@@ -364,6 +386,7 @@ def boxes_of_lines(code: str) -> str:
         code,
     )
     def box(line):
+        line = breakable(line)
         indent = len(line) - len(line.lstrip(" "))
         style = f' style="--indent: {indent}ch"' if indent else ""
         return f'<span class="code-line"{style}>{line}</span>'

@@ -91,7 +91,7 @@ def dead_links(file: Path, links: dict[Path, Links]) -> list[str]:
         place = target(file, url)
         if place not in links and not place.exists(): found.append(f"dead link {href}")
         elif url.fragment and place in links and unquote(url.fragment) not in links[place].ids:
-            found.append(f"dead link {href} (there is such a page, but no such place on it)")
+            found.append(f"dead link {href} (the page exists, but not this anchor)")
     return found
 
 

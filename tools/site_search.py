@@ -19,7 +19,7 @@ NOT_SEARCHED = {"h1", "script", "style", "button", "nav", "math", "svg",
 LEFT_OUT = {"source", "check", "missing"}  # the reference has the words of the source, and checks show solutions
 ENDS = {"p", "div", "li", "tr", "dd", "dt", "pre", "figure", "figcaption", "summary", "code-fold"}  # of a sentence, too
 SYNONYMS, CHINESE = (Path(__file__).with_name(f"search_{name}.txt") for name in ("synonyms", "chinese"))
-SHOWN = 466  # how much of a section's text is kept to be shown; of pages for contributors, which come last, nothing
+SHOWN = 444  # how much of a section's text is kept to be shown; of pages for contributors, which come last, nothing
 WORD = re.compile(r"\b(?!__)[^\W\d]\w*|\d+[^\W\d]\w*")  # __init__ stands in all code
 DEFINED = re.compile(r"^ *(?:async )?(?:def|class) (\w+)", re.M)
 SENTENCE = re.compile(r"\n|(?<=[.!?…])(?<!e\.g\.)(?<!i\.e\.) +(?=[^\sa-z])")  # where one ends

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, String, Token
-from site_frame import CLASS, Navigation, frame, head, toc_short
+from site_frame import Navigation, frame, head, toc_short
 
 # The classes by which pandoc, Quarto and smalldocs call what is colored, so that code looks the same everywhere.
 COLORED = [
@@ -58,7 +58,7 @@ def outline(code: str) -> str:
             node.name: node for node in body if isinstance(node, kinds) and not node.name.startswith("__")
         }.values()  # overloads once
         def methods(node): return links(node.body, False) if deep and isinstance(node, ast.ClassDef) else ""
-        items = [f'<li><a{CLASS} href="#L{node.lineno}">{node.name}</a>{methods(node)}</li>' for node in found]
+        items = [f'<li><a href="#L{node.lineno}">{node.name}</a>{methods(node)}</li>' for node in found]
         return f"<ul>{''.join(items)}</ul>" if items else ""
     return links(ast.parse(code).body, True)
 

@@ -1,10 +1,10 @@
-// The meaning of a word beside it, on hover and focus; and a page as Markdown, copied.
+// Shows a word's meaning next to it, on hover and focus; and copies a page as Markdown.
 (() => {
   const make = (html) => { const t = document.createElement("template"); t.innerHTML = html.trim(); return t.content.firstChild; };
-  const SAID = { en: { copy: "Copy this page as Markdown", copied: "Copied" } };   // by the language of the page
+  const SAID = { en: { copy: "Copy this page as Markdown", copied: "Copied" } };   // by page language
   const say = SAID[document.documentElement.lang] || SAID.en;
 
-  // ---- words of the glossary: the meaning stays while the pointer is on it, and Escape takes it away
+  // ---- glossary words: the meaning stays while the pointer is on it, and Escape closes it
   const tip = make(`<div class="meaning" role="tooltip" id="meaning" hidden></div>`);
   let word, timer;
   const hide = () => { clearTimeout(timer); tip.hidden = true; word?.removeAttribute("aria-describedby"); word = null; };
@@ -33,12 +33,12 @@
   });
   document.addEventListener("focusin", (e) => term(e) ? show(term(e)) : hide());
   document.addEventListener("keydown", (e) => { if (e.key === "Escape") hide(); });
-  // a finger cannot hover: the first tap shows the meaning, the second follows the link
+  // touch has no hover: the first tap shows the meaning, the second follows the link
   let shown;
   document.addEventListener("pointerdown", (e) => { shown = e.pointerType === "touch" ? word : term(e); if (e.pointerType === "touch" && !term(e)) hide(); });
   document.addEventListener("click", (e) => { const link = term(e); if (link && e.detail && link !== shown) { e.preventDefault(); show(link); } });
 
-  // ---- the page as Markdown, made of what is shown: a page opened from the disk may not fetch the file beside it
+  // ---- the page as Markdown, made from the visible page: a page opened from disk can't fetch the file next to it
   const skipped = ".toc-short, .offer, nav, button, script, style, .anchorjs-link, label.tick-lesson, .source-link, .read-only";
   const inline = (node) => [...node.childNodes].map((n) => {
     if (n.nodeType === 3) return n.textContent.replace(/\s+/g, " ");

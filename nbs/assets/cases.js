@@ -1,4 +1,4 @@
-/* "Find the bug": looks cost points, an answer gets a reply, and what was solved is kept in this browser. A page works
+/* "Find the bug": looks cost points, an answer gets a reply, and solved cases are stored in this browser. A page works
    without all of it: the looks and the answer are in folds. */
 (() => {
   "use strict";
@@ -31,7 +31,7 @@
   const startCase = () => {
     const say = at("points");
     if (known?.version !== VERSION || known.name !== page.dataset.name) {
-      say.textContent = "What this case knows of answers could not be loaded, so there are no points here. The program, the looks and the answer can all be read.";
+      say.textContent = "The replies for this case could not be loaded, so there are no points here. You can still read the program, the looks, and the answer.";
       return;
     }
     const state = { looks: [], lost: 0, done: false, gaveUp: false, ...stored()[known.name] };
@@ -41,7 +41,7 @@
       say.textContent = (state.done ? `Solved: ${plural(points(state))} of ${START}.` :
         state.gaveUp ? "The answer was shown, so this case has no points." :
         `${plural(left(state))} of ${START} left. A look costs one, a wrong answer two.`) +
-        (kept ? "" : " This browser keeps nothing, so points are gone when you leave the page.");
+        (kept ? "" : " This browser doesn't store data, so you lose your points when you leave the page.");
       for (const look of list(".look"))
         look.querySelector(".cost").textContent = over() || state.looks.includes(look.dataset.look) ? "" : "1 point";
       solution.hidden = !over();
@@ -67,9 +67,9 @@
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const chosen = form.querySelector("input[name=choice]:checked"), input = document.querySelector("input[name=line]:checked");
-      if (!chosen) { reply.textContent = "Choose what is wrong, too."; return; }
+      if (!chosen) { reply.textContent = "Also choose what is wrong."; return; }
       const choice = known.choices[chosen.value], nothing = choice.words.startsWith("Nothing is wrong");
-      if (!input && !nothing) { reply.textContent = "Choose the line at fault, too: click on it in the program."; return; }
+      if (!input && !nothing) { reply.textContent = "Also choose the faulty line: click it in the program."; return; }
       const here = nothing || known.lines.includes(Number(input.value));
       if (choice.right && here) {
         if (!over()) state.done = true;
@@ -81,8 +81,8 @@
       const costs = over() ? 0 : choice.right ? 1 : 2;
       state.lost += costs;
       change();
-      reply.textContent = choice.right ? `That is what is wrong, but it is not this line.${costs ? " It costs one point." : ""}` :
-        `${here && !nothing ? "It is about this line, but that is not what is wrong. " : "No. "}${choice.reply}`;
+      reply.textContent = choice.right ? `That is what's wrong, but not in this line.${costs ? " It costs one point." : ""}` :
+        `${here && !nothing ? "This is the right line, but that isn't what's wrong. " : "No. "}${choice.reply}`;
     });
     at("give-up").addEventListener("click", () => {
       if (!over()) state.gaveUp = true;
@@ -101,11 +101,11 @@
       for (const item of list("[data-case]")) {
         const state = all[item.dataset.case], mark = item.querySelector(".state") ?? item.appendChild(document.createElement("b"));
         mark.className = "state";
-        mark.textContent = !state ? "" : state.done ? plural(points(state)) : state.gaveUp ? "seen" : "begun";
+        mark.textContent = !state ? "" : state.done ? plural(points(state)) : state.gaveUp ? "seen" : "started";
       }
       const solved = Object.values(all).filter((s) => s.done);
       say.textContent = (solved.length ? `${solved.length} solved, ${plural(solved.reduce((sum, s) => sum + points(s), 0))}.` : "None solved yet.") +
-        (kept ? "" : " This browser keeps nothing between pages.");
+        (kept ? "" : " This browser doesn't store data between pages.");
     };
     at("case-tools").hidden = false;
     at("case-export").addEventListener("click", () => {
@@ -117,7 +117,7 @@
       let found = null;
       try { found = JSON.parse(area.value); } catch { /* said below */ }
       const rows = found?.version === VERSION && found.cases && typeof found.cases === "object" ? Object.values(found.cases) : null;
-      if (!rows?.every(fits)) { say.textContent = "This is no progress of these cases: paste what “Copy my progress” gave."; return; }
+      if (!rows?.every(fits)) { say.textContent = "This isn't progress for these cases: paste the text from “Copy my progress”."; return; }
       keep({ ...stored(), ...found.cases });
       show();
     });

@@ -1,4 +1,4 @@
-// The gallery: a bar that stays in sight, with a filter by words and a list of symptoms to jump to. Without it, all figures are shown.
+// The gallery: a sticky bar with a word filter and a list of symptoms to jump to. Without it, all figures are shown.
 (() => {
   const make = (tag, attributes = {}, ...children) => { const made = Object.assign(document.createElement(tag), attributes); made.append(...children); return made; };
   const rows = [...document.querySelectorAll(".gallery-row")], figures = [...document.querySelectorAll(".gallery-row > a")];

@@ -42,7 +42,7 @@ class Figure {
   say(text) {
     if (this.said.textContent === text) return;
     this.said.textContent = text;
-    this.said.style.minHeight = `${this.said.offsetHeight}px`;  // so that a shorter text does not move what stands below
+    this.said.style.minHeight = `${this.said.offsetHeight}px`;  // so that a shorter text doesn't shift the content below
   }
 
   change() { for (const draw of this.draws) draw(); }
@@ -193,7 +193,7 @@ window.moving = Object.assign((name, build) => {
       place.classList.add("moving-on");
     } catch (error) {
       figure.box.remove();
-      console.warn(`The static figure stays, as "${name}" cannot move:`, error);
+      console.warn(`The static figure stays, because "${name}" cannot be animated:`, error);
     }
   }
 }, { html, svg, scale, axes, cells, pick, unpack, list, layers, convolve, linear, softmax });

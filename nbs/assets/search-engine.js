@@ -5,6 +5,7 @@
   const PART = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+/g;   // the words in a name
   const HAN = /\p{Script=Han}+/gu;                 // Chinese, which is written without spaces
   const SENTENCE = /\n| (?=… )|(?<=[.!?…][”’)]?) +(?=[^\s\p{Ll}])/u;   // where one ends in the text of a section
+  const OPENING = /^\s*(how (do|can|should) (i|we|you)|how to|i want to)\s+(?=\S+\s+\S+\s+\S)/i;   // says that it is a question, not which
   const SIGNATURE = /^(class|def) \w+\(/;          // says less than the sentence below it
   const IRREGULAR = {
     frozen: "freeze", froze: "freeze", explosion: "explode", died: "die", dying: "die", ran: "run", lost: "lose",
@@ -13,6 +14,7 @@
     hid: "hide", hidden: "hide", fallen: "fall", fell: "fall", broken: "break", broke: "break",
     forgot: "forget", forgotten: "forget", matrices: "matrix", indices: "index", analyses: "analysis", children: "child",
   };
+  const OWN = new Set(["checkpointing"]);   // words that mean something else than the same word without its ending
   const ENDINGS = ["ization", "ation", "ating", "ated", "ator", "ate", "ively", "ion", "ing", "ive", "ed", "ly"];
   // What a page of a kind is worth when it answers as well as another: readers want to be taught or helped first.
   const KINDS = { lesson: 1, howto: 1, home: .95, reference: .92, explain: .88, list: .7, other: .75, gallery: .5, inside: .45 };
@@ -44,7 +46,7 @@
   // An English word without its ending, the same for all forms of it.
   const stem = remember((word) => {
     let w = IRREGULAR[word] || word;
-    if (w.length < 4 || /[_\d]/.test(w)) return w;
+    if (w.length < 4 || /[_\d]/.test(w) || OWN.has(w)) return w;
     w = w.replace(/is(e|ed|es|ing|ation|ations|er|ers)$/, "iz$1").replace(/([a-z]{2})our/, "$1or");   // British, American
     w = w.replace(/(ss|sh|ch|x)es$/, "$1").replace(/ies$/, "y").replace(/([^su])s$/, "$1");
     const ending = ENDINGS.find((e) => w.endsWith(e) && w.length - e.length >= (e === "ing" || e === "ed" ? 3 : 4));
@@ -351,7 +353,7 @@
     };
 
     return (text) => {
-      const question = understood(text), result = new Map();
+      const question = understood(text.replace(OPENING, "")), result = new Map();
       if (!question.words.length) return { hits: [], changed: [], inChinese: isHan(text.trim()) };
       for (const way of ways(question)) {
         const asked = new Set(way.spoken.map(stem));

@@ -1,18 +1,18 @@
-// The search window: opened by its button, by / and by Ctrl K, and filled by search-engine.js, which is loaded when it is first
-// opened. <button data-search="words"> opens it with these words, and so does the event "site-search" with them as detail.
+// The search dialog: opened by its button, by /, and by Ctrl K, and filled by search-engine.js, which is loaded on first
+// use. <button data-search="words"> opens it with these words; so does the event "site-search" with the words as its detail.
 (() => {
-  const top = new URL("../", document.currentScript.src);   // where the site begins, on a server or on the disk
+  const top = new URL("../", document.currentScript.src);   // the root of the site, on a server or on disk
   const make = (html) => { const t = document.createElement("template"); t.innerHTML = html.trim(); return t.content.firstChild; };
   const escape = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
   const MOST = 15, SNIPPET = 190;
-  const SAID = {   // what is read here, by the language of the page, or of what was typed
+  const SAID = {   // texts, by the language of the page or of the query
     en: {
       lang: "",
       label: "Search the site", close: "Close the search", keys: { "↑ ↓": "choose", Enter: "open", Esc: "close" }, nothing: "Nothing found",
-      pages: (n) => n === 1 ? "1 page found" : n > MOST ? `The best ${MOST} of ${n} pages` : `${n} pages found`, mended: (typed, read) => `, for “${read}” (“${typed}” is on no page)`,
+      pages: (n) => n === 1 ? "1 page found" : n > MOST ? `The best ${MOST} of ${n} pages` : `${n} pages found`, mended: (typed, read) => `, for “${read}” (“${typed}” isn't on any page)`,
       kinds: { lesson: "Lesson", howto: "How-to", reference: "Reference", explain: "Explanation", home: "Home", gallery: "Gallery", list: "Overview", inside: "For contributors" },
       as: (read) => `Found as “${read}”`, mentions: (words) => `Mentions ${words}`,
-      instead: { "explain/which-hook.html": "Which hook do I need?", "lib/all.html": "Every public name", "explain/glossary.html": "The words of these pages", "gallery.html": "Every figure" },
+      instead: { "explain/which-hook.html": "Which hook do I need?", "lib/all.html": "Every public name", "explain/glossary.html": "Glossary of these pages", "gallery.html": "Every figure" },
     },
   };
   SAID.zh = { ...SAID.en, lang: ' lang="zh-Hans"', nothing: "没有找到", pages: (n) => n > MOST ? `共 ${n} 个页面，列出最相关的 ${MOST} 个（内容为英文）` : `找到 ${n} 个页面（内容为英文）`,
@@ -28,11 +28,11 @@
   document.body.append(dialog);
   const [input, status, list] = ["input", "p", "ul"].map((name) => dialog.querySelector(name));
 
-  // A text as HTML, in which the words that were found are marked.
+  // A text as HTML, with the found words marked.
   const mark = (text, marks) => text.split(/([\p{L}\p{N}_]+)/u).map((part, i) => i % 2 && isMarked(part, marks) ? `<mark>${part}</mark>` : escape(part)).join("");
   const isMarked = (word, marks) => marks.has(word.replace(/^_+|_+$/g, "").toLowerCase()) || (word.match(/[A-Z]+(?![a-z])|[A-Z]?[a-z]+/g) || []).some((part) => marks.has(part.toLowerCase()));
 
-  // A sentence, or the part of a long one in which most of the words stand.
+  // A sentence, or the part of a long one that has most of the words.
   const snippet = (text, marks) => {
     const places = [...text.matchAll(/[\p{L}\p{N}_]+/gu)].filter(([word]) => isMarked(word, marks)).map((found) => [found.index, found[0].toLowerCase()]);
     const within = (from) => new Set(places.filter(([at]) => at >= from && at < from + SNIPPET - 30).map(([, word]) => word)).size;
@@ -41,7 +41,7 @@
     const end = from + SNIPPET >= text.length ? text.length : text.lastIndexOf(" ", from + SNIPPET);
     return (from ? "… " : "") + mark(text.slice(from, end), marks) + (end < text.length ? " …" : "");
   };
-  // A link that is read as its title and kind; what is below them describes it.
+  // A link whose accessible name is its title and kind; the text below describes it.
   const item = (n, href, title, kind, below = "", lang = "") => make(`<li><a href="${new URL(href, top)}" aria-labelledby="hit-${n} hit-${n}-kind"${below && ` aria-describedby="hit-${n}-why"`}>
     <span class="hit"><strong id="hit-${n}">${title}</strong> <span class="kind" id="hit-${n}-kind"${lang}>${kind}</span></span>${below && `<span class="why" id="hit-${n}-why">${below}</span>`}</a></li>`);
   const found = (hit, n, say) => {
@@ -82,7 +82,7 @@
   dialog.addEventListener("click", (e) => { if (e.target === dialog || e.target.closest("a, .search-close")) dialog.close(); });
   dialog.addEventListener("keydown", (e) => {
     const links = [...list.querySelectorAll("a")], at = links.indexOf(document.activeElement);
-    if (at >= 0 && e.key.length === 1 && e.key !== " " && !e.ctrlKey && !e.metaKey && !e.altKey) input.focus();   // one types on
+    if (at >= 0 && e.key.length === 1 && e.key !== " " && !e.ctrlKey && !e.metaKey && !e.altKey) input.focus();   // typing continues in the field
     if (e.key === "Enter" && document.activeElement === input) { e.preventDefault(); links[0]?.click(); }
     if (e.key !== "ArrowDown" && e.key !== "ArrowUp") return;
     e.preventDefault();
@@ -92,7 +92,7 @@
     const button = e.target.closest?.(".search-open, [data-search]");
     if (button) open(button.dataset.search);
   });
-  document.addEventListener("site-search", (e) => open(e.detail));   // what the page of a wrong address asks for
+  document.addEventListener("site-search", (e) => open(e.detail));   // the 404 page sends this
   document.addEventListener("keydown", (e) => {
     const typing = e.target.closest?.("input, textarea, select, [contenteditable]");
     if ((e.key === "/" && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) || (e.key === "k" && (e.ctrlKey || e.metaKey))) { e.preventDefault(); open(); }

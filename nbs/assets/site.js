@@ -1,11 +1,11 @@
-// What the pages do: the theme, the menu on a phone, copying, ticks on lessons. Works from file://, and needs nothing but the site.
+// Page behavior: theme, phone menu, copying, check marks on lessons. Works from file:// and needs nothing but the site.
 (() => {
   const $ = (selector, root = document) => root.querySelector(selector);
-  const top = new URL("../", document.currentScript.src);   // where the site begins, on a server or on the disk
+  const top = new URL("../", document.currentScript.src);   // the root of the site, on a server or on disk
   const make = (html) => { const t = document.createElement("template"); t.innerHTML = html.trim(); return t.content.firstChild; };
   const escape = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
-  // ---- theme: the reader's choice is kept; without one the page follows the system, also when that changes
+  // ---- theme: the reader's choice is kept; without one, the page follows the system setting, even if it changes
   const stored = () => { try { return localStorage.getItem("hooklab-theme"); } catch { return null; } };
   const setTheme = (name) => { document.documentElement.dataset.bsTheme = name; };
   $(".theme-toggle").addEventListener("click", () => {
@@ -15,7 +15,7 @@
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (e) => { if (!stored()) setTheme(e.matches ? "dark" : "light"); });
 
-  // ---- progress: which lessons a reader has worked through is kept in the browser, and nowhere else
+  // ---- progress: the finished lessons are stored in the browser and nowhere else
   const lesson = (address) => new URL(address).pathname.match(/\/lessons\/([\w-]+)\.html$/)?.[1];
   const worked = () => { try { return new Set(JSON.parse(localStorage.getItem("hooklab-lessons") || "[]")); } catch { return new Set(); } };
   const tick = () => {
@@ -23,11 +23,11 @@
     document.querySelectorAll("#quarto-sidebar a[href], main table a[href], .page-list a[href]").forEach((a) => a.classList.toggle("worked-through", names.has(lesson(a.href))));
     const listed = new Set([...document.querySelectorAll("main table a[href*='lessons/']")].map((a) => lesson(a.href)).filter((name) => /^\d\d-/.test(name)));
     const done = [...listed].filter((name) => names.has(name)).length, table = $("main table:has(a[href*='lessons/'])");
-    if (done && listed.size > 9 && !$(".progress")) (table.closest(".table-scroll") || table).before(make(`<p class="progress">You have worked through ${done} of ${listed.size} lessons.</p>`));
+    if (done && listed.size > 9 && !$(".progress")) (table.closest(".table-scroll") || table).before(make(`<p class="progress">You have completed ${done} of ${listed.size} lessons.</p>`));
   };
   const here = document.body.dataset.kind === "lesson" && lesson(location.href);
   if (here) {
-    const box = make(`<input type="checkbox">`), label = make(`<label class="tick-lesson"> I have worked through this lesson</label>`);
+    const box = make(`<input type="checkbox">`), label = make(`<label class="tick-lesson"> I have completed this lesson</label>`);
     box.checked = worked().has(here);
     box.addEventListener("change", () => {
       const names = worked();
@@ -41,7 +41,7 @@
   }
   tick();
 
-  // ---- the menu: the browser opens and closes it, and here a screen reader is told
+  // ---- the menu: the browser opens and closes it; this informs screen readers
   const sidebar = $("#quarto-sidebar"), menu = $(".menu-toggle"), wide = matchMedia("(min-width: 992px)");
   const current = $("#quarto-sidebar [aria-current]:not(.sidebar-title)");
   const showCurrent = () => { if (current) sidebar.scrollTop = current.getBoundingClientRect().top - sidebar.getBoundingClientRect().top - sidebar.clientHeight / 3; };
@@ -65,10 +65,10 @@
   });
   document.querySelectorAll(".code-copy-button").forEach((button) => { button.type = "button"; button.title = "Copy"; button.setAttribute("aria-label", "Copy this code"); });
   document.querySelectorAll("main .anchored[data-anchor-id]").forEach((h) => {
-    h.append(make(`<a class="anchorjs-link" href="#${h.dataset.anchorId}" aria-label="Link to this part"></a>`));
+    h.append(make(`<a class="anchorjs-link" href="#${h.dataset.anchorId}" aria-label="Link to this section"></a>`));
   });
 
-  // ---- on paper, answers are open; the stylesheet sees to it where the browser knows how
+  // ---- on paper, answers are open; the stylesheet does this if the browser supports it
   if (!CSS.supports("selector(::details-content)")) {
     const closed = () => [...document.querySelectorAll("main details:not([open])")].filter((d) => !d.matches(".code-fold, .toc-short, .hl-layers details") || d.closest("section[id^='exercise-']"));
     let opened = [];
@@ -77,7 +77,7 @@
   }
 
   // ---- the table of contents follows the reader
-  const entries = [...document.querySelectorAll("#TOC a.nav-link")];
+  const entries = [...document.querySelectorAll("#TOC a")];
   const places = entries.map((a) => document.getElementById(decodeURIComponent(a.hash.slice(1))));
   const follow = () => {
     let at = 0;
@@ -87,11 +87,11 @@
   };
   if (entries.length) { addEventListener("scroll", follow, { passive: true }); follow(); }
 
-  // ---- on a phone it is one line that stays in sight, and opens over the text until a part is chosen
+  // ---- on a phone, it is one line that stays visible and opens over the text until a section is chosen
   const short = $(".toc-short");
   short?.addEventListener("click", (e) => { if (e.target.closest("a")) short.open = false; });
 
-  // ---- what scrolls sideways can be reached by the keyboard, has a name, and shows that there is more
+  // ---- boxes that scroll sideways are reachable by keyboard, have a name, and show that there is more
   const boxes = [...document.querySelectorAll("main :is(.table-scroll, .cell-output-display, .hl-layers, pre, .math.display, .scrolls)")];
   const named = (box) => {
     const heading = [...document.querySelectorAll("main :is(h1, h2, h3, h4)")].filter((h) => h.compareDocumentPosition(box) & 4).pop();
@@ -108,9 +108,9 @@
   };
   const sizes = new ResizeObserver((seen) => seen.forEach((entry) => look(entry.target)));
   boxes.forEach((box) => sizes.observe(box));
-  document.fonts?.addEventListener("loadingdone", () => boxes.forEach(look));  // other letters, other widths
+  document.fonts?.addEventListener("loadingdone", () => boxes.forEach(look));  // new fonts change the widths
 
-  // ---- a wrong address: search for its words, and the pages whose names come nearest
+  // ---- 404 page: search for the words of the address, and list pages with similar names
   const lost = $("#not-found");
   if (lost) {
     const [known, moved] = ["#all-pages", "#moved-pages"].map((id) => JSON.parse($(id).textContent));
@@ -118,7 +118,7 @@
     for (const [old, now] of moved) if (asked.endsWith(`/${old}`)) return location.replace(new URL(now, top) + location.hash);
     const cut = (text) => text.toLowerCase().split(/[^a-z0-9]+/).filter((w) => w.length > 1 && w !== "html");
     const words = cut(asked.split("/").slice(-2).join(" "));
-    const near = (a, b) => {   // how many letters differ
+    const near = (a, b) => {   // the edit distance
       let row = [...Array(b.length + 1).keys()];
       for (let i = 1; i <= a.length; i++) {
         const next = [i];
@@ -135,7 +135,7 @@
     $("form", lost).addEventListener("submit", (e) => { e.preventDefault(); document.dispatchEvent(new CustomEvent("site-search", { detail: $("input", lost).value })); });
   }
 
-  // ---- on a page of the source, a click on a line's number makes it the address
+  // ---- on a source page, a click on a line number puts it into the address
   $("#L code")?.addEventListener("click", (e) => {
     const line = e.target.closest("#L code > span");
     if (line && e.clientX - line.getBoundingClientRect().left < 3.25 * 16 && !String(getSelection())) location.hash = line.id;

@@ -30,6 +30,9 @@ from site_problems import problems  # noqa: E402
 def read(file): return BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser")
 
 
+CHANGELOG = "explain/changelog.html"  # the footer leads to it, and no section
+
+
 def written(pages):
     return {name for name in pages if name != "404.html" and not name.startswith(("source/", "cases/"))}
 
@@ -162,7 +165,7 @@ def leads(name, href):
 
 def test_every_page_is_in_one_section(pages, sections):
     placed = [name for name, *_ in places(sections)]
-    assert len(placed) == len(set(placed)) and set(placed) == written(pages) - {"index.html"}
+    assert len(placed) == len(set(placed)) and set(placed) == written(pages) - {"index.html", CHANGELOG}
 
 
 def test_the_sidebar_holds_the_section_one_is_in_in_its_order(pages, sections):
@@ -264,6 +267,7 @@ def test_every_page_says_what_it_is_for(pages, sections):
         "404.html": "missing",
         "gallery.html": "gallery",
         "clinic.html": "clinic",
+        CHANGELOG: "explain",
     }
 
 
@@ -624,7 +628,8 @@ def project(tmp_path, repo):
     lessons.write_text(re.sub(r"\n\[.*\n", "\n", lessons.read_text(encoding="utf-8")), encoding="utf-8")
     quarto = (tmp_path/"_quarto.yml").read_text(encoding="utf-8")
     (tmp_path / "_quarto.yml").write_text(
-        re.sub(r"\n *(?:- |href: )(?:lib/.*|explain/\w.*|inside/.*|gallery\.ipynb|clinic\.qmd)", "", quarto),
+        re.sub(r"\n *(?:- |href: )(?:(?:lib|explain|inside)/\w.*|gallery\.ipynb|clinic\.qmd|howto/[\w-]+\.ipynb)", "",
+               quarto),
         encoding="utf-8",
     )
     (tmp_path/"nbs/index.ipynb").write_text(notebook("# Home\n\n> of a small project", "Some text, $x^2$, and [what `layers` are](https://code.example)."))
