@@ -36,25 +36,25 @@ class Disease(NamedTuple):
     plant: Plant # Plants it and returns the layers, the right one first
     aliases: tuple[str, ...] # What people call it
     also: tuple[str, ...] # Ids of other findings that name the same fault
-    losses: int = 1 # With how many losses the patient is trained
-    happened: str = "" # Where it was reported and when, and what had happened there; empty if it is made up
+    losses: int = 1 # How many losses the patient is trained with
+    happened: str = "" # Where and when it was reported, and what happened; empty if it is made up
 
     @property
     def symptom(self) -> str:
-        "What somebody notices who has no hooks."
+        "What you notice without hooks."
         return FAULTS[self.what].symptom if self.what in FAULTS else ""
 
 
-DISEASES: dict[str, Disease] = {}  # by id; filled as the rooms of the diseases are imported
+DISEASES: dict[str, Disease] = {}  # by id; filled when the modules with the diseases are imported
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #9e8fe295
-FORWARD, BACKWARD = "the outputs of the layers, one after the other", "the gradients of the layers, one after the other"
-STEPS_OF, INPUTS = "how far each step moves each parameter", "one batch, as the model gets it"
+FORWARD, BACKWARD = "the outputs of the layers, one by one", "the gradients of the layers, one by one"
+STEPS_OF, INPUTS = "how far each step moves each parameter", "one batch, as the model receives it"
 GRADIENTS = "the gradients of the parameters, from step to step"
-JUMP = "the step in which the loss jumps, and the one before it"
-OUTPUT = "what goes from the model into the loss, and what comes back"
-MODEL_AND_OPTIMIZER = "the parameters: which are trained, and which does the optimizer have?"
-OLD_AND_NEW = "the difference between what is trained on and what is new"
+JUMP = "the step at which the loss jumps, and the one before it"
+OUTPUT = "what the model passes to the loss, and the gradient that comes back"
+MODEL_AND_OPTIMIZER = "the parameters: which are trainable, and which does the optimizer have?"
+OLD_AND_NEW = "the difference between training data and new data"
 EACH_LOSS = "the gradient of each loss alone, layer by layer"
 
 
@@ -62,15 +62,15 @@ def disease(
     what: str, # Its id
     grade: int, # Its difficulty, from 1 to 3
     complaint: str, # `NOT`, `SLOW`, `NEW` or `LOST`
-    kinds: str, # The networks that can have it, with a space between
+    kinds: str, # The networks that can have it, separated by spaces
     area: str, # Where to look first
     look: str, # What to measure there
-    aliases: str, # What people call it, with commas between
-    also: tuple[str, ...] = (), # Other ids that name the same
-    losses: int = 1, # With how many losses the patient is trained
-    happened: str = "", # The report of a real case, its year and its facts
+    aliases: str, # What people call it, separated by commas
+    also: tuple[str, ...] = (), # Other ids for the same fault
+    losses: int = 1, # How many losses the patient is trained with
+    happened: str = "", # The report of a real case, with its year and its facts
 ) -> Callable[[Plant], Plant]:
-    "Enter the function that plants it."
+    "Register the function that plants it."
     def entered(plant):
         names, networks = tuple(re.split(", *", aliases)), tuple(kinds.split())
         DISEASES[what] = Disease(what, grade, complaint, networks, area, look, plant, names, also, losses, happened)
@@ -79,24 +79,24 @@ def disease(
 
 
 def one_of(rng: Random, choices: list | tuple):
-    "One of them, the same with each release of Python."
+    "One of them, the same in every release of Python."
     return choices[int(rng.random()*len(choices))]
 
 # %% ../../nbs/lib/exercises/diseases.ipynb #e3721422
 def plain_name(name: str) -> str:
-    "A name without capitals, hyphens, articles and plurals, and with `lr` spelled out."
+    "A name without capitals, hyphens, articles, or plurals, and with `lr` spelled out."
     words = re.split(r"[^a-z0-9]+", re.sub(r"\blr\b", "learning rate", str(name).lower()))
     return " ".join(re.sub(r"(?<=[a-rt-z])s$", "", word) for word in words if word not in ("the", "a", "an", ""))
 
 
 def names() -> dict[str, str]:
-    "The id behind each name, plainly written."
+    "The id for each plain name."
     found = {plain_name(alias): d.what for d in DISEASES.values() for alias in d.aliases}
     return found | {plain_name(what): what for what in [*FAULTS, *DISEASES]}
 
 
 def id_of(name: str) -> str | None:
-    "The id of a disease or of a finding with this name or alias."
+    "The id of the disease or finding with this name or alias."
     return names().get(plain_name(name))
 
 
@@ -110,22 +110,22 @@ def as_sentence(text: str) -> str: return text if text.endswith("?") else f"{tex
 
 
 def look_in_words(look: str) -> str:
-    "Where to look, without the question that the look has answered."
+    "Where to look, without the question that the look answers."
     return re.sub(r"(: |[.] )[^:.]*[?]$", "", look) + "."
 
 
 def disease_named(name: str) -> str:
     "The id of the disease with this name, or a `NotYet`."
     what, close = id_of(name), similar_names(name)
-    require(what, f"No disease has the name {name!r}. " + (f"Did you mean {', '.join(close)}? " if close else "") +
-                  "`hl.Patient.diseases()` lists all.")
+    require(what, f"No disease is named {name!r}. " + (f"Did you mean {', '.join(close)}? " if close else "") +
+                  "`hl.Patient.diseases()` lists them all.")
     return what
 
 
 def layer_named(
     model: nn.Module,
     layer: str | nn.Module | None, # A layer, its name, or the name of one of its parameters
-    needed: bool, # Must it be one of the model's layers?
+    needed: bool, # Whether it must be one of the model's layers
 ) -> str | None:
     "The name of a layer, or a `NotYet`."
     layer = next((n for n, module in model.named_modules() if module is layer), layer)
@@ -144,20 +144,20 @@ UNLIKE = {  # two that look alike: what tells them apart
 def judge_name(
     disease: Disease, # The right one
     layers: list[str], # That have it
-    tries: int, # How many names were wrong before
-    what: str, # The disease that was named, and in which layer
+    tries: int, # How many wrong names came before
+    what: str, # The disease and the layer that the learner named
     layer: str | None,
-    asked: str = "patient.check", # What was called
+    asked: str = "patient.check", # The call to show in the message
 ) -> str:
-    "What is right about this name and layer, or a `NotYet`."
+    "What is right about this name and layer; raises `NotYet` if they are wrong."
     looks = as_sentence(f"Look at {disease.look}" if tries else f"A good doctor would have looked at {disease.area}")
     if what not in (disease.what, *disease.also):
         other = DISEASES.get(what)
         differs = f" That would look like this: {other.symptom}" if other and other.symptom else ""
-        wrong = f"It is not “{what}”." if other else f"“{what}” is what one sees, but not the name of a disease."
+        wrong = f"It is not “{what}”." if other else f"“{what}” is a symptom, not the name of a disease."
         raise NotYet(f"{wrong}{differs}{UNLIKE.get(frozenset({what, disease.what}), '')} {looks}")
     if layer is None and layers and len(layers) < 4:
-        raise NotYet(f"That is the disease. In which layer? `{asked}({disease.what!r}, layer)`. {looks}")
+        raise NotYet(f"That is the disease. Which layer has it? `{asked}({disease.what!r}, layer)`. {looks}")
     if layer is not None and layers and layer not in layers:
         raise NotYet(f"That is the disease, but it is not in {layer!r}. {looks}")
     place = f" in {first_few(layers, 4)}" if layers else ", which affects the whole run, not one layer"

@@ -34,16 +34,16 @@ def read_lesson(path: Path) -> dict: # The notebook
 
 
 def fingerprint(nb: dict) -> str:
-    "A hash of the cells' sources. What Jupyter changes by itself does not change it."
+    "A hash of the cells' sources. Jupyter's own changes don't affect it."
     cells = [(cell["cell_type"], [line.rstrip() for line in "".join(cell["source"]).strip("\n").splitlines()])
              for cell in nb["cells"]]
     return sha256(json.dumps([cell for cell in cells if any(cell[1])]).encode()).hexdigest()
 
 
 def fingerprints(path: Path) -> tuple[str | None, str | None]:
-    "The fingerprint that the notebook at `path` has now, and the one it was written with; None where there is none."
+    "The fingerprint that the notebook at `path` has now, and the one it was written with; None if there is none."
     try: nb = read_json(path, NOTEBOOK, "Jupyter")
-    except ValueError: return None, None  # no notebook: a file of your own
+    except ValueError: return None, None  # not a notebook: your own file
     return fingerprint(nb), nb["metadata"].get("hooklab", {}).get("fingerprint")
 
 
@@ -65,7 +65,7 @@ def write_lesson(nb: dict, path: Path, force: bool = False) -> str:
 
 # %% ../../nbs/lib/exercises/folder.ipynb #f11d9c22
 def missing_for_lessons() -> str | None:
-    "What to install before the lessons can be opened and run, with the command for this Python."
+    "What to install before you can open and run the lessons, with the command for this Python."
     needed = {"jupyterlab": "JupyterLab", "matplotlib": "matplotlib", "sklearn": "scikit-learn",
               "torchvision": "torchvision"}
     missing = [name for module, name in needed.items() if find_spec(module) is None]
@@ -79,7 +79,7 @@ def is_root() -> bool: return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 def has_display() -> bool:
-    "Whether a browser has a screen to open on. Only on Linux may there be none."
+    "Whether a browser has a screen to open on. Only Linux machines may have none."
     return sys.platform != "linux" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
 
 
@@ -88,7 +88,7 @@ NO_DISPLAY = "There is no display for a browser: open the address with ?token= t
 
 
 def jupyterlab_options(root: bool, display: bool) -> dict[str, list[str]]:
-    "The lines to say, each with the options of JupyterLab that it is about."
+    "The lines to print, each with the JupyterLab options that it explains."
     needed = (root, AS_ROOT, ["--allow-root", "--ip=127.0.0.1"]), (not display, NO_DISPLAY, ["--no-browser"])
     return {line: options for need, line, options in needed if need}
 

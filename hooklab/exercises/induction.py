@@ -22,14 +22,14 @@ def repeated_tokens(
     n: int, # How many texts
     period: int, # How many tokens before they are repeated
     n_tokens: int = 32, # How many different tokens there are
-) -> Tensor: # Of the shape (n, 2*period)
+) -> Tensor: # Shape (n, 2*period)
     "Texts of random tokens, each followed by the same tokens again; none occurs twice in a half."
     half = torch.rand(n, n_tokens).argsort(1)[:, :period]
     return torch.cat([half, half], 1)
 
 # %% ../../nbs/lib/exercises/induction.ipynb #a3b8ceb8
 class CausalAttention(nn.Module):
-    "Each position takes from those before it and from itself; returns what the heads write, together."
+    "Each position attends to itself and to those before it; returns what the heads write, together."
     def __init__(self, dim: int, heads: int):
         super().__init__()
         self.heads, self.qkv, self.out = heads, nn.Linear(dim, 3*dim, bias=False), nn.Linear(dim, dim, bias=False)
@@ -41,7 +41,7 @@ class CausalAttention(nn.Module):
 
 # %% ../../nbs/lib/exercises/induction.ipynb #ac4c1038
 class CopyModel(nn.Module):
-    "A transformer of attention only: embeddings, to which each layer adds, and logits of what comes out."
+    "An attention-only transformer: each layer adds to the embeddings, and the sum gives the logits."
     def __init__(self, n_tokens: int = 32, dim: int = 48, heads: int = 2, depth: int = 2, longest: int = 40):
         super().__init__()
         self.embed, self.place = nn.Embedding(n_tokens, dim), nn.Embedding(longest, dim)
@@ -55,12 +55,12 @@ class CopyModel(nn.Module):
 
 # %% ../../nbs/lib/exercises/induction.ipynb #ab8640e4
 def weights_file() -> Path:
-    "The file with the weights of all seeds, and with the course of their training."
+    "The file with the weights and the training history of all seeds."
     return Path(str(resources.files("hooklab")))/"exercises"/"induction.safetensors"
 
 
 def open_weights() -> safe_open:
-    "That file, to read from."
+    "That file, open for reading."
     return open_tensors(weights_file(), "file of weights", "install hooklab again", "install hooklab again")
 
 
@@ -70,7 +70,7 @@ def settings_of_weights() -> dict:
 
 
 def tensors_of(seed: int, part: str) -> dict[str, Tensor]:
-    "The tensors of one seed whose names begin with `part`, in float32."
+    "The tensors of one seed whose names start with `part`, in float32."
     with open_weights() as file:
         begins, names = f"{seed}.{part}.", list(file.keys())
         found = {name.removeprefix(begins): file.get_tensor(name).float() for name in names if name.startswith(begins)}
@@ -79,7 +79,7 @@ def tensors_of(seed: int, part: str) -> dict[str, Tensor]:
 
 # %% ../../nbs/lib/exercises/induction.ipynb #d0043dc6
 def copy_model(
-    seed: int = 0, # The one it was trained with: 0, 1 or 2
+    seed: int = 0, # The one it was trained with: 0, 1, or 2
 ) -> CopyModel: # In eval mode, its parameters frozen
     "A trained `CopyModel`."
     model = CopyModel()
@@ -90,5 +90,5 @@ def copy_model(
 def training_course(
     seed: int = 0, # As in `copy_model`
 ) -> dict[str, Tensor]: # `step`, the loss in the `first` and `second` half, scores `looks_back` and `induction`
-    "How the training of `copy_model(seed)` went: a number for each time that it was measured."
+    "How the training of `copy_model(seed)` went: one value for each measurement."
     return tensors_of(seed, "course")

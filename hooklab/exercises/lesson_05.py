@@ -7,13 +7,15 @@ __all__ = []
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #a2d82948
 import math
-import weakref
+from collections import OrderedDict
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .checking import (
-    Then, exercise, fails, one_number, one_tensor, reading, require, require_cleanup, unpacked)
+    Then, exercise, fails, one_number, one_tensor, reading, require, require_cleanup, reword, what_it_is)
+from ..hooks.hook import hook_outputs
+from ..hooks.select import layers
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #de8b57b1
 def _batches_of_units():
@@ -28,38 +30,38 @@ def _batches_of_units():
 def _dead_fraction(answer):
     o, batches = _batches_of_units()
     fraction = one_number(answer(list(batches)), "The answer, the fraction of dead units,")
-    require(torch.equal(o, torch.cat(batches)), "Your function changes the outputs that it is given.")
+    require(torch.equal(o, torch.cat(batches)), "Your function changes the outputs you pass it.")
 
     def close(value): return math.isclose(fraction, value, abs_tol=1e-4)
     def dead_in(b): return (b.amax((0, 2, 3)) == 0).float().mean().item()
     each = [dead_in(b) for b in batches]
-    require(not close(12.5), "That is a percentage. A fraction is a number from 0 to 1.")
+    require(not close(12.5), "That's a percentage. A fraction is a number from 0 to 1.")
     require(fraction < 1,
-            "That counts the units. For their fraction, take the mean of the comparison instead of the sum.")
-    require(not close(7/8), "That is the fraction of units that are alive: reverse the comparison.")
+            "That counts the units. For the fraction, take the mean of the comparison instead of the sum.")
+    require(not close(7/8), "That's the fraction of units that are alive: reverse the comparison.")
     require(not any(map(close, (1/13, 1/5, 1/3, 1/10))), "The number of dead units is right, but you divide it by the "
                                                          "number of images: units are dimension 1, `t.shape[1]`.")
     weighted = sum(d*len(b) for d, b in zip(each, batches))/len(o)
     require(not close(sum(each)/3) and not close(weighted),
-            "You average the fractions of the batches. But a unit that is zero in one batch may be positive in the "
-            "next: first find out for each unit whether it is ever positive, in any batch.")
+            "You average the fractions of the batches. But a unit that's zero in one batch may be positive in the "
+            "next: for each unit, first find out whether it's ever positive, in any batch.")
     require(not any(map(close, each)),
-            "That is the fraction in one of the batches. A unit is dead only if it is zero in all of them.")
+            "That's the fraction in one of the batches. A unit is dead only if it's zero in all of them.")
     require(not any(close((t == 0).float().mean().item()) for t in (o, *batches)),
-            "That is the fraction of numbers that are zero. A unit that is zero for one image may be positive for "
-            "another: first find out for each unit whether it is ever positive.")
-    require(not close(2/8), "A unit that is positive only slightly, or only in the last batch, is not dead: dead means "
+            "That's the fraction of numbers that are zero. A unit that's zero for one image may be positive for "
+            "another: for each unit, first find out whether it's ever positive.")
+    require(not close(2/8), "A unit that's positive only slightly, or only in the last batch, isn't dead: dead means "
                             "exactly zero in every batch, not nearly zero.")
     once = [part(o).eq(0).float().mean().item() for part in (
         lambda t: t.amin((0, 2, 3)), lambda t: t.amax((2, 3)), lambda t: t.amax(0), lambda t: t[..., 0, 0].amax(0))]
-    require(not any(map(close, once)), "A unit that is positive once, for one image or in one place, is not dead: take "
-                                       "the largest value of each unit, over images, height and width.")
-    require(not close(0), "Units are dimension 1, and images dimension 0: reduce over 0, 2 and 3.")
+    require(not any(map(close, once)), "A unit that's positive once, for one image or in one place, isn't dead: take "
+                                       "the largest value of each unit over images, height, and width.")
+    require(not close(0), "Units are dimension 1 and images dimension 0: reduce over 0, 2, and 3.")
     require(close(1/8), f"One of the 8 units is dead, a fraction of 0.125; your function returns {fraction:.3g}.")
     nothing = [torch.zeros(2, 3, 4, 4), torch.zeros(1, 3, 4, 4)]
     require(one_number(answer(nothing)) == 1, "If all units are dead, the fraction should be 1.")
     require(one_number(answer([o[:, 5:6], o[:, 7:]])) == 0,
-            "If no unit is dead, the fraction should be 0: compare with 0, and not with the smallest of them.")
+            "If no unit is dead, the fraction should be 0: compare with 0, not with the smallest of them.")
     return "a unit is dead only if it is zero everywhere, in every batch"
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #60ab80f7
@@ -80,7 +82,7 @@ def _color_image(answer):
                        "The image (`torch.stack(columns, 1)` makes one from a list)")
     require(image.dim() == 2, f"The image has two dimensions, bins and batches; yours has {image.dim()}.")
     require(tuple(image.shape) != (3, 40),
-            "Your image lies on its side: bins should be rows, and batches columns: `torch.stack(columns, 1)`.")
+            "Your image lies on its side: bins should be rows and batches columns: `torch.stack(columns, 1)`.")
     require(tuple(image.shape) != (40, 6), "Six columns for 3 batches: you attach a new hook in each round, and the "
                                            "old ones still count. Attach one, before the loop.")
     require(tuple(image.shape) == (40, 3),
@@ -97,145 +99,161 @@ def _color_image(answer):
     require(not close(_counts([o.clamp(0, 10) for o in outputs]).log1p())
             and not close(_counts([o.clamp(max=10) for o in outputs]).log1p()),
             "You move numbers outside the range to its ends. They should be left out: `histc(40, 0, 10)` does that.")
-    require(not close(counts), "These are the counts. The image should have log(1 + count), or the zeros outshine "
-                               "everything else: `.log1p()`")
+    require(not close(counts), "These are the counts. The image should have log(1 + count); otherwise the zeros "
+                               "outshine everything else: `.log1p()`")
     require(not image.isinf().any(), "log(0) is minus infinity: take log(1 + count), `.log1p()`.")
     def with_bins(*ends): return torch.stack([o.histc(40, *ends) for o in outputs], 1).log1p()
     ends = min(map(torch.min, outputs)).item(), max(map(torch.max, outputs)).item()
     require(not close(with_bins(*ends)), "The bins go from 0 to 10, not from the smallest value to the largest.")
-    require(not close(with_bins()), "Each of your histograms has a range of its own, from the smallest number to the "
-                                    "largest, so they cannot be compared: use `histc(40, 0, 10)`.")
-    require(not close(_counts(map(model, batches)).log1p()), "That is the output of the whole model: hook `layer`.")
+    require(not close(with_bins()), "Each of your histograms has its own range, from its smallest number to its "
+                                    "largest, so they can't be compared: use `histc(40, 0, 10)`.")
+    require(not close(_counts(map(model, batches)).log1p()), "That's the output of the whole model: hook `layer`.")
     require(not close(_counts(map(model[:2], batches)).log1p()),
-            "That is the input of `layer`. Its output is the third argument of the hook.")
+            "That's the input of `layer`. Its output is the third argument of the hook.")
     require(not close(counts.flip(0).log1p()),
             "Upside down: row 0 is the bin of the smallest numbers. (`origin=\"lower\"` draws it at the bottom.)")
     require(not close(with_bins(-10, 10)), "Your bins go from -10 to 10, not from 0 to 10: `histc(40, 0, 10)`.")
     base = (image/counts.log1p())[counts > 0]
+    looks = next((f"These look like `{name}`. " for name in ("log2", "log10")
+                  if close(getattr(counts + 1, name)())), "Your logarithms have another base. ")
     require(base.std() > 1e-3 or abs(base.mean() - 1) < 1e-3,
-            f"Your logarithms have another base: they are {base.mean():.3f} times the natural ones. Take `.log1p()`.")
-    require(close(counts.log1p()), "The shape is right, but the numbers are not: each entry is log(1 + count), with "
-                                   "bins from 0 to 10 and one column for each batch.")
+            f"{looks}They are {base.mean():.3f} times the natural logarithms: use `.log1p()`.")
+    require(close(counts.log1p()), "The shape is right, but the numbers aren't: each entry is log(1 + count), with "
+                                   "bins from 0 to 10 and one column per batch.")
     require(theirs.id in layer._forward_hooks,
-            "A hook was on the layer before your function ran, and now it is gone. Remove only your own.")
+            "A hook was on the layer before your function ran, and now it's gone. Remove only your own.")
     require_cleanup(answer, lambda: answer(model.append(Then(fails)), layer, batches))
     return "that is the colorful dimension"
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #05af8767
-class _Stream:
-    def __init__(self, tensors):
-        self.tensors, self.given, self.begun, self.alive = tensors, [], 0, 0
+def _four_relus() -> nn.Sequential:
+    "Four ReLUs, one of them inside a module; the numbers below are those of their dead units for `_signed_batches`."
+    return nn.Sequential(OrderedDict(
+        act1=nn.ReLU(), shift=Then(lambda x: x.roll(2, 1) - .4),
+        block=Then(lambda x: x.amax((2, 3)) - .3, act=nn.ReLU()), act2=nn.ReLU(),
+        lift=Then(lambda x: x + 1), squash=nn.Tanh(), act3=nn.ReLU()))
 
-    def __iter__(self):
-        self.begun += 1
-        require(self.begun == 1,
-                "You can go through the stream only once: take what you need from each tensor as it comes.")
-        for make in self.tensors:
-            x = make()
-            self.given.append(weakref.ref(x))
-            self.alive = max(self.alive, sum(r() is not None for r in self.given))
-            yield x
-            del x
+
+_DEAD = {"act1": [0], "block.act": [2, 6], "act2": [2, 4, 6], "act3": []}
+
+
+def _signed_batches() -> list[Tensor]: return [torch.where(b == 0, -.5, b) for b in _batches_of_units()[1]]
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #39ed7aa5
-def _without_gaps(xs):
-    "The wrong results of averaging variances, weighted in any way, by n or by n - 1."
-    sizes = [x.numel() for x in xs]
-    for correction in (0, 1):
-        variances = [x.var(correction=correction).item() for x in xs]
-        for weights in (sizes, [n - 1 for n in sizes], [1]*len(xs)):
-            total = sum(w*v for w, v in zip(weights, variances))
-            for n in {sum(weights), sum(weights) - 1, sum(sizes) - 1, sum(sizes)}: yield math.sqrt(total/n)
+def _names_are_right(got: dict, right: dict, layer_names: list[str]):
+    "Each ReLU has its full name in the dict, and nothing else does."
+    require(not any(isinstance(key, nn.Module) for key in got),
+            "The keys are the layers themselves. Use their names, as in `hl.layers(model, nn.ReLU)`.")
+    require([*got] != [[*right][-1]],
+            "All hooks write under the last name: a function that uses the loop's variable reads it when it's called, "
+            "after the loop. Give each hook its own, such as `name=name` in its parameters.")
+    require("act" not in got, "A nested layer's name has its path, \"block.act\", as in `model.named_modules()`.")
+    more = [name for name in got if name not in right]
+    require(not any(name in layer_names for name in more),
+            f"The answer also has {', '.join(map(repr, more))}. Only layers that are an `nn.ReLU` should be in it.")
+    require(not more, f"The keys should be the names of the ReLUs, {[*right]}; you also have "
+                      f"{what_it_is(more[0]) if more else ''}.")
+    missing = [name for name in right if name not in got]
+    require(missing != ["block.act"], "The ReLU inside another module is missing: `model.named_modules()` and "
+                                      "`hl.layers` find it, `named_children()` doesn't.")
+    require(not missing or any(right[name] for name in missing),
+            "'act3' is missing. A ReLU without dead units belongs in the answer, too: its list is empty.")
+    require(not missing, f"{', '.join(map(repr, missing))} missing: the answer should have every `nn.ReLU`.")
+
+
+def _numbers_of(units, name: str) -> list[int]:
+    "The numbers of units, whatever they are kept in."
+    units = units.detach().cpu().tolist() if isinstance(units, Tensor) and not units.is_meta else units
+    require(isinstance(units, (list, tuple, set)),
+            f"For {name!r} the answer should have a list of dead units, such as [0, 3]; yours has {what_it_is(units)}.")
+    units = [unit.item() if isinstance(unit, Tensor) and unit.numel() == 1 and not unit.is_meta else unit
+             for unit in units]
+    require(not any(isinstance(unit, bool) for unit in units),
+            f"For {name!r} you have True and False. To get the numbers of the dead units: "
+            "`dead.nonzero().flatten().tolist()`.")
+    require(not any(isinstance(unit, list) for unit in units),
+            f"For {name!r} each number is in a list of its own: `dead.nonzero().flatten().tolist()` has them in one.")
+    require(all(isinstance(unit, int) for unit in units), f"For {name!r} the answer should have whole numbers.")
+    return sorted(units)
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #a6d7452a
-def _with_gaps(xs, late=False, power=2):
-    "The standard deviation with the gap after the mean has moved, or with one that is not squared; NaN without a root."
-    n, mean, m2 = 0, 0., 0.
-    for x in xs:
-        k, own = x.numel(), x.mean().item()
-        moved = mean + (own - mean)*k/(n + k)
-        m2 += x.var(correction=0).item()*k + (own - (moved if late else mean))**power*n*k/(n + k)
-        mean, n = moved, n + k
-    return math.sqrt(m2/(n - 1)) if m2 > 0 else math.nan
+def _dead_otherwise(outputs: list[Tensor]) -> dict[str, Tensor]:
+    "Which units a wrong answer takes for dead, by what it should be told. Outputs are (image, unit, place)."
+    whole, zero = torch.cat(outputs), [o.amax((0, 2)) == 0 for o in outputs]
+    return {
+        "Those are the units that are alive: reverse the comparison.": whole.amax((0, 2)) > 0,
+        "Those are the units that are zero in the last batch. The hook has that batch's output only, so use it after "
+        "every call of `model`, or in the hook itself.": zero[-1],
+        "Those are the units that are zero in the first batch. A unit is dead only if it's zero in every batch.":
+            zero[0],
+        "Some of those units are zero in one batch but positive in another: for each unit, keep the largest value over "
+        "all batches, and compare at the end.": torch.stack(zero).any(0),
+        "Some of those units are positive, but only slightly. Dead means exactly zero, not near zero.":
+            whole.amax((0, 2)) <= .05,
+    }
 
 
-def _harder_streams(given, tensors):
-    "A tensor with one number, and numbers far from zero."
-    with_one = tensors(0., (30, 1, 40), (1, 1, 2))
-    _, my_mean, my_std = given(with_one)
-    require(not math.isnan(my_mean + my_std),
-            "NaN, as soon as a tensor has only one number: divided by n - 1, its `std` and `var` are 0/0. Its squared "
-            "distances from its own mean add up to 0, as `x.var(correction=0)` says.")
-    require(math.isclose(my_std, torch.cat(with_one).double().std().item(), rel_tol=1e-4),
-            "Right, until a tensor has only one number: it counts, too, and adds its gap to the squared distances.")
-    far = tensors(10_000., (2000, 3000), (1, 1))
-    _, _, my_std = given(far)
-    require(math.isclose(my_std, torch.cat(far).double().std().item(), rel_tol=.01),
-            "Right, until the numbers are far from zero: here they are around 10,000, and the difference of two huge "
-            "sums loses all digits that float32 has. Add up squared distances from the mean instead of squares.")
+def _units_are_right(got: dict, right: dict, outputs: dict[str, list[Tensor]]):
+    "The numbers of the dead units, and what wrong ones are instead."
+    found = {name: _numbers_of(got[name], name) for name in right}
+    said = f"Your answer is {found}. "
+    require(found != {name: [unit + 1 for unit in units] for name, units in right.items()},
+            said + "Count units from 0.")
+    require(any(found.values()), said + "But some units are dead. Does the hook use the output, its third argument?")
+    ways = {name: _dead_otherwise(of_layer) for name, of_layer in outputs.items()}
+    for why in ways["act1"]:
+        other = {name: way[why].nonzero().flatten().tolist() for name, way in ways.items()}
+        require(found != other, said + why)
+    more = {unit for name, units in found.items() for unit in units if not 0 <= unit <= 7}
+    require(not more, said + "But each layer has 8 units: units are dimension 1, images dimension 0.")
+    for name, units in found.items():
+        for unit in {*units} - {*right[name]}:
+            k = next(k for k, o in enumerate(outputs[name]) if o[:, unit].any())
+            require(False, f"For {name!r} your list has unit {unit}, but it is positive in batch {k}. A dead unit is "
+                           "zero for every image and in every place: take the largest value over all of them.")
+        require(units == right[name], f"For {name!r} the dead units are {right[name]}; yours are {units}.")
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #680c982a
+_TWO_SHAPES = {
+    r"size of tensor a \(\d+\) must match the size of tensor b":
+        "{said} Units are dimension 1, images dimension 0. Batches differ in the number of images, not of units.",
+    r"at `[^`]*\.\w+\([^`]*` with IndexError: Dimension out of range":
+        "{said} Some outputs have only two dimensions, image and unit. `o.transpose(0, 1).flatten(1)` makes a row of "
+        "each unit, for either shape.",
+    r"at `[^`]*\bmodel\(\w+\)[^`]*` with":
+        "{said} The model runs without your hooks. Whatever a forward hook returns replaces the layer's output: a hook "
+        "that only looks returns nothing."}
+
+
 @exercise("05c")
-def _mean_and_std(answer):
-    def tensors(middle, sizes=(5, 500, 60, 1000), factors=(1, 2, 1, 3)):
-        def normal(n): return torch.randn(n, generator=torch.Generator().manual_seed(n))
-        xs = [normal(n)*k + middle + k for n, k in zip(sizes, factors)]
-        return [x.view(-1, 5) if len(x) == 60 else x for x in xs]
-
-    def given(xs):
-        stream = _Stream([x.clone for x in xs])
-        result = answer(stream)
-        mean, std = unpacked(result, 2, "two numbers, `mean, std`")
-        require(not isinstance(std, complex),
-                "The standard deviation is complex, because your variance is negative: it is the difference of two "
-                "huge sums, in which all digits are lost. Add up squared distances from the mean instead.")
-        return stream, one_number(mean, "The mean"), one_number(std, "The standard deviation")
-
-    def near(a, b): return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-4)
-    xs = tensors(0.)
-    everything = torch.cat([x.flatten() for x in xs]).double()
-    mean, std = everything.mean().item(), everything.std().item()
-    stream, my_mean, my_std = given(xs)
-    require(not near(my_mean, sum(x.mean().item() for x in xs)/len(xs)),
-            "That is the mean of the means, in which a tensor of 5 numbers counts as much as one of 1,000: weight each "
-            "by its number of elements.")
-    rows = sum(x.mean().item()*len(x) for x in xs)/sum(map(len, xs))
-    require(not near(my_mean, rows), "One tensor has two dimensions, and `len(x)` counts only its rows: `x.numel()`.")
-    require(not (near(my_mean, std) and near(my_std, mean)),
-            "The wrong way round: first the mean, then the standard deviation.")
-    require(near(my_mean, mean), f"The mean should be about {mean:.4f}; your function returns {my_mean:.4f}.")
-    within = sum(x.var(correction=0).item()*x.numel() for x in xs)
-    require(not near(my_std, sum(x.std().item()*x.numel() for x in xs)/len(everything)),
-            "Standard deviations cannot be averaged, not even with weights: add up squared distances.")
-    require(not any(near(my_std, std) for std in _without_gaps(xs)),
-            "You average the variances of the tensors. But their means differ as well, and that gap between the means "
-            "adds to the standard deviation: add `gap² * n_old * n_new / n` to the squared distances.")
-    require(not math.isclose(my_std, std**2, rel_tol=1e-3), "That is the variance: take the square root.")
-    require(not math.isclose(my_std, everything.std(correction=0).item(), rel_tol=1e-5),
-            "Almost: torch divides by n - 1, not by n.")
-    unbiased = (std**2*(len(everything) - 1) - within + sum(x.var().item()*x.numel() for x in xs))/(len(everything) - 1)
-    require(not math.isclose(my_std, math.sqrt(unbiased), rel_tol=1e-5),
-            "`x.var()` has divided by n - 1 already, and you multiply by n: use `x.var(correction=0)`.")
-    require(not near(my_std, _with_gaps(xs, late=True)),
-            "You take the gap after `mean` has moved, and then it is smaller. First the gap, `x.mean() - mean`, with "
-            "the mean of what came before; then update `mean`.")
-    require(not near(my_std, _with_gaps(xs, power=1)),
-            "The gap between the means counts squared: `gap**2 * n_old * n_new / n`.")
-    require(math.isclose(my_std, std, rel_tol=1e-5),
-            f"The standard deviation should be about {std:.4f}; your function returns {my_std:.4f}.")
-    require(stream.alive <= 2, f"{stream.alive} tensors were alive at the same time, as they would be in a list: keep "
-                               "numbers, and let each tensor go.")
-    _harder_streams(given, tensors)
-    return "one pass, one tensor at a time, and exact far from zero too"
+def _dead_units(answer):
+    model, batches = _four_relus(), _signed_batches()
+    got = reword(_TWO_SHAPES, answer, model, [b.clone() for b in batches])
+    require(isinstance(got, dict), f"The answer should be a dict of names and lists; yours is {what_it_is(got)}.")
+    _names_are_right(got, _DEAD, [name for name, _ in model.named_modules()])
+    outputs = {name: [] for name in _DEAD}
+    with hook_outputs(layers(model, nn.ReLU)) as hooks:
+        for x in batches:
+            model(x)
+            for name, o in zip(_DEAD, hooks.stored): outputs[name].append(o.view(*o.shape[:2], -1))
+    _units_are_right(got, _DEAD, outputs)
+    other = nn.Sequential(nn.ReLU(), Then(lambda x: x[:, :3] - 1), nn.ReLU())
+    got = answer(other, [torch.tensor([[2., 0, -1, 0, 0]])])
+    right = {"0": [1, 2, 3, 4], "2": [1, 2]}
+    require(isinstance(got, dict) and {*got} == {*right} and all(_numbers_of(got[n], n) == right[n] for n in right),
+            f"Right for four ReLUs and three batches. Here is another model, with a single batch of one image, and the "
+            f"answer should be {right}; yours is {got if len(str(got)) < 99 else what_it_is(got)}.")
+    require_cleanup(answer, lambda: answer(model.append(Then(fails)), batches))
+    return "you can say which units are dead, in every ReLU of a model"
 
 # %% ../../nbs/lib/exercises/lesson-05.ipynb #ee3a4641
 reading("05r", "C", "seven of its units are zero for every training image; A has more zeros, but all of its units are "
                 "alive",
-    A="Nine of ten numbers are zero there, but look at the bars: every unit is positive for many of the "
-      "images. A dead unit is one whose bar has no height.",
-    B="Look at its bars: all of them reach 1, so these units are positive somewhere in every image. The "
+    A="Nine of ten numbers are zero there, but look at the bars: every unit is positive for many of the images. A "
+      "dead unit has a bar with no height.",
+    B="Look at its bars: they all reach 1, so each of these units is positive somewhere in every image. The "
       "zeros in the title are in other places of the same images.",
     D="Half of its numbers are zero, but look at its bars: they reach 1, so each unit is positive somewhere in "
-      "every image. Look for bars without any height.",
-    E="With the titles alone, it would not be enough. But the bars are about units, and about all training images: "
+      "every image. Look for bars with no height.",
+    E="The titles alone wouldn't be enough. But the bars are about units, and about all training images: "
       "a unit whose bar has no height is zero for each of them.")

@@ -28,7 +28,7 @@ _ADVICE = {"must match the size":
         "`[..., None, None]` or `keepdim=True`.", "'tuple' object has no attribute":
         "`torch.autograd.grad` returns a tuple, with a gradient for each input tensor: "
         "`gradient, = torch.autograd.grad(…)`.",
-    "scalar outputs": "Only a single number has a gradient: sum the scores of the images, which do not mix.",
+    "scalar outputs": "Only a scalar has a gradient: sum the scores of the images, which don't affect each other.",
     "does not require grad": "There is no gradient path from the score to the maps that you keep. Keep them with "
                              "`detach=False`, and not under `torch.no_grad()`."}
 _ADVICE["requires_grad=False"] = _ADVICE["have been used in the graph"] = _ADVICE["does not require grad"]
@@ -49,7 +49,7 @@ def _close(got, right): return got.shape == right.shape and torch.allclose(got, 
 
 
 def _drawn(case):
-    "What `case()` returns: the right map first, a dict from mistakes to maps last. Drawn until all maps differ."
+    "Draw `case()` until all maps differ. It returns the right map first and a dict from mistakes to maps last."
     for _ in range(1000):
         drawn = case()
         if not any(_close(a, b) for a, b in combinations([drawn[0], *drawn[-1].values()], 2)): return drawn
@@ -92,7 +92,7 @@ def _class_map(answer):
         right, model, x, mistakes = _drawn(lambda c=c: _classes(c))
         _require_map(_is_map(reword(_ADVICE, answer, model, x, c), x), right, mistakes,
                      "That is not the sum of the maps of `body`, each times its weight for class `c`.")
-    return "each pixel has its part of the logit"
+    return "each pixel has its share of the logit"
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #becc6a6e
 def _deep():
@@ -118,13 +118,13 @@ def _positive_case(c=2):
         negative: weighed(weights.relu()), f"{negative} Only there.": weighed(weights.relu()).relu(),
         "In your map each pixel has its own weight. Grad-CAM has one for each map: the mean of its gradient over "
         "height and width.": weighed(gradient).relu(),
-        "Your map is too small by the number of images: sum their scores, do not take the mean.": share.relu()/3,
+        "Your map is divided by the number of images: sum their scores instead of taking the mean.": share.relu()/3,
         "Each image has its own weights: take the mean over height and width, not over the images.":
             weighed(gradient.mean((0, 2, 3), keepdim=True)).relu(),
         "Your weights are sums: take the mean of the gradient over height and width.": share.relu()*30,
         "You take the mean over the maps: take their sum.": share.relu()/4,
         "You sum the scores of all classes: use only that of `c`.": weighed(every.mean((2, 3), keepdim=True)).relu(),
-        "You take the gradient of probabilities: no `softmax`, the score of a class is its logit.":
+        "You take the gradient of probabilities: leave out `softmax`. The score of a class is its logit.":
             weighed(probable.mean((2, 3), keepdim=True)).relu(),
         "You set negative values to zero in each map: sum first.": (weights*maps).relu().sum(1),
         "You use the weights of the first image for all: each image has its own.": weighed(weights[:1]).relu()}
@@ -135,13 +135,13 @@ def _positive_map(answer):
     c = 2
     right, model, x, mistakes = _drawn(_positive_case)
     model[0].weight.grad = before = torch.ones_like(model[0].weight)
-    got = reword(_ADVICE | {"'NoneType'": "`backward()` gives tensors in the middle no gradient, unless you name them: "
+    got = reword(_ADVICE | {"'NoneType'": "`backward()` keeps no gradient of inner tensors unless you name them: "
                                           "`score.backward(inputs=[maps])`."}, answer, model, model[1], x, c)
     got = _is_map(got, x)
     grads = [p.grad for p in model.parameters()]
     as_before = grads[0] is not None and torch.equal(grads[0], torch.ones_like(before))
     require(as_before and all(g is None for g in grads[1:]),
-            "The gradients of the parameters are not what they were before: `backward()` adds to all of them, and "
+            "The gradients of the parameters have changed: `backward()` adds to all of them, and "
             "`zero_grad()` removes those that were there. `torch.autograd.grad(score, maps)` leaves them alone.")
     require(not x.requires_grad and x.grad is None,
             "`x` itself now requires a gradient, or has one: use a copy, `x.detach().clone().requires_grad_()`.")
@@ -162,7 +162,7 @@ def _of_frozen(answer, model, x, c, right):
     model.requires_grad_(False)
     got = _is_map(reword(_WITHOUT_GRAPH, answer, model, model[1], x, c), x)
     require(_close(got, right), "Right, but your map changes when the network is frozen.")
-    require(not any(p.requires_grad for p in model.parameters()), "The network was frozen, and now it is not.")
+    require(not any(p.requires_grad for p in model.parameters()), "The network was frozen, and now it isn't.")
 
 # %% ../../nbs/lib/exercises/lesson-12.ipynb #4560ba7f
 def _ablation_case(c=1):
@@ -189,10 +189,10 @@ def _ablation_case(c=1):
     right = weighed(falls)
     mean = "You set the map to its mean. That is a good choice too, but here it should be zero."
     return right, model, x, {"Your map is all zeros. Does your hook return the changed maps? And do the maps that you "
-                             "weight come from an ordinary pass?": torch.zeros_like(right),
-        "Upside down: the weight is how much the score drops, so before minus after.": -right,
+                             "weight come from an unedited pass?": torch.zeros_like(right),
+        "The sign is flipped: the weight is how much the score drops, so before minus after.": -right,
         "Your weights are the scores without the map: use how much the score drops.": weighed(without),
-        "You remove map after map and put none back: remove one at a time. Is the edit still on?":
+        "You remove the maps one after another and put none back: remove one at a time. Is the edit still on?":
             weighed(score - scores(torch.zeros_like, one_by_one=False)),
         "Each image has its own weights: do not take the mean over the images.":
             weighed(falls.mean(0, keepdim=True).expand_as(falls)),
@@ -204,7 +204,7 @@ def _ablation_case(c=1):
         "The negative values are missing: here they should not be set to zero.": right.relu(),
         "Your weights are relative drops, divided by the logit. That is how Ablation-CAM was published; here we want "
         "the drop itself, which does not blow up when a logit is near zero.": weighed(falls/score),
-        "You take the drop of a probability: no `softmax`, the score of a class is its logit.":
+        "You take the drop of a probability: leave out `softmax`. The score of a class is its logit.":
             weighed(probability - scores(torch.zeros_like, of=likely)),
         mean: weighed(score - scores(lambda m: m.mean().expand_as(m))),
         f"{mean} Yours differs for each image.": weighed(score - scores(lambda m: m.mean((1, 2), keepdim=True)))}

@@ -59,9 +59,9 @@ _OF_ANY_KIND = {"AttributeError: 'Identity' object":
 _BATCHES = {
     "(Type|Attribute)Error: .*list": "`others` is a list of batches: run them one after the other.",
     "expand|broadcast|invalid for input of size":
-        "`to=` takes one number for each of the units that are off. The mean over dimensions 0, 2 and 3 is one "
-        "number for each channel of `layer`; choose from them: `means[units]`.",
-    "must match": "Batches differ in size and cannot be added: add up `sum((0, 2, 3))` of each."}
+        "`to=` takes one value for each unit that is off. The mean over dimensions 0, 2, and 3 is one value for each "
+        "channel of `layer`; choose from them: `means[units]`.",
+    "must match": "The batches differ in size, so you can't add their outputs: add up `sum((0, 2, 3))` of each."}
 
 def _tried(answer, model, layer, *args):
     "What the answer returns, for a layer of any kind; its weights must not have changed."
@@ -74,7 +74,7 @@ def _tried(answer, model, layer, *args):
     return one_tensor(got, "The model's output for `x`", (len(args[1]), 3))
 
 def _still_right(answer, model, layer, *args):
-    "Hooks are off afterwards, even if the model raises, and its mode is as before."
+    "Hooks are off afterward, even if the model raises, and its mode is as before."
     require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
     model.fails_for = args[1]
     require_cleanup(answer, lambda: answer(model, layer, *args))
@@ -101,7 +101,7 @@ def _without(answer):
         require(len(units) == 1 or not any(_close(got, off([k])) for k in units),
                 "Only one of the units is off: switch all of them off together.")
         require(not _close(got, off([k for k in range(6) if k not in units])),
-                "The wrong way round: all other units are off.")
+                "The wrong way around: all other units are off.")
         require(not _close(got, off(list(range(6)))), "All units are off: switch off only those in `units`.")
         means = model.first(x) if layer is model.tap else model.second(model.first(x))
         require(not _close(got, off(units, to=means.mean((0, 1))[units])),
@@ -126,8 +126,8 @@ def _at_mean(answer):
         x, others = torch.rand(5, 2, 5, 4), [n + 2*torch.randn(n, 2, 5, 4) for n in sizes]
         whole, model.most = model.output(x), 0
         got = _tried(answer, model, layer, units, x, others)
-        require(model.most <= max(*sizes, len(x)), f"The model got {model.most} images at once. All of `others` "
-                                                   "together are too many: run the model batch by batch, and add up.")
+        require(model.most <= max(*sizes, len(x)), f"The model got {model.most} images at once, which is "
+                                                   "too many: run the model batch by batch, and add up.")
         _mean_of(model, layer, units, x, others, got, whole)
         _still_right(answer, model, layer, units, x, others)
     return "the units are off, and the next layer sees what it usually sees"
@@ -157,7 +157,7 @@ def _mean_of(model, layer, units, x, others, got, whole):
         require(not _close(got, with_(each[n][units])), f"That is the mean of the {which} batch alone: a hook stores "
                                                         "only the last call, so add up after each one.")
     require(not _close(got, with_(means.mean())) and not _close(got, with_(means[units].mean())),
-            "One mean for all units: each has its own. Take the mean over dimensions 0, 2 and 3, and not over 1.")
+            "You use one mean for all units, but each has its own: take it over dimensions 0, 2, and 3, not over 1.")
     require(not _close(got, with_(means[units].flip(0))) and not _close(got, with_(means[sorted(units)])),
             "The means are assigned to the wrong units: they should be in the order of `units`.")
     require(not _close(got, with_(means[:len(units)])),
@@ -183,7 +183,7 @@ class _Redundant(nn.Module):
         return 2 + torch.maximum(o[:, 0], o[:, 1]).mean() + 0.25*o[:, 2].mean() - 1.5*o[:, 5].mean()
 
 class _Score:
-    "What `score()` is; it can be made to fail."
+    "The `score()` of the exercise; it can be made to fail."
     def __init__(self): self.model, self.x, self.calls, self.fails_at = _Redundant(), torch.ones(2, 6), 0, None
 
     def __call__(self):
@@ -209,10 +209,10 @@ def _compared(answer):
 
 def _right_pair(answer, score, drop, fraction):
     def near(a, b): return math.isclose(a, b, abs_tol=1e-5)
-    require(answer.leaves_hooks() or near(score(), 1.75), "The model is not as it was: switch the units on again.")
-    require(not near(drop, -1), "Upside down: `score()` before, minus `score()` without the units.")
+    require(answer.leaves_hooks() or near(score(), 1.75), "The model has changed: switch the units back on.")
+    require(not near(drop, -1), "The sign is flipped: return `score()` before, minus `score()` without the units.")
     require(not near(drop, 0.75),
-            "That is what `score()` returns without the units. Return how much it drops: the score before, minus that.")
+            "That is `score()` without the units. Return how much the score drops: the score before, minus that.")
     require(not near(drop, 0),
             "Without both units the score drops, but you measure no drop. Neither matters alone, because the other "
             "does the same: set both to zero together (not to a mean), and measure while they are off.")
@@ -222,11 +222,11 @@ def _right_pair(answer, score, drop, fraction):
     require(not answer.leaves_hooks() or near(fraction, 2/8),
             "Edits stay on the layer: remove the edit of each draw before the next.")
     require(not near(fraction, 5/8),
-            "Your answer counts draws without which the score *rises*: that is a negative drop, so do without `abs`.")
+            "Your answer counts draws without which the score *rises*: that is a negative drop, so leave out `abs`.")
     require(not near(fraction, 0), "Your answer counts no draw, but two make the score drop by just as much. *At least "
                                    "as large* includes them (`>=`), and all units of a draw are off together.")
     require(not near(fraction, 6/8),
-            "The wrong way round: count the draws whose drop is as large or larger, not the smaller ones.")
+            "The wrong way around: count the draws whose drop is as large or larger, not the smaller ones.")
     require(not near(fraction, 1), "Your answer counts every draw. Switch off the units of the draw, not `units` "
                                    "again, and count it if its *drop* (not the score) is `>=` the drop for `units`.")
     require(fraction <= 1, "The second number should be a fraction: divide by the number of draws.")

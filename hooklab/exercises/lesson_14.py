@@ -16,7 +16,7 @@ from .checking import (
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #760ab0ad
 class _Looks(nn.Module):
-    "Two heads look at ten positions, of which the first is the class token."
+    "Two heads attend to ten positions; the first is the class token."
     def __init__(self):
         super().__init__()
         self.embed, self.after = nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Identity()
@@ -69,13 +69,13 @@ def _one_map(answer, model, x, n):
     got = one_tensor(got)
     shapes = {
         (n, 2, 3, 3): "There should be one map for each head: take the mean over the batch, `mean(0)`.",
-        (2, 9): "The numbers are in a row: `unflatten(1, (side, side))` makes a square of each.",
+        (2, 9): "Each map is still a row: `unflatten(1, (side, side))` makes it a square.",
         (2, 10, 10): "Those are the weights of every position for every other: choose the row of the class token and "
                      "the columns of the image, `[:, :, 0, 1:]`.",
         (10, 3, 3): "Those are the weights of one head alone, for each position: `[:, :, 0, 1:]` are those of the "
                     "class token, for all heads.",
-        (3, 3): "You put all heads into one map: keep them apart, and take the mean over the batch only.",
-        (n, 3, 3): "You put all heads into one map: keep them apart, and take the mean over the batch only."}
+        (3, 3): "You put all heads into one map: keep them separate, and take the mean only over the batch.",
+        (n, 3, 3): "You put all heads into one map: keep them separate, and take the mean only over the batch."}
     require(tuple(got.shape) == (2, 3, 3) or tuple(got.shape) not in shapes, shapes.get(tuple(got.shape), ""))
     got = one_tensor(got, "The answer", (2, 3, 3))
     _which_map(got, right, whole, mean)
@@ -87,18 +87,18 @@ def _which_map(got, right, whole, mean):
     def square(rows): return rows.unflatten(1, (3, 3))
     def shares(rows): return rows / rows.sum(-1, keepdim=True)
     require(not is_(square(mean[:, 0, 1:])),
-            "Those are the weights as they are. Divide by their sum, for each sample and head, so that each map adds "
-            "up to one: what the class token takes from itself is left out.")
+            "Those are the raw weights. Divide by their sum, for each sample and head, so that each map adds up to "
+            "one: the weight of the class token on itself is left out.")
     require(not is_(square(shares(mean[:, 0, 1:]))) or is_(right),
             "You average over the batch before you divide. Divide the weights of each sample by their own sum first.")
     require(not is_(square(w.mean(0) / w.sum((0, 2))[:, None])) and not is_(square((w / w.sum()).mean(0))),
             "You divide by a sum over the whole batch: each sample and head has its own, `sum(-1, keepdim=True)`.")
     require(not is_(square((w / w.sum(1, keepdim=True)).mean(0))),
-            "You divide by a sum over heads: the sum of each sample and head is over squares, `sum(-1, keepdim=True)`.")
+            "You divide by a sum over heads: sum over the squares of each sample and head, `sum(-1, keepdim=True)`.")
     require(not is_(square(shares(whole[:, :, 1:, 0]).mean(0))) and not is_(square(mean[:, 1:, 0])),
-            "That is how much each square takes from the class token: positions that look come first, `[:, :, 0, 1:]`.")
+            "That is how much squares attend to the class token: the one that attends comes first, `[:, :, 0, 1:]`.")
     require(not is_(square(shares(whole[:, :, 0, :-1]).mean(0))) and not is_(square(mean[:, 0, :-1])),
-            "The class token itself is in your map: it is position 0, and the image begins at 1.")
+            "The class token itself is in your map: it is position 0, and the image starts at 1.")
     require(not is_(right.mT), "The map is transposed: the image is stored row by row.")
     require(not is_(square(shares(w)[0])) and not is_(square(w[0])),
             "That is the first image of the batch: take the mean over all.")
@@ -122,7 +122,7 @@ def _patch_position(answer):
                                            "`with`, or keep the handle and call `remove()`.")
         _which_patch(one_tensor(got, "The output of `model(b)`", (4, 2)), model, layer, a, b, p)
         require(torch.equal(model(b), plain),
-                "Afterwards the model's output is not what it was before: is the edit off?")
+                "Afterward, the model's output isn't what it was before: is the edit off?")
     _survives(answer, model, b, layer, a, b, p)
     _survives(answer, model, a, layer, a, b, p)
     require(not model.training, "The model was in eval mode, and is in train mode now: leave its mode as it is.")
@@ -132,17 +132,16 @@ def _patch_position(answer):
 def _does_not_fit(error):
     said = str(error)
     if "out of bounds for dimension 1 with size 2" in said:
-        return "The model's output has no positions any more: return all of `model(b)`."
+        return "The model's output no longer has positions: return all of `model(b)`."
     signs = "cannot be spread", "expand", "out of bounds", "must match", "broadcast"
     if not any(words in said for words in signs): return said
     cause = str(error.__cause__).splitlines()[0].split(";")[0].rstrip(". ")
-    return (f"The patch does not fit its place: {cause}. What goes in is one row, the mean of "
-            "`of_a[:, p]` over the samples of `a`; where it goes is `[:, p]` in the *output* of `layer`, so a forward "
-            "hook puts it there, not a pre-hook.")
+    return (f"The patch doesn't fit: {cause}. Put one row, the mean of `of_a[:, p]` over the samples of "
+            "`a`, at `[:, p]` in the *output* of `layer`. That takes a forward hook, not a pre-hook.")
 
 # %% ../../nbs/lib/exercises/lesson-14.ipynb #c29cc5bb
 def _which_patch(got, model, layer, a, b, p):
-    "Require the right patch; if it is another one, say which."
+    "Require the right patch; if it is a wrong one, say which."
     of_a, of_b = output_of(model, layer, a), output_of(model, layer, b)
     value = of_a[:, p].mean(0)
     def run(change, x=b, layer=layer):
@@ -204,8 +203,8 @@ def _head_shares(answer):
     require(not is_([patched(of_a, b, 0), patched(of_a, b, 1)]),
             "These are scores: return how far they move, `(score - low) / (high - low)`.")
     require(not is_([right[0] * (high - low), right[1] * (high - low)]),
-            "These are differences: divide by the whole way, `high - low`.")
-    require(not is_([1 - share for share in right]), "Upside down: 0 is the score of `b`, and 1 that of `a`.")
+            "These are differences: divide by the full range, `high - low`.")
+    require(not is_([1 - share for share in right]), "The scale is reversed: 0 is the score of `b`, 1 is that of `a`.")
     require(not is_([right[0], (patched(of_a, b, 0, 1) - low) / (high - low)]),
             "The patches add up: remove the patch of one head before you patch the next.")
     of_b = output_of(model, model.heads, b)
@@ -213,14 +212,14 @@ def _head_shares(answer):
             "You patch `b` into `a`: run `b`, with a head from `a`.")
     require(not is_([1, 1]), "Everything comes from `a`: run `b`, with one head of `a`.")
     require(not is_([right[0] * (high - low) / high, right[1] * (high - low) / high]),
-            "The whole way is `high - low`: divide by that.")
+            "The full range is `high - low`: divide by that.")
     require(not is_([(patched(0 * of_a, b, h) - low) / (high - low) for h in range(2)]),
             "You set heads to zero: patch in their outputs for `a`.")
     in_batch = [of_b.index_copy(0, torch.tensor([h]), of_a[h:h + 1]) for h in range(2)]
     require(not is_([(patched(new, b, 0, 1) - low) / (high - low) for new in in_batch]),
             "You patched sample `h` of the batch: heads are the second dimension, `[:, h]`.")
-    require(not is_([0, 0]), "Your numbers are 0. Are the patches on while `model(b)` runs? And a negative number "
-                             "stays as it is.")
+    require(not is_([0, 0]), "Your numbers are 0. Are the patches on while `model(b)` runs? And keep negative "
+                             "numbers as they are.")
     require(is_(right), f"It should be {[round(share, 3) for share in right]}; your function returns "
                         f"{[round(share, 3) for share in got]}.")
     require(not model.training,

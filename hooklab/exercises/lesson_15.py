@@ -23,7 +23,7 @@ class _Keeps(nn.Module):
     def forward(self, x):
         h = self.lin(x).exp()  # kept by exp, which needs its output
         h = h * h  # kept again, twice: the same memory
-        return (h[:, :2].sin() * self.gain).sum()  # a slice is kept, and with it the whole
+        return (h[:, :2].sin() * self.gain).sum()  # a slice is kept, and all the memory behind it
 
 @exercise("15a")
 def _kept_bytes(answer):
@@ -43,7 +43,7 @@ _BYTES = {
     "UnboundLocalError":
         "A function inside another cannot do `total += …`: keep the numbers in a list or a dict, and `sum` them.",
     "Boolean value of Tensor|must match the size":
-        "`in` compares the numbers in tensors: recognize memory by its `data_ptr()`.",
+        "`in` compares the values of tensors: recognize memory by its `data_ptr()`.",
     "which layers of":
         "You look at the outputs of layers, but autograd keeps other tensors: `hl.saved_tensors(look)` shows them."}
 
@@ -73,9 +73,9 @@ def _which_bytes(got, right, model, x):
     require(got != right + of_parameters, "You also count parameters, which are in memory anyway.")
     require(got != right + of_x + of_parameters, "You also count `x` and the parameters, which are in memory anyway.")
     size = x.element_size()
-    require(got != right / size, f"That is how many numbers there are: here each has {size} bytes.")
+    require(got != right / size, f"That is the number of values: here each takes {size} bytes.")
     require(got == right or got not in (right / size * 4, right / size * 2),
-            f"You give each number a fixed size, but here it has {size} bytes: use `nbytes()`.")
+            f"You assume a fixed size for each value, but here it takes {size} bytes: use `nbytes()`.")
     require(got == right, f"It should be {right} bytes; your function returns {got:g}.")
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #2f8aa41c
@@ -106,9 +106,9 @@ def _slim_gradients(answer):
         for p in model.parameters(): p.grad = torch.ones_like(p)  # left over from an earlier step
         got = reword(_DTYPES, answer, model, loss, x, dtype)
         require(all(p.dtype == torch.double for p in model.parameters()),
-                "The model itself has another dtype now: change only what it keeps, in `pack`.")
+                "The model's own dtype has changed: convert only what autograd keeps, in `pack`.")
         require(all(torch.equal(p, whole[name]) for name, p in model.named_parameters()),
-                "The parameters have other values now: only return gradients.")
+                "The values of the parameters have changed: only return gradients.")
         _which_gradients(got, model, x, loss, dtype)
         _same_mode(model)
     return "few bits, and the right dtype in the backward pass"
@@ -120,7 +120,7 @@ _DTYPES = {"positional argument": "`unpack` gets one argument from `pack`: a pai
 
 # %% ../../nbs/lib/exercises/lesson-15.ipynb #29a63a16
 def _which_gradients(got, model, x, loss, dtype):
-    "Require the right gradients; if they are others, say what was kept instead."
+    "Require the right gradients; if they are wrong, say what was kept instead."
     given, whole = {t.untyped_storage().data_ptr() for t in [x, *model.parameters()]}, dict(model.named_parameters())
     starts = {t.data_ptr() for t in [x, *model.parameters()]}
     of_x = x.untyped_storage().data_ptr()
@@ -160,7 +160,7 @@ def _which_gradients(got, model, x, loss, dtype):
             "The parameters are rounded as well. They are in memory anyway: leave them as they are, like `x`. "
             "Autograd may save a view of a parameter, another tensor object with the same storage.")
     require(not is_(rounding(lambda t: whole_number(t) or t.data_ptr() in starts)),
-            "A part of a parameter is rounded: it begins at another address than the whole. Compare the storage, "
+            "Part of a parameter is rounded: it starts at a different address than the whole. Compare the storage, "
             "`t.untyped_storage().data_ptr()`.")
     require(not is_(rounding(is_given)) and not is_(rounding(lambda t: False)),
             "You also convert integers: the positions that max-pooling saves are rounded to other ones.")
@@ -214,7 +214,7 @@ def _right_times(got, model, slower):
     require(len(got) > 1, "All hooks write to one name: each has to keep its own, `def after(m, i, o, name=name)`.")
     require(all(isinstance(name, str) for name in got), "The keys should be names of layers: yours are not strings.")
     require("inner.0" in got, "Layers inside layers are missing: `named_modules` finds them at every depth.")
-    require("" not in got and "inner" not in got, "Containers are among your layers: leave out what has `children()`.")
+    require("" not in got and "inner" not in got, "Your names include containers: leave out layers with `children()`.")
     require(set(got) == set(right), f"The names should be {list(right)}; yours are {list(got)}.")
     require(not any(isinstance(seconds, (list, tuple)) for seconds in got.values()),
             "There should be one number for each layer: the median over the passes.")
@@ -230,15 +230,15 @@ def _right_times(got, model, slower):
             "These are means, and include the first pass: take the median, without that pass.")
     require(not any(is_(times(sum(t))) for t in (counted, slower)), "These are sums of all passes: take the median.")
     require(not is_(times(min(counted))),
-            "These are the fastest passes: take the median, which is moved neither by a slow pass nor by a fast one.")
+            "These are the fastest passes: take the median, which neither a slow pass nor a fast one moves.")
     require(not is_(times(slower[0])), "These are the times of the first pass, which only warms up.")
     require(not is_(times(counted[2])),
-            "That is the pass in the middle as they ran: sort the times before you take the middle one.")
+            "That is the middle pass in the order they ran: sort the times before you take the middle one.")
     with_first = (in_order[2], in_order[3], (in_order[2] + in_order[3]) / 2)
     require(not any(is_(times(factor)) for factor in with_first if factor != 2),
-            "The first pass counts in your median. It only warms up: leave it out.")
+            "Your median includes the first pass, which only warms up: leave it out.")
     require(abs(got["twice"] - 8) > 1e-4 and abs(got["twice"] - 2) > 1e-4,
-            "`twice` runs two times in a pass, and you count one of the calls: add up both.")
+            "`twice` runs two times in a pass, but you count only one of the calls: add up both.")
     require(abs(got["first"] - 6) > 1e-4 or abs(got["inner.0"] - 14) > 1e-4 or abs(got["twice"] - 10) < 1e-4,
             "`twice` runs two times in a pass, and takes longer the second time. Add up both calls of each pass, and "
             "take the median of these sums.")

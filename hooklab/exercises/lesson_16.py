@@ -75,8 +75,8 @@ def _answered(answer, model, layer, *args):
                          "sentence: only a tuple has parts.") from None
         if layer is not model.attention: raise
         raise NotYet("Your function stops where the layer returns a tuple. Use its first part: `output[0]` if "
-                     "`isinstance(output, tuple)`. To change it, pass `part=0` to `hl.patch`; a hook of your "
-                     "own must return a tuple again.") from None
+                     "`isinstance(output, tuple)`. To change it, pass `part=0` to `hl.patch`; your own "
+                     "hook must return a tuple again.") from None
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #89749380
 @exercise("16a")
@@ -96,7 +96,7 @@ def _sentence_vectors(answer):
                                      "is `sum(1)`. Or did you take `[0]` of a tensor, which is its first sentence?")
         require(got.shape != (3, 6, 4), "You return one vector for each token: take the mean of each sentence.")
         require(got.shape != (4,),
-                "You return one vector in all, but each sentence has its own. Take `[0]` only of a tuple.")
+                "You return a single vector, but each sentence has its own. Take `[0]` only of a tuple.")
         require(got.shape == (3, 4),
                 f"The shape should be (3, 4), for 3 sentences and 4 channels, not {tuple(got.shape)}.")
         def is_(wrong): return torch.allclose(got, wrong, atol=1e-5)
@@ -106,10 +106,10 @@ def _sentence_vectors(answer):
         require(not is_(found.mean(1)),
                 "Your mean includes padding: multiply by the mask, and divide by the number of real tokens.")
         require(not is_((found * mask).mean(1)),
-                "You add up the real tokens, but divide by the number of all: divide by `mask.sum(1)`.")
+                "You add up the real tokens, but divide by the number of all tokens: divide by `mask.sum(1)`.")
         require(not is_((found * mask).sum(1)), "That is the sum over the tokens: divide it by `mask.sum(1)`.")
         require(not is_(found.sum(1) / mask.sum(1)),
-                "You divide by the number of real tokens, but add up all of them: multiply by the mask first.")
+                "You divide by the number of real tokens, but add up all tokens: multiply by the mask first.")
         picked = torch.stack([tokens[real] for tokens, real in zip(found, inputs["attention_mask"])])
         require(not is_(picked.mean(1)),
                 "Your mask contains integers, which as an index pick tokens 0 and 1: index with `mask.bool()`.")
@@ -138,12 +138,12 @@ def _looks_back(answer):
 _ON_DIAGONALS = {"tuple|Dimension out of range|too many indices":
         "Your function stops at the output of `attention`, a tuple. The weights are its second part, `[1]`.",
     "must match the "
-    "size|broadcast": "{said} `diagonal(-1)` alone takes the first two dimensions: say `diagonal(-1, 2, 3)`. "
+    "size|broadcast": "{said} `diagonal(-1)` alone uses the first two dimensions: use `diagonal(-1, 2, 3)`. "
                                      "And the mask needs a dimension for the heads, `[:, None, 1:]`."}
 
 # %% ../../nbs/lib/exercises/lesson-16.ipynb #df2c1874
 def _which_heads(got, model, attention, inputs):
-    "Require the right numbers; if they are others, say which."
+    "Require the right numbers; if they are wrong, say what they are."
     mask, weights = inputs["attention_mask"][:, None], output_of(model, attention, **inputs)[1]
 
     def mean(weights, diagonal=-1, mask=mask[..., 1:]):
@@ -157,31 +157,31 @@ def _which_heads(got, model, attention, inputs):
     else: got = one_tensor(got).float()
     require(got.shape != (len(mask), 2),
             "You return one number for each head of each sentence: take the mean over all sentences.")
-    require(got.shape != (), "You return one number in all, but each head has its own. Are these the weights, `[1]` of "
+    require(got.shape != (), "You return a single number, but each head has its own. Are these the weights, `[1]` of "
                              "what `attention` returns? Their second dimension is the heads.")
     require(got.shape == (2,), f"The shape should be (2,) for 2 heads, not {tuple(got.shape)}.")
     def is_(wrong): return wrong.shape == got.shape and torch.allclose(got, wrong, atol=1e-5)
     require(not is_(mean(weights, 1)) and not is_(weights.diagonal(1, 2, 3).mean((0, 2))),
-            "That is how much a token takes from the one after it: tokens that look come first, `diagonal(-1, 2, 3)`.")
+            "That is how much a token attends to the next: the one that attends comes first, `diagonal(-1, 2, 3)`.")
     require(not is_(mean(weights, 0, mask)) and not is_(weights.diagonal(0, 2, 3).mean((0, 2))),
-            "That is how much a token takes from itself: the one before is one below the diagonal.")
+            "That is how much a token attends to itself: the one before is one below the diagonal.")
     every = weights.diagonal(-1, 2, 3)
     require(not is_(every.mean((0, 2))),
-            "Your mean includes rows of padding: padding tokens look around, too. Count only real tokens.")
+            "Your mean includes rows of padding: padding tokens attend, too. Count only real tokens.")
     require(not is_(every.sum((0, 2)) / real) and not is_(every.sum((0, 2)) / mask.sum()),
             "You add up all rows, even those of padding: multiply by the mask before you add up.")
     of_two = weights.diagonal(-1)  # of the first two dimensions, sentences and heads
     require(not any(is_(of_two.mean(dims)) for dims in ((0, 1), (0, 2), (1, 2))),
-            "`diagonal(-1)` alone goes through sentences and heads. Say which two: `diagonal(-1, 2, 3)`.")
+            "`diagonal(-1)` alone goes through sentences and heads. Name the two dimensions: `diagonal(-1, 2, 3)`.")
     require(not is_(mean(weights, mask=mask[..., :-1])),
             "Your mask is off by one: entry 0 of the diagonal belongs to token 1, so its mask is `[:, 1:]`.")
     require(not is_(right * real / mask.sum()),
-            "The first token of each sentence has none before it: leave it out of the number that you divide by.")
+            "The first token of each sentence has none before it: don't count it in the number that you divide by.")
     require(not is_(right * real / mask[..., 1:].numel()),
-            "You add up the real tokens, but divide by the number of all: divide by the number of real ones.")
+            "You add up the real tokens, but divide by the number of all tokens: divide by the number of real ones.")
     wrapped = right * real + weights[:, :, 0, -1].sum(0)
     require(not is_(wrapped / mask.sum()),
-            "The first token has none before it: its `t - 1` is -1, the last token. Begin with token 1.")
+            "The first token has none before it: its `t - 1` is -1, the last token. Start with token 1.")
     one_by_one = (every * mask[..., 1:]).sum(2) / mask[..., 1:].sum(2)
     require(not is_(one_by_one.mean(0)),
             "You take the mean of the sentence means: short sentences get too much weight. Take all tokens together.")
@@ -209,7 +209,7 @@ def _carried(answer):
         right, plain = end(b, layer, of_a[:, p], word)[:, q], end(b)
         got = _answered(answer, model, layer, a, b, p, q)
         require(not isinstance(got, tuple),
-                "That is everything that the model returns: the vector is in its `last_hidden_state`, at `[:, q]`.")
+                "That is everything the model returns: the vector is in its `last_hidden_state`, at `[:, q]`.")
         got = one_tensor(got)
         require(got.shape != (1, 5, 4), "Those are the vectors of all tokens: that of the word is at `[:, q]`.")
         require(got.shape in ((1, 4), (4,)),
@@ -222,7 +222,7 @@ def _carried(answer):
         require(not any(is_(ends[:, at]) for ends in in_a for at in (p, q)),
                 "You run the model on `a`: run it on `b`, with one vector from `a`.")
         require(not is_(end(a, layer, of_b[:, q], (slice(None), p))[:, p]),
-                "The other way round: you run `a`, with a word of `b`.")
+                "The other way around: you run `a`, with a word of `b`.")
         require(not is_(end(b, layer, of_a[:, q], word)[:, q]),
                 "You take position `q` of `a`. There the word is at `p`.")
         require(not is_(end(b, layer, of_a[:, p], (slice(None), p))[:, q]),
@@ -234,6 +234,6 @@ def _carried(answer):
         require(layer is not model.tap or is_(right) or not is_(end(b, model.attention, of_a[:, p], word)[:, q]),
                 "You wrote into the layer's output itself, which is used elsewhere, too: change a `clone()`.")
         require(is_(right), "That is not the model's output at `q` when only this vector of the layer comes from `a`.")
-        require(torch.equal(end(b), plain), "Afterwards the model's output is not what it was before: is the edit off?")
+        require(torch.equal(end(b), plain), "Afterward, the model's output isn't what it was before: is the edit off?")
         for inputs in (a, b): _survives(answer, model, inputs, layer, a, b, p, q)
     return "a word from one sentence, at work in another"

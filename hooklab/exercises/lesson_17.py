@@ -40,14 +40,14 @@ def _once(answer):
     require(len(seen[0]) == 3 and seen[0][0] is layer and isinstance(seen[0][1], tuple),
             "A forward hook is called with three arguments: the layer, its inputs in a tuple, and its output. Pass all "
             "of them on to `hook`.")
-    require(isinstance(first, torch.Tensor), "What your own function returns replaces the output, and that is now "
-                                             f"{what_it_is(first)}: return what `hook` returned, as it is.")
+    require(isinstance(first, torch.Tensor), "Your own function's result replaces the output, which is now "
+                                             f"{what_it_is(first)}: return what `hook` returned, unchanged.")
     require(torch.allclose(first, 3*plain),
-            "What `hook` returns is lost: your own function has to return it, so that it replaces the output. "
+            "The result of `hook` is lost: your own function has to return it, so that it replaces the output. "
             "(`hl.Hook` stores it instead: use `layer.register_forward_hook`.)")
     second = runs()
     require(len(seen) == 1, "In the second call of the layer, `hook` was called again: remove it in the first.")
-    require(torch.allclose(second, plain), "In the second call the output is not as it was without `hook`.")
+    require(torch.allclose(second, plain), "In the second call, the output isn't what it was without `hook`.")
     require(len(hooks_on(layer)) <= 1,
             "`hook` is called only once, but your function around it is still on the layer, and is called each time: "
             "instead of remembering that it has run, let it call `handle.remove()`.")
@@ -57,7 +57,7 @@ def _once(answer):
             "Return the handle, so that the hook can be removed before it is ever called.")
     answer(layer, triple).remove()
     runs()
-    require(len(seen) == 1, "`handle.remove()` was called before the layer ran, and `hook` was called all the same: "
+    require(len(seen) == 1, "`handle.remove()` was called before the layer ran, but `hook` was still called: "
                             "return the handle of the hook that you registered.")
     _once_with_errors(answer, layer, runs, plain)
     return "called once, and gone"
@@ -89,7 +89,7 @@ def _once_with_errors(answer, layer, runs, plain):
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #1cc402d7
 class _Calls:
-    "Functions that write down who was called with what."
+    "Functions that record each call and its arguments."
     def __init__(self): self.log = []
 
     def tells(self, name, value=None):
@@ -160,7 +160,7 @@ def _errors(answer):
         if "UnboundLocalError" in str(error):
             require(len(calls.names()) > 2, f"{error} When `forward` raised there is no output: hooks get `None`.")
         elif "returns nothing" not in str(error): raise
-    require(passed_on, "`forward` raised an error, and your function returns or goes on: a bare `raise` passes it on.")
+    require(passed_on, "`forward` raised an error, and your function returns or continues: a bare `raise` reraises it.")
     names = calls.names()[2:]
     require("a" not in names, "When `forward` raises, hooks without `always` are not called.")
     require(names, "When `forward` raises, hooks with `always` should be called; yours are not.")
@@ -204,7 +204,7 @@ def _shrinks(answer):
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #ba306cbe
 class _Surrounded(nn.Module):
-    "A layer, called `times` times, between two others; its input is also used beside it."
+    "A layer, called `times` times, between two others; with `beside`, its input is also used elsewhere."
     def __init__(self, layer, times=1, beside=False):
         super().__init__()
         self.first, self.layer, self.last = nn.Linear(3, 4), layer, nn.Linear(4, 2)
@@ -237,9 +237,9 @@ def _leaky(t): return nn.functional.leaky_relu(t, 0.3)
 
 _CASES = {  # name: the layer, the same as a function, how often it runs, is its input used elsewhere? what helps
     "an ordinary layer": (nn.Tanh, torch.tanh, 1, False,
-                          "A gradient passes only a copy that is used: return it from the hook that makes it."),
+                          "Gradients only flow through a copy that is used: return it from the hook that makes it."),
     "a layer that works in place": (lambda: nn.LeakyReLU(0.3, inplace=True), _leaky, 1, False,
-                                    "Give it a `clone()`, not a view, and listen before the layer overwrites it."),
+                                    "Give it a `clone()`, not a view, and hook that before the layer overwrites it."),
     "a layer whose input is used elsewhere, too": (nn.Tanh, torch.tanh, 1, True, "Only the layer gets the `clone()`."),
     "a layer that runs twice": (nn.Tanh, torch.tanh, 2, False, "Make a new dict in each call of the pre hook."),
     "a layer that returns its input": (nn.Identity, lambda t: t, 1, False,
@@ -248,24 +248,24 @@ _CASES = {  # name: the layer, the same as a function, how often it runs, is its
 
 # %% ../../nbs/lib/exercises/lesson-17.ipynb #211655d8
 def _pass_stopped(error, case):
-    "Why a pass through the model stopped, as far as that can be told."
+    "Why a pass through the model stopped, as far as the error shows."
     said, helps = str(error), _CASES[case][-1]
     require("invalid number of grad_input" not in said,
             "The function that you gave to `register_full_backward_hook` returns something, and that replaces the "
             "gradient: call `hook` in it, and return nothing.")
     require("modified inplace" not in said and "BackwardHookFunction" not in said,
             "A layer that works in place must not be given a view, and `register_full_backward_hook` gives it one: "
-            "pass on a `clone()`, and listen to it with `register_hook`, without a backward hook on the layer.")
+            "pass on a `clone()`, and hook it with `register_hook`, without a backward hook on the layer.")
     require("not have been used in the graph" not in said and "does not require grad" not in said,
-            f"In a model with {case}, the gradient does not get past your hooks: `detach()` and `.data` cut the graph. "
+            f"In a model with {case}, no gradient gets past your hooks: `detach()` and `.data` cut the graph. "
             "`clone()` alone stays in it.")
-    require("KeyError" not in said, f"{said} The gradient of the output was not there when that of the input came. "
+    require("KeyError" not in said, f"{said} The output's gradient wasn't there yet when the input's arrived. "
                                     f"{helps}")
     raise error
 
 
 def _which_is_wrong(seen, right, case):
-    "Require the right gradients, or say which of the two is another."
+    "Require the right gradients, or say which of the two is wrong."
     if _same(seen, right): return
     def part(pairs, k): return [pair[k:k + 1] for pair in pairs]
     wrong = [name for k, name in enumerate(("input", "output")) if not _same(part(seen, k), part(right, k))]
@@ -287,15 +287,15 @@ def _gradients(answer, case):
         return 3*given[0] if isinstance(given[0], torch.Tensor) else None
     remove = answer(model.layer, hook)
 
-    require(hooks_on(model.layer), "When your function is done, nothing of yours is on the layer. Register hooks, and "
-                                   "remove them only in the function that you return.")
+    require(hooks_on(model.layer), "After your function returns, none of your hooks is on the layer. Register them, "
+                                   "and remove them only in the function that you return.")
     def step(): return torch.autograd.grad(model(x).pow(2).sum(), [*model.parameters()])
     try: after = _later(answer, step, f"In a model with {case}, the pass stopped")
     except NotYet as error: _pass_stopped(error, case)
     require(seen, f"With {case}, `hook` was not called in the backward pass. {helps}")
-    require(all(len(given) == 2 for given in seen), f"`hook` gets two gradients; it got {len(seen[0])} "
+    require(all(len(given) == 2 for given in seen), f"`hook` should get two gradients; it got {len(seen[0])} "
                                                  f"argument{'s' if len(seen[0]) > 1 else ''}.")
-    require(len(seen) == times, f"With {case}, `hook` is called {times} times; it was called {len(seen)} times.")
+    require(len(seen) == times, f"With {case}, `hook` should be called {times} times; it was called {len(seen)} times.")
     require(not any(isinstance(part, tuple) for part in seen[0]), "Give `hook` tensors, not tuples of them.")
     for part in seen[0]:
         require(part is not None, "Give `hook` two gradients: one of yours is None. The `.grad` of a tensor in the "
@@ -310,8 +310,8 @@ def _gradients(answer, case):
     require(callable(remove), "Return a function that removes what you have registered.")
     _later(answer, remove, "When your function was called to remove the hooks, it stopped")
     left = [row.kind for row in hooks_on(model.layer)]
-    require(not left, f"Your function was called to remove the hooks, and left on the layer: {', '.join(left)}. Remove "
-                      "both, the one before the layer and the one after it.")
+    require(not left, f"Your function was called to remove the hooks, but left these on the layer: {', '.join(left)}. "
+                      "Remove both, the one before the layer and the one after it.")
     step()
     require(len(seen) == times, "After the hooks were removed, `hook` was called again.")
 

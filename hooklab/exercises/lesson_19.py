@@ -53,22 +53,22 @@ def _require_shape(got):
 
 
 def _require_finite(got, answer, positive):
-    "No NaN and no infinity; where there is, what the answer returns for weights of which none is 0 tells why."
+    "No NaN and no Inf; if there is one, the answer for weights without zeros shows why."
     if got.isfinite().all(): return
     again = _heads(answer(positive), 4)
     require(got.isnan().any() or not again.isfinite().all(),
-            "There is infinity in your numbers, and only where weights are 0: you divide by the entropy, which is 0 "
+            "Some of your numbers are infinite, but only where weights are 0: you divide by the entropy, which is 0 "
             "when one key has all the weight. Divide the entropy by ln(i + 1).")
-    require(got.isnan().any(), "There is infinity in your numbers: you divide a row by ln 1, which is 0. Query i sees "
+    require(got.isnan().any(), "Some of your numbers are infinite: you divide a row by ln 1, which is 0. Query i sees "
                                "i + 1 keys, so the second query is divided by ln 2: it is ln(i + 1), not ln(i).")
     first = "Leave out the first query: it sees one key, its entropy and ln 1 are both 0, and 0 / 0 is NaN."
     zeros = "Where a weight is 0, `w * w.log()` is NaN: use `torch.special.entr`."
     reasons = zeros if again.isfinite().all() else first if not again.isnan().any() else f"{zeros} {first}"
-    raise NotYet(f"There is NaN in your numbers. {reasons}")
+    raise NotYet(f"Some of your numbers are NaN. {reasons}")
 
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #9b16e65e
 def _wrong_entropies(weights):
-    "What usually goes wrong: the numbers that come of it, and what helps."
+    "Common mistakes: the numbers they lead to, and what helps."
     entropy, n = torch.special.entr(weights).sum(-1), weights.shape[-1]
     later, highest, ln2 = entropy[:, :, 1:], torch.arange(1, n + 1).log(), math.log(2)
     right = (later/highest[1:]).mean((0, 2))
@@ -77,20 +77,20 @@ def _wrong_entropies(weights):
         (later.mean((0, 2)),
          "That is the mean entropy: divide each row by the entropy of uniform attention, ln(i + 1)."),
         (later.mean((0, 2))/highest[-1], "You divide every row by ln 6, but query i sees only i + 1 keys: each row has "
-                                         "a number of its own, ln(i + 1)."),
+                                         "its own number, ln(i + 1)."),
         (later.mean((0, 2))/highest[1:].mean(),
-         "You divide the mean entropy by the mean of the highest: divide each row first, then take the mean."),
-        (by(later, torch.arange(2, n + 1)), "You divide by i + 1, how many keys there are: it is the logarithm, ln(i "
-                                            "+ 1)."),
+         "You divide the mean entropy by the mean of the maxima: divide each row first, then take the mean."),
+        (by(later, torch.arange(2, n + 1)), "You divide by i + 1, the number of keys: divide by its logarithm, "
+                                            "ln(i + 1)."),
         (by(later, torch.arange(3, n + 2).log()), "Off by one: you divide by ln(i + 2). The second query sees two "
                                                   "keys, ln 2."),
         (by(entropy, torch.arange(2, n + 2).log()),
-         "Off by one: you divide by ln(i + 2), and count the first query. Leave that out, and begin with ln 2."),
+         "Off by one: you divide by ln(i + 2), and count the first query. Leave that out, and start with ln 2."),
         (by(entropy[:, :, :-1], torch.arange(2, n + 1).log()),
          "You leave out the last query: leave out the first, which sees one key, `[:, :, 1:]`."),
-        (right*(n - 1)/n, "You count the first query, too: leave it out of the mean, since it has nothing to choose."),
-        (right/ln2, "`log2` and `log` are mixed: use the natural logarithm in both."),
-        (right*ln2, "`log2` and `log` are mixed: use the natural logarithm in both."),
+        (right*(n - 1)/n, "You count the first query, too: leave it out of the mean, since it has no choice."),
+        (right/ln2, "You mix `log2` and `log`: use the natural logarithm in both."),
+        (right*ln2, "You mix `log2` and `log`: use the natural logarithm in both."),
         (right/n, "You take the mean over keys: entropy is a sum over them, `.sum(-1)`."),
         (by(torch.special.entr(weights).sum(-2)[:, :, 1:], highest[1:]),
          "You add up over queries: keys are the last dimension, `.sum(-1)`."),
@@ -130,11 +130,11 @@ def _causal_entropy(answer):
             "head: 3 texts, and 5 queries in each.")
     require(torch.allclose(got, right, atol=1e-4), f"It should be {_shown(right)}; yours is {_shown(got)}.")
     even = torch.ones(2, 1, 9, 9).tril()/torch.arange(1, 10)[:, None]
-    nine = "There are nine positions here, and six before: take their number from `weights.shape[-1]`."
+    nine = "There are nine positions here, and there were six before: take their number from `weights.shape[-1]`."
     uniform = _heads(reword({_UNEQUAL: f"{{said}} {nine}"}, answer, even), 1).item()
     require(abs(uniform - 1) < 1e-4, "For uniform attention, and nine positions, it should be 1.")
     require(torch.equal(given, weights), "The numbers are right, but `weights` is changed: work on a copy.")
-    return "1 is uniform, in each row by its own measure"
+    return "1 is uniform attention, whatever the row's length"
 
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #ff438e31
 class _Looks(nn.Module):
@@ -163,14 +163,14 @@ def _distances(answer):
     require(not isinstance(got, (list, tuple, torch.Tensor)), "Return a dict: the name of a call, and its heads' "
             "numbers.")
     require(isinstance(got, dict), f"The answer should be a dict, and yours is {what_it_is(got)}.")
-    require(set(got) != {"0", "2"}, "The first layer attends twice: use the whole names of the calls, as in "
+    require(set(got) != {"0", "2"}, "The first layer attends twice: use the full names of the calls, as in "
             "`hl.attention`.")
     require(set(got) == set(weights), f"The names should be {', '.join(weights)}; yours: {', '.join(map(str, got))}.")
     for name, w in weights.items():
         mine, right = _heads(got[name], w.shape[1]), (w*apart.abs()).sum(-1).mean((0, 2))
         for wrong, said in [
-            ((w*apart).sum(-1).mean((0, 2)), "Distances to the left and to the right cancel in yours: take `.abs()`."),
-            ((w*-apart).sum(-1).mean((0, 2)), "Distances to the left and to the right cancel in yours: take `.abs()`."),
+            ((w*apart).sum(-1).mean((0, 2)), "Your distances to the left and to the right cancel: take `.abs()`."),
+            ((w*-apart).sum(-1).mean((0, 2)), "Your distances to the left and to the right cancel: take `.abs()`."),
             ((w*apart**2).sum(-1).mean((0, 2)), "These are squared distances: use `.abs()`."),
             ((w*apart.abs()).mean((0, 2, 3)), "You take the mean over keys as well. Weights add up to 1 over keys: "
                                               "`.sum(-1)` there, and the mean over texts and queries."),
@@ -192,7 +192,7 @@ def _distances(answer):
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #d00a0d03
 @torch.no_grad()
 def _even(layer, x, heads, change=None):
-    "What a layer that attends once returns when some heads attend evenly, or as `change` makes of their values."
+    "The output of a layer that attends once, with some heads attending evenly or changed by `change`."
     q, k, v = (part.unflatten(-1, (layer.heads, -1)).transpose(1, 2) for part in (2*layer.qkv(x)).chunk(3, -1))
     out, n = F.scaled_dot_product_attention(q, k, v, is_causal=layer.causal), x.shape[1]
     weights = torch.ones(n, n).tril() if layer.causal else torch.ones(n, n)
@@ -203,7 +203,7 @@ def _even(layer, x, heads, change=None):
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #7348e6b6
 @torch.no_grad()
 def _again(layer, x, change, causal, h=None):
-    "What a layer returns when its attention is computed again, with queries changed, and perhaps without its mask."
+    "A layer's output with its attention computed again, with changed queries and perhaps without its mask."
     q, k, v = (part.unflatten(-1, (layer.heads, -1)).transpose(1, 2) for part in (2*layer.qkv(x)).chunk(3, -1))
     q = q.clone()
     change(q)
@@ -213,7 +213,7 @@ def _again(layer, x, change, causal, h=None):
 
 
 def _computed_again(got, model, name, h, x):
-    "What usually goes wrong in answers that call the attention function themselves."
+    "Common mistakes in answers that call the attention function themselves."
     layer, entered = model[int(name)], x if name == "0" else model[0](x).tanh()
     def of_text(q): q[h] = 0
     def of_head(q): q[:, h] = 0
@@ -223,8 +223,8 @@ def _computed_again(got, model, name, h, x):
     require(not is_(of_text, False) and not is_(of_text, layer.causal),
             "`q[h]` is text number h, with all its heads: head `h` of all texts is `q[:, h]`.")
     require(not is_(of_head, False) and not is_(lambda q: None, False, h),
-            "All heads of this layer see later positions in yours. When you call the function yourself, pass on what "
-            "it was called with: `**call.kwargs` has `is_causal=True`.")
+            "In your run all heads of this layer see later positions. When you call the function yourself, pass on "
+            "what it was called with: `**call.kwargs` has `is_causal=True`.")
 
 # %% ../../nbs/lib/exercises/lesson-19.ipynb #dec1d13b
 @exercise("19c")
@@ -242,10 +242,10 @@ def _evenly(answer):
         for wrong, said in [
             (plain, "That is the model's output without an edit. Does your function return the new output, and is it "
              "on while the model runs?"),
-            (run(name, range(model[int(name)].heads)), "All heads attend evenly in yours: only head `h` should, "
+            (run(name, range(model[int(name)].heads)), "In your run all heads attend evenly: only head `h` should, "
              "`output[:, h]`."),
-            (run("2" if name == "0" else "0", [h % 2]), "You changed another layer: give `names=name`."),
-            (run("all", [h]) if h < 2 else plain, "You changed every layer that attends: give `names=name`."),
+            (run("2" if name == "0" else "0", [h % 2]), "You changed another layer: pass `names=name`."),
+            (run("all", [h]) if h < 2 else plain, "You changed every layer that attends: pass `names=name`."),
             (run(name, [h], lambda v, out: 0*v), "You set the head's output to zero: it should be the mean of the "
              "values it may see."),
             (run(name, [h], lambda v, out: out.mean(1, keepdim=True).expand_as(v)), "You take the mean of what the "
@@ -253,8 +253,8 @@ def _evenly(answer):
             (run(name, [h], lambda v, out: v.sum(1, keepdim=True).expand_as(v)), "That is a sum of values: take the "
              "mean."),
             (run(name, [h], lambda v, out: v.mean(0, keepdim=True).expand_as(v)),
-             "You take the mean over texts: it is over keys, the dimension before the last."),
-            (run(name, [h], lambda v, out: v), "Each position takes only its own value in yours: take the mean over "
+             "You take the mean over texts: take it over keys, the dimension before the last."),
+            (run(name, [h], lambda v, out: v), "In your run each position takes only its own value: take the mean over "
              "keys."),
         ]: require(not torch.allclose(got, wrong, atol=1e-5), said)
         if name == "2":
@@ -263,19 +263,19 @@ def _evenly(answer):
                  "sees later positions: query i takes the mean of the values 0 to i."),
                 (lambda v, out: out.cumsum(1)/torch.arange(1, 8)[:, None], "You take the mean of what the head "
                  "returns: it should be the mean of the values, `call.inputs[2][:, h]`."),
-                (lambda v, out: v.cumsum(2)/torch.arange(1, 8)[:, None], "You add up over channels: it is over "
+                (lambda v, out: v.cumsum(2)/torch.arange(1, 8)[:, None], "You add up over channels: add up over "
                  "keys, the dimension before the last, `.cumsum(-2)`."),
                 (lambda v, out: v.cumsum(1), "The values are added up but not divided: query i has i + 1 of them."),
                 (lambda v, out: v.cumsum(1)/7, "You divide every sum by the number of all positions: query i has i + "
                  "1 values."),
             ]: require(not torch.allclose(got, run(name, [h], change), atol=1e-5), said)
         same = torch.allclose(got, right, atol=1e-5)
-        require(got.isfinite().all(), "There is Inf or NaN in your output. Query i sees the keys 0 to i, which are i + "
-                                      "1: divide by `torch.arange(1, n + 1)`, which does not begin with 0.")
+        require(got.isfinite().all(), "Your output contains Inf or NaN. Query i sees i + 1 keys, 0 to i: divide by "
+                                      "`torch.arange(1, n + 1)`, which doesn't start at 0.")
         if not same: _computed_again(got, model, name, h, x)
         require(same, f"That is not the output if only head {h} of {name!r} attends evenly: it returns a mean of the "
                       "values, `call.inputs[2]`, and all other heads what they returned, as in `call.output.clone()`.")
-        require(torch.equal(model(x), plain), "Afterwards the model's output is not as before: an edit is still on.")
+        require(torch.equal(model(x), plain), "Afterward, the model's output has changed: an edit is still on.")
     model, before = _model(partial(Then, fails)), F.scaled_dot_product_attention
     with suppress(Planted): answer(model, "0", 1, x)
     require(not hooks_on(model) and F.scaled_dot_product_attention is before,

@@ -38,7 +38,7 @@ def _wrong_scores(weights, tokens):
     counts, per_query = after.any(2), (weights*after[:, None]).sum(-1)
     newest = after & (after.flip(2).cumsum(2).flip(2) == 1)
     before = earlier.roll(-1, 2)
-    before[:, :, -1] = False  # without what comes round from the first column
+    before[:, :, -1] = False  # without what wraps around from the first column
     too_many = ("You take the mean over all queries. Only those whose token occurred before count: divide by their "
                 "number, "
                 "`table.any(2).sum()`. (If you do, each token counts as an earlier occurrence of itself: `.tril(-1)`.)")
@@ -80,7 +80,7 @@ def _induction_score(answer):
     require(got.numel() != 1, "That is one number for all heads: sum over texts and queries only, `.sum((0, 2))`.")
     require(tuple(got.shape) not in ((4,), (4, 3)), "These are numbers for each text: take one mean over all texts.")
     got = one_tensor(got, "The answer, a number for each of 3 heads,", (3,))
-    require(not got.isnan().any(), "There is NaN: a text may have no such query. Take one mean over all texts.")
+    require(not got.isnan().any(), "Your answer has NaN: a text may have no such query. Take one mean over all texts.")
     for wrong, said in _wrong_scores(weights, TEXTS): require(not torch.allclose(got, wrong, atol=1e-4), said)
     at_distance = [weights.diagonal(-d, 2, 3).mean((0, 2)) for d in range(9)]
     require(not any(torch.allclose(got, score, atol=1e-4) for score in at_distance),
@@ -90,7 +90,7 @@ def _induction_score(answer):
             f"{[round(n, 3) for n in got.tolist()]}. Which keys does your table choose for a query?")
     require(torch.equal(weights, given[0]) and torch.equal(TEXTS, given[1]),
             "The scores are right, but `weights` or `tokens` are changed: work on copies.")
-    return "for any text, whatever is repeated where"
+    return "for any text, whatever repeats where"
 
 # %% ../../nbs/lib/exercises/lesson-20.ipynb #0371c635
 class _InPlace(nn.Module):
@@ -146,7 +146,7 @@ def _wrong_lenses(model, found, names, target):
         (each(lambda x: (logits(x).argmax(-1) == target).float().mean()), "That is the accuracy: take "
          "the mean probability of `target`."),
         (each(lambda x: picked(logits(x).softmax(-1))*len(target)), "That is a sum over the texts: take the mean."),
-        (each(lambda x: picked(model.out[1](x[:, -1]).softmax(-1))), "The norm in `head` is left out: call `head` "
+        (each(lambda x: picked(model.out[1](x[:, -1]).softmax(-1))), "You leave out the norm in `head`: call `head` "
          "itself."),
         (each(lambda x: picked(logits(found["blocks.2"]).softmax(-1))), "All numbers are those of the model's own "
          "output."),
@@ -218,15 +218,15 @@ def _wrong_cuts(model, source, reader, x):
     def made(change): return _cut(model, source, reader, x, change)[0]
     return [
         (model(x), "That is the model's output without any edit: is the second edit on while the model runs?"),
-        (everywhere, "`source` is edited for everyone in your run. In the run that counts, it is left alone, and only "
-                     "`reader` returns something else: patch in what you kept of it."),
-        (reverse, "The other way round: you leave `reader` as it is, and mislead everything else."),
+        (everywhere, "In your run, `source` is edited for every layer that reads it. In the run that counts, leave it "
+                     "alone and change only what `reader` returns: patch in what you kept of it."),
+        (reverse, "The other way around: you leave `reader` as it is, and mislead everything else."),
         (of_reader, "That is the mean of `reader`'s own output: it should be its output for the mean of `source`."),
-        (_cut(model, source, reader, x)[1], "That is the output of `reader`: put it in, and run the model."),
+        (_cut(model, source, reader, x)[1], "That is the output of `reader`: patch it in, and run the model."),
         (made(lambda o: 0*o), "You set the output of `source` to zero: take its mean over the first dimension."),
-        (made(lambda o: 0*o + o.mean()), "You take the mean over all dimensions: it is over the first, `o.mean(0)`."),
-        (made(lambda o: 0*o + o.mean(-1, keepdim=True)), "You take the mean over the last dimension, of each sample by "
-         "itself: it is over the first one, `o.mean(0, keepdim=True)`."),
+        (made(lambda o: 0*o + o.mean()), "You take the mean over all dimensions: take it over the first, `o.mean(0)`."),
+        (made(lambda o: 0*o + o.mean(-1, keepdim=True)), "You take the mean over the last dimension, of each sample "
+         "alone: take it over the first one, `o.mean(0, keepdim=True)`."),
         (made(lambda o: 0*o + o[:1]), "You put in the output of the first sample: take the mean over all of them."),
     ]
 
@@ -254,6 +254,6 @@ def _cut_path(answer):
                 "`reader` is misled. Did you keep a copy of what it returned? A later layer may work in place. And did "
                 "the model call it? Other layers may run between `source` and `reader`.")
         require(torch.equal(x, before), "The output is right, but `x` is changed: change copies, and return them.")
-        require(torch.equal(model(x), plain), "Afterwards the model's output is not as before: an edit is still on.")
+        require(torch.equal(model(x), plain), "Afterward, the model's output has changed: an edit is still on.")
     for fails_in in (1, 2): _survives(answer, fails_in)
     return "one path, and no other"

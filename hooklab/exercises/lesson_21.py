@@ -21,7 +21,7 @@ def _wide(width=6):
 
 
 def _moved(model, by):
-    "A step that runs the model, as training does, and changes all parameters; which modes and hooks it found."
+    "A step that runs the model, as training does, and changes all parameters; the modes and hooks it found."
     modes, hooked = [], []
     def step():
         modes.append(model.training)
@@ -32,7 +32,7 @@ def _moved(model, by):
     return step, modes, hooked
 
 
-_HOOKED = ("Your hook was on during `step()`, which runs the model, too, so you kept an output of training. Keep what "
+_HOOKED = ("Your hook was on during `step()`, which runs the model, too, so you kept a training output. Keep what "
            "you measured before the step, and remove the hook before you call `step()`.")
 
 
@@ -56,11 +56,11 @@ def _step_change(answer):
         got = _measured(answer, hooked, model, model[layer], x, step)
 
         def is_(number, got=got): return math.isclose(got, number, rel_tol=1e-4)
-        require(modes, "`step` was not called: it is what makes the change.")
+        require(modes, "`step` was not called: it makes the change.")
         require(len(modes) == 1, f"`step` was called {len(modes)} times: call it once.")
         require(modes == [training], f"`step` found the model in {'train' if modes[0] else 'eval'} mode, but it was in "
                                      f"{'train' if training else 'eval'} mode: restore the mode before the step, too.")
-        require(model.training == training, "The model is not in the mode it was in: restore it with "
+        require(model.training == training, "The model's mode has changed: restore it with "
                                             "`model.train(mode)`.")
         require(is_(right) or not hooked, _HOOKED)
         require(got != 0, "The change is always zero: are both outputs the same tensor, or is `step` called before or "
@@ -107,9 +107,9 @@ def _rates(groups, model):
         for p in params:
             require(not isinstance(p, (str, tuple)), "`\"params\"` holds names: the optimizer needs the parameters "
                                                      "themselves.")
-            require(p is not None, "There is `None` in your groups: a layer without a bias has `bias=None`. Leave it "
+            require(p is not None, "Your groups contain `None`: a layer without a bias has `bias=None`. Leave it "
                                    "out, or take the parameters from `model.named_parameters()`.")
-            require(id(p) in names, "There is a tensor in your groups that is not a parameter of `model`: is it one of "
+            require(id(p) in names, "Your groups contain a tensor that isn't a parameter of `model`: is it one of "
                                     "`base`, or a copy?")
             require(names[id(p)] not in rates or names[id(p)] != "up.weight",
                     "`up.weight` is in your groups twice: two layers share it. Go through `model.named_parameters()`, "
@@ -118,7 +118,7 @@ def _rates(groups, model):
                                                "parameter once.")
             rates[names[id(p)]] = one_number(group["lr"], "Each rate")
     missing = [name for name in names.values() if name not in rates]
-    require(not missing, f"These parameters are in no group, and would never move: {', '.join(missing)}.")
+    require(not missing, f"These parameters are in no group, and would never be updated: {', '.join(missing)}.")
     return rates
 
 # %% ../../nbs/lib/exercises/lesson-21.ipynb #243afcb5
@@ -138,23 +138,23 @@ def _mup_groups(answer):
                                         f"dimensions and is not a matrix, `p.dim() == 2`: it gets lr={lr}.")
         require(is_("embed.weight", lr), f"`embed.weight` has rate {rates['embed.weight']:.4g} for lr={lr}: only its "
                                          "outputs have grown. The inputs are `shape[1]`.")
-        require(is_("table", lr), f"`table` has not grown, and has rate {rates['table']:.4g} for lr={lr}.")
+        require(is_("table", lr), f"`table` has not grown, but has rate {rates['table']:.4g} for lr={lr}.")
         for name, inputs in (("up.weight", 2*width), ("out.weight", 3*width)):
             said = (f"`{name}` has {inputs} inputs, {4*inputs//width} in `base`; "
                     f"for lr={lr} its rate is {rates[name]:.4g}")
             require(not is_(name, lr), f"{said}: scale it.")
-            require(not is_(name, lr/ratio), f"{said}. Upside down: the wider the model, the smaller the rate.")
+            require(not is_(name, lr/ratio), f"{said}. That is the inverse: the wider the model, the smaller the rate.")
             require(not is_(name, lr*ratio**0.5), f"{said}. That is the root; the terms of a step do not cancel, so "
                                                   "take the ratio itself.")
-            require(not is_(name, lr/inputs), f"{said}: multiply by the inputs of `base`, so that at its width "
-                                              "nothing changes.")
+            require(not is_(name, lr/inputs), f"{said}: multiply by the number of inputs in `base`, so that "
+                                              "nothing changes at its width.")
             require(not is_(name, ratio), f"{said}: multiply by `lr`.")
             require(is_(name, lr*ratio), f"{said}; it should be {lr*ratio:.4g}.")
     return "every parameter once, each with its rate"
 
 # %% ../../nbs/lib/exercises/lesson-21.ipynb #15f1aa68
 def _grower(power, spread):
-    "A `make` whose layer `a` changes like width to this power, and `inside.1` not; both scaled for each seed."
+    "A `make` whose layer `a` changes as width to this power, and `inside.1` doesn't; both are scaled per seed."
     def make(width, seed):
         model = nn.Sequential()
         model.add_module("a", nn.Linear(4, width))
@@ -198,12 +198,12 @@ def _exponents(answer):
                                        f"{what_it_is(got)}.")
         require(set(asked) == {(w, s) for w in widths for s in spread}, "`make` should be called for each width and "
                 "each seed.")
-        require(not {"", "inside"} & got.keys(), "Leave out layers with layers inside: `\"\"` and `inside`.")
+        require(not {"", "inside"} & got.keys(), "Leave out layers that contain layers: `\"\"` and `inside`.")
         require(got, "Your dict is empty: no layer changes in your numbers. Measure before and after `train()`, and "
                      "keep a `clone()`.")
         require(got.keys() >= {"a", "inside.1"},
                 f"The names should be {['a', 'inside.1']}; yours are {sorted(map(str, got))}. (`inside.0` does not "
-                "change. If `a` does not in your numbers: the next layer works in place, so keep a `clone()`.)")
+                "change. If `a` doesn't either, in your numbers: the next layer works in place, so keep a `clone()`.)")
         _exponent(one_number(got["a"], "Each exponent"), widths, power)
         require("inside.0" not in got, "The output of `inside.0` does not change, so there is no exponent: log 0 is "
                                        "minus infinity, and a slope through that is NaN. Leave out layers that do not "
@@ -212,12 +212,12 @@ def _exponents(answer):
         ends = _slope(widths, [math.log(s/w**power) for s, w in zip(_irregular(widths, power), widths)])
         require(math.isclose(one_number(got["inside.1"], "Each exponent"), ends, abs_tol=1e-3),
                 f"The exponent of `inside.1` should be about {ends:.3f}; yours is {float(got['inside.1']):.3f}. Are "
-                "the numbers of each layer kept apart?")
+                "the numbers of each layer kept separate?")
     return "each layer's growth, over widths and seeds"
 
 # %% ../../nbs/lib/exercises/lesson-21.ipynb #430d71b8
 def _exponent(got, widths, power):
-    "Require the right exponent of layer `a`; if it is another, say where it comes from."
+    "Require the right exponent of layer `a`; if it is wrong, say where it comes from."
     sizes = _irregular(widths, power)
     right = _slope(widths, [math.log(s) for s in sizes])
     def is_(number): return math.isclose(got, number, abs_tol=2e-3)
@@ -225,17 +225,17 @@ def _exponent(got, widths, power):
             "The change of layer `a` is zero in your numbers. The next layer works in place: keep a `clone()`; and "
             "measure before and after `train()`.")
     ends = math.log(sizes[-1]/sizes[0])/math.log(widths[-1]/widths[0])
-    require(not is_(ends), "You use only the narrowest and the widest: fit the line to all widths, by least squares.")
+    require(not is_(ends), "You only use the narrowest and the widest: fit the line to all widths, by least squares.")
     means = [math.log(s*(64.5 if k == 2 else 1.5)/(4 if k == 2 else 1)) for k, s in enumerate(sizes)]
     require(not is_(_slope(widths, means)), "You take the mean of the sizes over seeds: take the mean of their "
                                             "logarithms.")
     between = [_slope(widths, sizes), _slope(widths, [math.exp(m) for m in means])]
-    require(not any(map(is_, between)), "The slope is between logarithms: take that of the size, too.")
+    require(not any(map(is_, between)), "The slope is between logarithms: take the logarithm of the size, too.")
     raw = [math.log(s) for s in sizes]
     mean = sum(widths)/len(widths)
     plain = sum((w - mean)*v for w, v in zip(widths, raw))/sum((w - mean)**2 for w in widths)
-    require(not is_(plain), "The slope is between logarithms: take that of the width, too.")
-    require(not is_(1/right), "Upside down: the width is on the x axis.")
+    require(not is_(plain), "The slope is between logarithms: take the logarithm of the width, too.")
+    require(not is_(1/right), "The axes are swapped: the width is on the x-axis.")
     require(not is_(right - .5), "You take the mean of absolute values: take the root of the mean of squares.")
     require(not is_(2*right), "That is the exponent of the squares: take the root of their mean.")
     require(is_(right), f"The exponent of `a` should be about {right:.3f}; yours is {got:.3f}. Is it the change, not "

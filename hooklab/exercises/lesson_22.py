@@ -42,25 +42,25 @@ def _same_as_stored(answer):
 def _same_elsewhere(answer):
     "Other shapes, samples that are equal, and the limit of rounding, up and down."
     stored = torch.randn(4, 8)
-    require(one_number(answer(stored.clone(), stored)) == 0, "For two equal tensors the fraction should be 0.")
+    require(one_number(answer(stored.clone(), stored)) == 0, "For two equal tensors, the fraction should be 0.")
     signed = "Take `abs()` of the difference, whatever the shape of a sample."
-    sized = "`isclose` and `allclose` also allow a part of the number itself: `rtol=0`."
+    sized = "The tolerance of `isclose` grows with the number: pass `rtol=0`."
     for about, way, why in ((0, 1, signed), (0, -1, signed), (8, 1, sized)):
         def differs(change, about=about, way=way):
             batch, stored = torch.full((2, 4, 8), float(about))
             batch[1, 0] += way*change
             fraction = one_number(answer(batch, stored))
-            require(fraction < 1, "Right for images. Here samples have 8 numbers, one differs, and your result is 1: "
-                                  "combine only the samples, once, with `any(0)`. What is left are the places.")
+            require(fraction < 1, "Right for images. Here, samples have 8 numbers, one differs, and your result is 1: "
+                                  "combine only the samples, once, with `any(0)`. The places are left.")
             return math.isclose(fraction, 1/8, rel_tol=1e-4)
         limit = turning_point(differs, 1e-6, 1)
         yours = "never does" if math.isnan(limit) else f"does from {limit:.2g} on"
         require(math.isclose(limit, 1e-4, rel_tol=.02),
-                f"Right for images. Here samples have 8 numbers, all of them {about}, but one that is "
-                f"{'higher' if way > 0 else 'lower'} in one sample. It should count from 0.0001 on, and for you it "
+                f"Right for images. Here, samples have 8 numbers, all of them {about}, except one that's "
+                f"{'higher' if way > 0 else 'lower'} in one sample. It should count from 0.0001 on, but for you it "
                 f"{yours}. {why}")
     require(one_number(answer(-stored, stored)) == 1,
-            "Where each number has another sign, the fraction should be 1: compare the numbers, not their sizes.")
+            "If each number has the opposite sign, the fraction should be 1: compare the numbers, not their sizes.")
 
 # %% ../../nbs/lib/exercises/lesson-22.ipynb #78594587
 def _wrong_fraction(answer, fraction, batch, stored):
@@ -69,35 +69,35 @@ def _wrong_fraction(answer, fraction, batch, stored):
     def again(other): return one_number(answer(other, stored))
     distance = (batch - stored).abs()
     if math.isnan(fraction):
-        return "The result is NaN, as one number of the batch is. Compare first, and take the mean of True and False."
-    if close(2): return "Two places differ, but the fraction is asked for: divide by how many places a sample has."
-    if close(100*2/12): return "That is in percent; the fraction is a number from 0 to 1."
-    if close(10/12): return "That is the fraction of places that are the same; the question is which differ."
+        return "The result is NaN, because a number of the batch is. Compare first, then average True and False."
+    if close(2): return "That's the number of places. For the fraction, divide by how many places a sample has."
+    if close(100*2/12): return "That's in percent; the fraction is a number from 0 to 1."
+    if close(10/12): return "That's the fraction of places that are the same. Return the fraction of those that differ."
     if close(0):
-        return ("Two places differ, and your function finds none. Each differs in one or two samples only: compare "
-                "number by number, in all samples, and then combine the samples with `any(0)`.")
+        return ("Two places differ, but your function finds none. Each differs in only one or two samples: compare "
+                "number by number, in all samples, then combine the samples with `any(0)`.")
     if close(1) and again(torch.where(distance < 1e-4, batch, stored)) > 0:
-        return ("All places differ for your function, though most only by rounding. Compare the distance with 0.0001, "
-                "instead of asking whether numbers are equal.")
-    if close(1): return "You combine all numbers into one answer: only samples are combined, `any(0)`, and places stay."
+        return ("For your function, all places differ, though most only by rounding. Compare the distance with 0.0001 "
+                "instead of testing for equality.")
+    if close(1): return "You combine all numbers into one answer. Combine only samples, `any(0)`, and keep the places."
     if close(1/12) and math.isclose(again(batch.nan_to_num(9.)), 2/12, abs_tol=1e-4):
-        return ("One place of twelve: in the other a number has become NaN. Each comparison with NaN is False, also "
-                "`abs() > 1e-4`: ask what is close, and negate it.")
+        return ("One place of twelve: in the other, a number has become NaN. Any comparison with NaN is False, "
+                "including `abs() > 1e-4`: find out what is close, and negate it.")
     if close(1/12):
-        return ("One place of twelve: the other is higher in one sample, and as much lower in another, so means and "
-                "sums do not show it. Compare number by number before you combine samples.")
+        return ("One place of twelve: the other is higher in one sample and as much lower in another, so means and "
+                "sums don't show it. Compare number by number before you combine samples.")
     if any(map(close, (3/60, 2/60))):
-        return ("That is the fraction of all numbers. A place differs if it does so in at least one sample: combine "
-                "the samples with `any(0)`, before you take the mean.")
+        return ("That's the fraction of all numbers. A place differs if it differs in at least one sample: combine "
+                "the samples with `any(0)` before you take the mean.")
     if any(map(close, (2/5, 1/5))):
-        return ("That is the fraction of samples in which something differs. Samples are dimension 0: `any(0)` "
-                "combines them, and leaves the places.")
+        return ("That's the fraction of samples in which something differs. Samples are dimension 0: `any(0)` "
+                "combines them and leaves the places.")
     if any(map(close, (2/3, 1/3, 2/4, 1/4))):
-        return "You combine more than the samples. Only dimension 0 is combined: rows and columns make up the places."
+        return "You combine more than the samples. Combine only dimension 0: rows and columns make up the places."
     total = (~(distance.sum(0) <= 1e-4)).float().mean().item()
     if close(total) or close(total - 1/12):
-        return ("You add up distances over the samples, and so the rounding. Compare each number with 0.0001 first, "
-                "and then combine the samples with `any(0)`.")
+        return ("You add up distances over the samples, including the rounding. First compare each number with "
+                "0.0001, then combine the samples with `any(0)`.")
     if close((batch.round(decimals=4) != stored.round(decimals=4)).any(0).float().mean().item()):
         return "Two numbers that are close can be rounded apart. Compare their distance with 0.0001."
     return None
@@ -138,7 +138,7 @@ def _leak_map(answer):
         model = _Looking(x).train(training)
         before = x.clone()
         given = answer(model, x, y, 2)
-        require(torch.equal(x, before), "`x` has changed: `blank = x` is no copy, and `blank[...] = 0` then writes "
+        require(torch.equal(x, before), "`x` has changed: `blank = x` isn't a copy, so `blank[...] = 0` writes "
                                         "into the images. Use `x.clone()`.")
         got = _as_map(given, (2, 3))
         _is_looked_at_rightly(model, training)
@@ -147,7 +147,7 @@ def _leak_map(answer):
             i, j = divmod((got - right).abs().nan_to_num(torch.inf).argmax().item(), 3)
             raise NotYet(_wrong_map(got, model, x, y)
                          or f"Cell {i}, {j} should be {right[i, j]:.4f}; yours is {got[i, j]:.4f}.")
-        require(all(p.grad is None for p in model.parameters()), "No gradient is needed: leave out `backward`.")
+        require(all(p.grad is None for p in model.parameters()), "You don't need gradients: leave out `backward`.")
     images, labels = torch.randn(6, 1, 6, 3), torch.arange(6) % 3
     model = _Looking(images)
     got = _as_map(answer(model, images, labels, 3), (2, 1))
@@ -164,19 +164,19 @@ def _as_map(given, shape) -> Tensor:
     require(got.dim() == 2, f"The map has two dimensions, rows × columns of cells; yours has {tuple(got.shape)}.")
     require(tuple(got.shape) == shape,
             f"Images of {'4 × 6' if shape == (2, 3) else '6 × 3'} pixels have {shape[0]} × {shape[1]} cells of this "
-            f"`size`; your map has {' × '.join(map(str, got.shape))}. It has an entry for each cell, not for each "
-            "pixel.")
+            f"`size`; your map has {' × '.join(map(str, got.shape))}. It should have an entry for each cell, not "
+            "for each pixel.")
     return got.float()
 
 
 def _is_looked_at_rightly(model, training):
     "In eval mode, without gradients, and the mode is restored."
     require(model.given, "Your function never runs the model.")
-    require(not any(model.modes), "The model runs in train mode, so its dropout changes the loss by chance: call "
+    require(not any(model.modes), "The model runs in train mode, so its dropout changes the loss at random: call "
                                   "`model.eval()` first.")
-    require(not model.drop.training or training, "The model was in eval mode, and now it is in train mode. Keep "
-                                                 "`model.training` first, and set that: `model.train(was_training)`.")
-    require(model.training == training, "The model was in train mode, and now it is in eval mode: restore the mode, "
+    require(not model.drop.training or training, "The model was in eval mode, and now it's in train mode. Keep "
+                                                 "`model.training` first, then restore: `model.train(was_training)`.")
+    require(model.training == training, "The model was in train mode, and now it's in eval mode: restore the mode, "
                                         "`model.train(was_training)`.")
     require(not any(model.grads), "The model runs with gradients: use `with torch.no_grad():`, which saves time and "
                                   "memory.")
@@ -198,17 +198,17 @@ def _overlapping(x, i, j, size):
     return x
 
 
-_STAYS = ("Cells that were blanked once stay blank, so each entry is about all cells up to it. Make a new copy of `x` "
-          "for each cell.")
+_STAYS = ("Cells stay blank once you blank them, so each entry is about all cells up to it. Make a new copy of `x` for "
+          "each cell.")
 _CHANNEL = "You blank only one of the two channels: `blank[..., rows, columns]` takes all of them."
 _OTHER_WAYS = {  # to blank cell i, j, and what to say of them
     _all_up_to: _STAYS, _row_up_to: _STAYS,
     lambda x, i, j, size: _blank(x, j, i, size):
         "Rows and columns are swapped: cell i, j has rows by `i` (dimension 2) and columns by `j` (dimension 3).",
-    lambda x, *cell: x - _blank(x, *cell): "You blank everything but the cell: it is the other way round.",
+    lambda x, *cell: x - _blank(x, *cell): "You blank everything but the cell: do the opposite.",
     lambda x, i, j, size: _blank(x, i, j, 1): "You blank one pixel. Cell i, j has the rows from `i * size` to `(i + 1) "
                                               "* size`, and the columns from `j * size` to `(j + 1) * size`.",
-    _overlapping: "Your cells overlap: cell i, j begins at row `i * size` and column `j * size`.",
+    _overlapping: "Your cells overlap: cell i, j starts at row `i * size` and column `j * size`.",
     lambda x, *cell: _blank(x, *cell, channels=0): _CHANNEL, lambda x, *cell: _blank(x, *cell, channels=1): _CHANNEL,
     lambda x, *cell: torch.cat([_blank(x[:1], *cell), x[1:]]):
         "Only the first image has a blank cell: blank it in all images, `blank[..., rows, columns]`.",
@@ -223,15 +223,15 @@ def _wrong_map(got, model, x, y):
     if close(-right): return "The sign is wrong: the rise is the loss with a blank cell minus the loss before."
     if close(right.abs()): return "Without some cells the loss falls, so a rise can be negative: leave out `abs()`."
     if close(right + base):
-        return "These are the losses with a blank cell: subtract the loss of the images as they are."
+        return "These are the losses with a blank cell: subtract the loss of the original images."
     if close((right + base)/base): return "You divide by the loss before: subtract it."
-    if close(right/base): return "You divide the rise by the loss before. The rise itself is asked for."
+    if close(right/base): return "You divide the rise by the loss before. Return the rise itself."
     if close(torch.zeros_like(right)):
-        return "The loss never rises in your map: the model gets the images as they are. Hand `blank` to it."
-    if close(right.flip(0)) or close(right.flip(1)): return "Rows are counted from the top, and columns from the left."
+        return "In your map, the loss never rises: the model gets the original images. Pass it `blank`."
+    if close(right.flip(0)) or close(right.flip(1)): return "Count rows from the top and columns from the left."
     filled = torch.cat([given[given != x] for given in model.given if given.shape == x.shape])
     other = filled[filled != 0][:1].sum()
-    if other: return f"You set numbers of a cell to others than 0, such as {other:.3g}: here a blank cell is 0."
+    if other: return f"You fill a cell with numbers other than 0, such as {other:.3g}: here, a blank cell is 0."
     for blank, told in _OTHER_WAYS.items():
         if close(_rises(model, x, y, 2, blank)): return told
 
@@ -242,9 +242,9 @@ def _wrong_map(got, model, x, y):
         return ("You add up the losses of the samples: leave out `reduction=\"sum\"`, and `cross_entropy` takes their "
                 "mean.")
     if close(_rises(model, x, y, 2, loss=missed)):
-        return "That is by how much more samples are wrong. The rise of the loss is asked for."
+        return "That's how much more samples are wrong. Return how much the loss rises."
     if close(_rises(model, x, y, 2, loss=probability)):
-        return "That is the probability of the right class: take the cross-entropy of the model's outputs."
+        return "That's the probability of the right class: take the cross-entropy of the model's outputs."
     return None
 
 # %% ../../nbs/lib/exercises/lesson-22.ipynb #3ace401b
@@ -288,7 +288,7 @@ def _fours(spread: bool) -> tuple[Tensor, Tensor]:
 
 # %% ../../nbs/lib/exercises/lesson-22.ipynb #3ace401c
 _NO_ROWS = {"all dimensions of input|at least 2D":
-            "Samples may have any shape: `x.flatten(1)` makes a row of each, and `torch.cdist` needs rows."}
+            "Samples may have any shape, and `torch.cdist` needs rows: `x.flatten(1)` makes a row of each."}
 
 
 @exercise("22c")
@@ -302,17 +302,17 @@ def _labels_fit(answer):
 
     _is_small(given, given(*_clusters(), 19), 19)
     result = given(*_eight(), 199)
-    require(result < .01, "Here each sample's nearest has the same label, if the distance is over all numbers of a "
-                          "sample; a single number, or their mean, says nothing about the label. The result should be "
+    require(result < .01, "Here, each sample's nearest neighbor has the same label, if the distance is over all "
+                          "numbers of a sample; one of them, or their mean, doesn't tell. The result should be "
                           f"1 / 200; yours is {result:.3g}. `x.flatten(1)` keeps all numbers of a sample in a row.")
     for spread, why in ((True, "the sum of all differences"), (False, "the largest of all differences")):
         result = given(*_fours(spread), 99)
         require(math.isclose(result, .01),
-                f"Here each sample's nearest has the same label, and not that by {why}: `torch.cdist(rows, rows)` is "
-                f"Euclidean. The result should be 1 / 100; yours is {result:.3g}.")
+                f"Here, the nearest sample by Euclidean distance has the same label, but the nearest by {why} hasn't: "
+                f"use `torch.cdist(rows, rows)`. The result should be 1 / 100; yours is {result:.3g}.")
     _with_one_label(given)
     require(math.isclose(given(*_pairs(), 19), 1),
-            "Here each sample's nearest has another label, so no shuffle agrees less often: the result should be 1. "
+            "Here, each sample's nearest has another label, so no shuffle agrees less often: the result should be 1. "
             "Count shuffles with *at least* the agreement of `y`.")
     _by_chance(given)
     return "you can say how sure it is that labels fit"
@@ -322,13 +322,13 @@ def _is_small(given, result, k):
     "The result where labels fit as well as they can."
     def close(value): return math.isclose(result, value, abs_tol=1e-6)
     require(not close(0), "No shuffle agrees as often, and your result is 0. That would be certainty, which a few "
-                          "shuffles cannot give: (1 + n) / (1 + k).")
-    require(not close(1/k), "You divide by k. `y` itself is counted above and below: (1 + n) / (1 + k).")
-    require(not close(k/(1 + k)), "These labels fit, and hardly a shuffle agrees as often, so the result should be "
+                          "shuffles can't give: (1 + n) / (1 + k).")
+    require(not close(1/k), "You divide by k. Count `y` itself above and below: (1 + n) / (1 + k).")
+    require(not close(k/(1 + k)), "These labels fit, and hardly any shuffle agrees as often, so the result should be "
                                   "small. Count shuffles that agree at least as often as `y`, and add 1.")
     require(not close(24) and not (close(1) and math.isclose(given(*_three(), k), 2/3, abs_tol=1e-6)),
-            "That is the agreement itself. Whether it is large, only shuffles say: count how many of k agree at least "
-            "as often, (1 + n) / (1 + k).")
+            "That's the agreement itself. Only shuffles tell whether it's large: count how many of k agree at least as "
+            "often, (1 + n) / (1 + k).")
     if close(1): raise NotYet(_why_all_agree(given))
     require(result <= 1, f"The result should be a fraction, (1 + n) / (1 + k); yours is {result:.3g}.")
     require(close(1/(1 + k)), "These labels fit: each sample's nearest by distance has the same one, so no shuffle "
@@ -340,11 +340,11 @@ def _why_all_agree(given) -> str:
     "Why the result is 1 although labels fit."
     x, y = torch.arange(24.), torch.tensor([1] + [0]*11 + [1]*11 + [0])  # the farthest has the same label
     begins = "These labels fit: each sample's nearest has the same one. But your result is 1. "
-    if given(x.view(24, 1), torch.ones(24).long(), 19) > 1: return "Divide by 1 + k, to get a fraction."
+    if given(x.view(24, 1), torch.ones(24).long(), 19) > 1: return "Divide by 1 + k to get a fraction."
     if given(x.view(24, 1), y, 19) < .5:
-        return begins + "`argmax` finds the farthest sample; the nearest is asked for: `argmin`."
+        return begins + "`argmax` finds the farthest sample; find the nearest: `argmin`."
     if given(*_pairs(), 19) < 1:
-        return begins + ("Something is the wrong way round: count neighbors with the *same* label, and shuffles with "
+        return begins + ("Something is the wrong way around: count neighbors with the *same* label, and shuffles with "
                          "*at least* the agreement of `y`.")
     return begins + ("Is each sample its own nearest? Leave the diagonal out: `fill_diagonal_(torch.inf)`, and "
                      "take `argmin`: `argmax` finds the farthest, or this inf. Is the distance over all numbers of a "
@@ -357,20 +357,20 @@ def _with_one_label(given):
     for k in (19, 49):
         result = given(x, torch.ones_like(y), k)
         drawn = math.isclose(result, 1/(1 + k)) and given(*_three(), 999) > .01
-        require(not drawn, "With one label for all, yours have other labels: these are no shuffles of the labels. "
+        require(not drawn, "All labels are the same, but yours have others: these aren't shuffles of the labels. "
                            "`y[torch.randperm(len(y))]` has the labels of `y`, in another order.")
         require(not math.isclose(result, 1/(1 + k)),
-                "With one label for all, each shuffle of `y` agrees just as often as `y`, and counts: at least, `>=`.")
-        require(not math.isclose(result, k/(1 + k)), f"With one label for all, all {k} shuffles count, and the result "
+                "If all labels are the same, each shuffle of `y` agrees as often as `y` and counts: at least, `>=`.")
+        require(not math.isclose(result, k/(1 + k)), f"If all labels are the same, all {k} shuffles count; the result "
                                                      f"is (1 + {k}) / (1 + {k}): add 1 above, too.")
-        require(math.isclose(result, 1), f"With one label for all, each of {k} shuffles counts, and the result should "
-                                         f"be 1; yours is {result:.3g}. Are there k shuffles?")
+        require(math.isclose(result, 1), f"If all labels are the same, each of {k} shuffles counts; the result "
+                                         f"should be 1; yours is {result:.3g}. Are there k shuffles?")
 
 
 def _wrong_orders(given, result) -> str:
     "Why another part of the shuffles agrees than of all orders of three labels."
     again = {given(*_three(), 49) for _ in range(12)}
-    if again <= {1/50, 1} and len(again) == 2: return "You shuffle once, for all k. Shuffle anew for each of them."
+    if again <= {1/50, 1} and len(again) == 2: return "You shuffle once for all k. Shuffle anew for each of them."
     if again == {1} or abs(result - 2/3) < .07:
         return ("One side of your comparison is still `y`. Compare shuffled labels with shuffled labels: "
                 "`labels[nearest] == labels`.")
@@ -389,5 +389,5 @@ def _by_chance(given):
     right = (1 + sum(_agreement(x, y[torch.randperm(40)]) >= own for _ in range(400)))/401
     result = given(x, y, 200)
     require(abs(result - right) < .15,
-            f"Right for labels that fit. Here images and labels are unrelated, and {right:.0%} of the shuffles agree "
+            f"Right for labels that fit. Here, images and labels are unrelated, and {right:.0%} of the shuffles agree "
             f"as often; your result is {result:.3g}. Shuffle anew for each of the k, and compare with `y` itself.")

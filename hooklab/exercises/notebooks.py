@@ -62,13 +62,13 @@ def _asked(source: str, id: str) -> Prediction | None:
     question, answer, listed = found.groups()
     options = [option.strip() for option in listed.split("|")]
     right = [option[1:] for option in options if option.startswith("*")]
-    if len(right) != 1: raise ValueError(f"Prediction {id}: the right guess has a star, and only that one.")
+    if len(right) != 1: raise ValueError(f"Prediction {id}: mark exactly one guess, the right one, with a star.")
     return Prediction(id, question, answer, tuple(option.removeprefix("*") for option in options), right[0])
 
 # %% ../../nbs/lib/exercises/notebooks.ipynb #90bf7240
 def lesson_predictions(
     nb: dict, # A lesson, as read from its ipynb file
-) -> dict[int, Prediction]: # By the place of its cell
+) -> dict[int, Prediction]: # By the index of its cell
     "The predictions of a lesson, numbered in their order."
     number, found = next(iter(lesson_exercises(nb)), "")[:2], {}
     for i, cell in enumerate(nb["cells"]):
@@ -104,7 +104,7 @@ def _reading(id: str, task: str, source: str) -> Reading | None:
 # %% ../../nbs/lib/exercises/notebooks.ipynb #82bc3e83
 def lesson_readings(
     nb: dict, # A lesson, as read from its ipynb file
-) -> dict[int, Reading]: # By the place of the cell with the question
+) -> dict[int, Reading]: # By the index of the cell with the question
     "The exercises of a lesson whose answer is a letter."
     found, open_one = {}, None
     for i, cell in enumerate(nb["cells"]):
@@ -116,7 +116,7 @@ def lesson_readings(
             if reading: found[i], open_one = reading, None
     if open_one:
         raise ValueError(f"Exercise {open_one[0]}: after the heading come cells that make and draw the runs, then one "
-                         "with the question, and in <details> hints and the Answer, which begins with **A.**")
+                         "with the question, and in <details> hints and the Answer, which starts with **A.**")
     return found
 
 # %% ../../nbs/lib/exercises/notebooks.ipynb #6a600c32
@@ -136,7 +136,7 @@ def _words(
 
 
 def _guess(cell: dict, asked: Prediction, headings: dict[str, str]) -> list[dict]:
-    "The question, and a call of `guess` with the options beside it."
+    "The question, and a call of `guess` with the options next to it."
     options = " · ".join(f'"{option}"' for option in asked.options)
     if len(options) > 90: options = options.replace(" · ", "\n# ")
     return _asks(cell, asked.question, f'# {options}\nguess("{asked.id}", "")', headings)
@@ -156,7 +156,7 @@ def _asks(cell: dict, question: str, call: str, headings: dict[str, str]) -> lis
 
 
 def _code(cell: dict, of_reading: bool) -> list[dict]:
-    "The cell without settings and outputs, and a cell with the caption of its figure where it has one."
+    "The cell without settings and outputs, and a cell with the caption of its figure, if any."
     source = _text(cell)
     if of_reading: source = re.sub(r"\n *assert .*", "", source)  # they say which letter is right
     folded = {"jupyter": {"source_hidden": True}} if re.search(r"^#\|\s*code-fold:\s*true", source, re.M) else {}

@@ -17,14 +17,14 @@ from torch.nn import functional as F
 
 # %% ../../nbs/lib/exercises/patterns.ipynb #a106d822
 CLASSES, SIDE = 8, 8
-MIDDLE, UNIT = 2048, 256  # what a sensor adds to the numbers, and multiplies them by
-MISLABELED = .05  # share of the labels that are drawn at random
+MIDDLE, UNIT = 2048, 256  # the offset and the scale of a sensor
+MISLABELED = .05  # fraction of the labels that are drawn at random
 
 
 def patterns(
     n: int, # How many samples
     seed: int, # Of the classes
-    draw: int, # Which samples of these classes: another number gives others
+    draw: int, # Which samples of these classes: another number gives other samples
 ) -> tuple[Tensor, Tensor]: # Inputs (n, 1, 8, 8) and labels (n)
     "Noisy patterns, as they are or as their negatives."
     generator = torch.Generator().manual_seed(seed)
@@ -43,7 +43,7 @@ HIDDEN, DEPTH = 64, 4  # of the plain networks
 
 
 def plain_network(act: Callable, gain: float) -> nn.Sequential:
-    "Linear layers with an activation behind each."
+    "Linear layers, each followed by an activation."
     layers: dict[str, nn.Module] = OrderedDict(flat=nn.Flatten())
     for k in range(1, DEPTH + 1):
         layers[f"lin{k}"], layers[f"act{k}"] = nn.Linear(SIDE*SIDE if k == 1 else HIDDEN, HIDDEN), act()
@@ -62,7 +62,7 @@ def convolutional() -> nn.Sequential:
 
 
 class Reader(nn.Module):
-    "Reads a pattern four numbers at a time, from the top to the bottom."
+    "Reads a pattern four numbers at a time, from top to bottom."
     def __init__(self):
         super().__init__()
         self.rnn = nn.RNN(4, HIDDEN, nonlinearity="relu", batch_first=True)
@@ -74,19 +74,19 @@ class Reader(nn.Module):
 
 # %% ../../nbs/lib/exercises/patterns.ipynb #976488e0
 class Kind(NamedTuple):
-    "A kind of network, and what trains it well."
+    "A kind of network, and an optimizer that trains it well."
     about: str # In words
     make: Callable[[], nn.Module]
     optimizer: Callable[..., torch.optim.Optimizer]
-    scales: bool = False # Does the network scale its inputs itself?
+    scales: bool = False # Whether the network scales its inputs itself
 
 
 def sgd(parameters) -> torch.optim.Optimizer: return torch.optim.SGD(parameters, .03, momentum=.9)
 
 
-NETWORKS = {"relu": Kind("a plain network of four hidden layers", lambda: plain_network(nn.ReLU, 2), sgd),
-    "tanh": Kind("a plain network of four hidden layers", lambda: plain_network(nn.Tanh, 1), sgd),
-    "cnn": Kind("a convolutional network of three layers", convolutional,
+NETWORKS = {"relu": Kind("a plain network with four hidden layers", lambda: plain_network(nn.ReLU, 2), sgd),
+    "tanh": Kind("a plain network with four hidden layers", lambda: plain_network(nn.Tanh, 1), sgd),
+    "cnn": Kind("a convolutional network with three layers", convolutional,
                 lambda parameters: torch.optim.Adam(parameters, 5e-3), scales=True),
     "rnn": Kind("a recurrent network that reads four numbers at a time", Reader,
                 lambda parameters: torch.optim.Adam(parameters, 3e-3)),

@@ -31,14 +31,18 @@ LARGEST_BATCH = 2*BATCH
 
 
 class Outcome(NamedTuple):
-    "A training after a treatment."
+    "A training run after a treatment."
     loss: float # On new data
     old_loss: float # On data that it was trained on
     twin: float # The healthy twin's loss on new data
-    alike: float # That of a healthy training with what the treatment chose
+    alike: float # The loss of a healthy run with what the treatment chose
 
     @property
     def ratio(self) -> float: return self.loss/self.twin
+
+    @property
+    def due_to_choice(self) -> bool: # A healthy run with what the treatment chose does as badly
+        return CURED*self.twin < self.alike < .9*GUESS and self.loss <= 1.02*self.alike
 
     def limit(self, untreated: float) -> float: # Of this loss
         "1.2 times a twin's loss: the second's up to 1.5 times the first's, where nine tenths of the harm are undone."
@@ -46,7 +50,7 @@ class Outcome(NamedTuple):
         return max(CURED*self.twin, min(CURED*self.alike, self.twin + harm/10, NEARLY_CURED*self.twin))
 
     def cured(self, untreated: Callable[[], float]) -> bool:
-        "Is it as good as that? The patient is only trained without a treatment where it matters."
+        "Whether the loss is within that limit. An untreated patient is trained only if that matters."
         return self.ratio <= CURED or self.ratio <= NEARLY_CURED and self.loss <= self.limit(untreated())
 
 # %% ../../nbs/lib/exercises/treatment.ipynb #d7127923
@@ -58,25 +62,25 @@ def require_same_model(p: Training, before: dict[str, tuple]):
     "Its parameters still have the same names and shapes."
     now = parameter_shapes(p.model)
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    require(not changed, f"The model has other parameters than before: {', '.join(changed[:3])}. Set the numbers in "
-                         "them, or swap layers that have no parameters, such as activations.")
+    require(not changed, f"The parameters of the model have changed: {', '.join(changed[:3])}. Set their values, "
+                         "or swap layers that have no parameters, such as activations.")
 
 
 def require_same_data(p: Training):
     "The stored data are as they were, and a batch has no more than twice the usual number of samples."
     x, y = patterns(N_TRAIN, p.seed, draw=1)
     same = [isinstance(a, torch.Tensor) and torch.equal(a, b) for a, b in ((p.x, x), (p.y, y))]
-    require(all(same), "The stored data, `patient.x` and `patient.y`, stay as they are, because new data come in the "
+    require(all(same), "Leave the stored data, `patient.x` and `patient.y`, as they are, because new data come in the "
                        "same units. Change `patient.prepare`, which both go through, or `patient.batch`.")
     rows = p.rows
     fits = isinstance(rows, torch.Tensor) and rows.dim() == 2 and len(rows) == N_STEPS
     require(fits and rows.shape[1] <= LARGEST_BATCH,
-            f"`patient.rows` has one row for each of the {N_STEPS} steps, with at most {LARGEST_BATCH} "
+            f"`patient.rows` should have one row for each of the {N_STEPS} steps, with at most {LARGEST_BATCH} "
             f"samples in it; yours is {what_it_is(rows)}.")
 
 
 def apply_treatment(p: Training, f: Callable) -> Training:
-    "`p`, changed by `f`; or a sentence that says why that is no treatment."
+    "`p`, changed by `f`; raises `NotYet` if `f` is not a treatment."
     before, p.locked = parameter_shapes(p.model), True
     try: f(p)
     except NotYet: raise
@@ -86,7 +90,7 @@ def apply_treatment(p: Training, f: Callable) -> Training:
     require_same_model(p, before)
     require_same_data(p)
     require(all(map(callable, (p.step, p.batch, p.prepare, p.loss, p.parts))),
-            "`patient.step`, `batch`, `prepare`, `loss` and `parts` are functions: set them, without calling yours.")
+            "`patient.step`, `batch`, `prepare`, `loss` and `parts` are functions: assign yours without calling them.")
     return p
 
 # %% ../../nbs/lib/exercises/treatment.ipynb #08f2de31
@@ -95,18 +99,18 @@ CALLS = (" The clinic calls `batch(patient, i)`, `step(patient, inputs, labels)`
 
 
 def train_treated(p: Training, f: Callable, after_step: Callable | None = None) -> Training:
-    "Train a treated patient; its errors become sentences."
+    "Train a treated patient; its errors become messages."
     try: p.train(after_step=after_step)
     except NotYet: raise
     except Exception as error:
-        where = f"After the treatment, the training stops in step {len(p.losses)}."
+        where = f"After the treatment, training stops at step {len(p.losses)}."
         calls = CALLS if "positional argument" in str(error) else ""
         raise NotYet(f"{where} {explain_error(error, f)}{calls}") from error
     return p
 
 
 def treat_with_twin(p: Training, f: Callable) -> Training:
-    "Treat `p`, and give a healthy twin what `f` chose: weights and biases that it set, and a new optimizer."
+    "Treat `p`, and give a healthy twin what `f` chose: the weights and biases that it set, and a new optimizer."
     twin, old = Training(p.kind, p.seed), p.optimizer
     own = dict(twin.model.named_parameters())
     before = {name: value.detach().clone() for name, value in p.model.named_parameters()}
@@ -132,7 +136,7 @@ def outcome_of(p: Training, f: Callable) -> Outcome:
     train_treated(p, f)
     try: old, new = p.loss_on(p.x[:len(p.x)//2], p.y[:len(p.y)//2]), p.new_loss()
     except Exception as error:
-        raise NotYet(f"After the training, the model cannot answer new data. {explain_error(error, f)}") from error
+        raise NotYet(f"After training, the model can't process new data. {explain_error(error, f)}") from error
     twin = loss_of_twin(p.kind, p.seed)
     return Outcome(new, old, twin, twin if new <= CURED*twin else loss_of(beside))
 
@@ -145,7 +149,7 @@ def untreated_loss(admit: Callable[[int], Training], seed: int) -> float:
 
 
 def first_finding(p: Training, f: Callable) -> str:
-    "What a diagnosis of the treated training says first; empty where it says nothing."
+    "The first finding of a diagnosis of the treated run; empty if there is none."
     stats = ActivationStats.for_diagnosis()
     with stats.on(apply_treatment(p, f).model, optimizer=p.optimizer) as s: train_treated(p, f, after_step=s.step)
     found = diagnose(s).first
@@ -164,33 +168,39 @@ class Cured(NamedTuple):
 
     @property
     def said(self) -> str:
-        return (f"Loss on new data, of this patient and two others: {in_words(self.losses)}; of their healthy twins: "
+        return (f"Loss on new data for this patient and two others: {in_words(self.losses)}; for their healthy twins: "
                 f"{in_words(self.twins)}.")
 
     def beside(self, before: str) -> str: # For a report
         (own, *losses), (twin, *twins) = self.losses, self.twins
-        return (f"Loss on new data: {before} before, {in_words([own])} after, {in_words([twin])} of a healthy twin. Of "
-                f"two others with the same faults: {in_words(losses)} after, {in_words(twins)} of their healthy twins.")
+        return (f"Loss on new data: {before} before, {in_words([own])} after, {in_words([twin])} for a healthy twin. "
+                f"For two others with the same faults: {in_words(losses)} after, {in_words(twins)} for their twins.")
 
 
 def in_words(losses) -> str: return ", ".join(f"{loss:.2f}" if math.isfinite(loss) else "NaN or Inf" for loss in losses)
 
 
+def what_was_chosen(own: Outcome) -> str:
+    return ("The rest comes from the weights or the optimizer that you set: with them, the healthy twin ends at "
+            f"{in_words([own.alike])} instead of {own.twin:.2f}.")
+
+
 def what_is_wrong(own: Outcome, before: float) -> str:
     "What the loss says about a treatment that does not cure its patient."
+    if own.due_to_choice: return what_was_chosen(own)
     if own.old_loss <= CURED*own.twin and own.ratio > NEARLY_CURED: return (
-        "On the stored data it does well. New data go through `patient.prepare` and the model in eval mode, and not "
+        "It does well on the stored data. New data go through `patient.prepare` and the model in eval mode, but not "
         "through `patient.batch`: what is different for them?")
-    if not math.isfinite(own.loss): return "That is not finite: look where the first such number is made."
+    if not math.isfinite(own.loss): return "That is not finite: find where the first such value appears."
     if own.loss >= .97*before or min(own.loss, before) >= .9*GUESS:
-        return "That is as bad as without a treatment: the disease is still there, or what you changed is not used."
+        return "That is as bad as without a treatment: the disease is still there, or your change has no effect."
     if own.loss <= .75*own.twin + .25*min(before, GUESS):
         return "That is nearly cured. Does something slow it down, such as the learning rate or small weights?"
-    return "That is better than without a treatment. Something still holds it back."
+    return "That is better than without a treatment, but something still holds it back."
 
 # %% ../../nbs/lib/exercises/treatment.ipynb #c4e1f0a2
 def cured_alone(alone: Alone, seed: int, f: Callable) -> list[str]:
-    "Of several faults, those that a treatment cures where they come alone."
+    "The faults, out of several, that a treatment cures when each comes alone."
     found = []
     for what, admit in alone.items():
         try: own = outcome_of(admit(seed), f)
@@ -203,9 +213,9 @@ def what_is_left(own: Outcome, before: float, alone: Alone, cured: list[str]) ->
     "What the loss, and each fault alone, say about a treatment that does not cure its patient."
     left = [what for what in alone if what not in cured]
     if not cured: return what_is_wrong(own, before)
-    if not left: return "It cures each of the two where it comes alone, and not yet both together."
+    if not left: return "It cures each of the two alone, but not yet both together."
     (was, now), (one,), (other,) = (in_words([loss]) for loss in (before, own.loss)), cured, left
-    return f"One of the two is cured, “{one}”: the loss was {was}, and is {now} now. What is left is “{other}”."
+    return f"One of the two is cured, “{one}”: the loss was {was}, and now it is {now}. “{other}” is left."
 
 
 def why_not_cured(
@@ -214,7 +224,7 @@ def why_not_cured(
     "Why this patient is not cured."
     why = what_is_left(own, before, alone, cured_alone(alone, seed, f))
     found = first_finding(admit(seed), f)
-    said = f" `diagnose` says of the treated patient: {found}." if found else ""
+    said = f" `diagnose` reports for the treated patient: {found}." if found else ""
     return NotYet(f"After this treatment, the loss on new data is {in_words([own.loss])}; the healthy twin's is "
                   f"{own.twin:.2f}, and at most {own.limit(before):.2f} is allowed. {why}{said}")
 
@@ -225,11 +235,11 @@ def treatment(
     f: Callable, # The treatment
     alone: Alone | None = None, # Patients with each fault alone, if this one has several
 ) -> Cured:
-    "Judge a treatment on this patient, and where it helps, on two others; or stop with a sentence."
+    "Judge a treatment on this patient and, if it helps, on two others; raises `NotYet` if it fails."
     require(callable(f), f"`treat` needs a function that changes a patient, and got {what_it_is(f)}.")
     unseen = not sys.stderr.isatty() and "ipykernel" not in sys.modules
     with own_settings(), tqdm(total=3, desc="treated patients", leave=False, disable=unseen) as bar:
-        all_three, left = [], []
+        all_three, left, rest = [], [], []
         for one in range(seed, seed + 3*SEED_DISTANCE, SEED_DISTANCE):
             own = outcome_of(admit(one), f)
             all_three.append(own)
@@ -237,11 +247,14 @@ def treatment(
             before = cache(partial(untreated_loss, admit, one))
             if own.cured(before): continue
             if one == seed: raise why_not_cured(admit, seed, f, own, before(), alone or {})
+            rest.append(own)
             left.append(f"{own.loss:.2f}, where at most {own.limit(before()):.2f} is allowed")
     cured = Cured(tuple(r.loss for r in all_three), tuple(r.twin for r in all_three))
+    require(not rest or not all(own.due_to_choice for own in rest),
+            f"{cured.said} One has {' and one '.join(left)}. {what_was_chosen(rest[0]) if rest else ''}")
     helps = max(r.ratio for r in all_three) <= NEARLY_CURED
     require(not left or not helps, f"{cured.said} It helps all three, but one has {' and one '.join(left)}: something "
-                                   "small still differs from a healthy training.")
-    require(not left, f"{cured.said} It helps this patient but not the others: does it set something that fits one "
-                      "seed only, such as a row, a unit or a number?")
+                                   "small still differs from a healthy run.")
+    require(not left, f"{cured.said} It helps this patient but not the others: does it set something that fits only "
+                      "one seed, such as a row, a unit, or a number?")
     return cured

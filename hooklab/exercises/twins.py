@@ -20,7 +20,7 @@ from hooklab.exercises.patterns import CLASSES, NETWORKS, patterns
 # %% ../../nbs/lib/exercises/twins.ipynb #96022264
 N_TRAIN, N_NEW = 2048, 1024  # samples
 N_STEPS, BATCH = 150, 32
-GUESS = math.log(CLASSES)  # the loss of an answer that ignores the input
+GUESS = math.log(CLASSES)  # the loss of a guess that ignores the input
 
 
 def usual_batch(p: "Training", i: int) -> tuple[Tensor, Tensor]:
@@ -30,7 +30,7 @@ def usual_batch(p: "Training", i: int) -> tuple[Tensor, Tensor]:
 
 
 def usual_step(p: "Training", x: Tensor, y: Tensor) -> Tensor:
-    "A step of training; returns the loss."
+    "A training step; returns the loss."
     p.model.train()
     loss = p.loss(p.model(x), y)
     p.optimizer.zero_grad()
@@ -43,7 +43,7 @@ def added(**losses: Tensor) -> Tensor: return sum(losses.values())
 
 
 def standardized(x: Tensor) -> Callable[[Tensor], Tensor]:
-    "A function that brings numbers like `x` to mean 0 and standard deviation 1."
+    "A function that scales values like `x` to mean 0 and standard deviation 1."
     mean, std = x.mean(), x.std()
     return lambda inputs: (inputs - mean)/std
 
@@ -63,45 +63,45 @@ class Training:
             torch.manual_seed(seed)
             self._model = NETWORKS[kind].make()
             self.optimizer: torch.optim.Optimizer = NETWORKS[kind].optimizer(self._model.parameters()) # Makes the steps
-            self.scheduler = None # What changes the learning rate, where something does
+            self.scheduler = None # Changes the learning rate, if there is one
             self.loss: Callable = F.cross_entropy # `f(output, labels)`, called by `step`
             self.x, self.y = patterns(N_TRAIN, seed, draw=1) # The inputs to train on, as stored, and their labels
             self.prepare: Callable = as_it_is if NETWORKS[kind].scales else standardized(self.x) # Of all inputs
             self.rows: Tensor = torch.randint(N_TRAIN, (N_STEPS, BATCH)) # Which samples make up the batch of each step
         self.batch: Callable = usual_batch # `f(patient, i)`: prepared inputs and labels for step `i`
-        self.step: Callable = usual_step # `f(patient, inputs, labels)`: a step of training; returns the loss
-        self.parts: Callable = added # `f(**losses)`: adds the losses of a step, where it has several
+        self.step: Callable = usual_step # `f(patient, inputs, labels)`: a training step; returns the loss
+        self.parts: Callable = added # `f(**losses)`: adds the losses of a step, if it has several
         self.losses: list[float] = [] # The loss of each step so far
 
     @property
-    def model(self) -> nn.Module: # The model; it can be changed, and not be replaced
-        "The model. Change it in place: another one is not accepted."
+    def model(self) -> nn.Module: # The model; you can change it, but not replace it
+        "The model. Change it in place: you can't replace it."
         return self._model
 
     @model.setter
     def model(self, new):
-        raise NotYet("A treatment may not replace the model by something else. It may be changed in place: set a "
-                     "layer, a weight or a bias of `patient.model`.")
+        raise NotYet("A treatment may not replace the model. Change it in place: set a layer, a weight, or a bias of "
+                     "`patient.model`.")
 
     def train(
         self,
-        steps: int = N_STEPS, # How many; a second call goes on where the first has stopped
+        steps: int = N_STEPS, # How many; a second call continues where the first one stopped
         after_step: Callable | None = None, # Called with the loss after each step, as in `after_step=stats.step`
     ) -> list[float]: # The losses of these steps
-        "Train the model, with hooks or without."
-        if self.locked: raise NotYet("`f` changes the patient before its training. The clinic trains it afterwards.")
+        "Train the model, with or without hooks."
+        if self.locked: raise NotYet("`f` changes the patient before training. The clinic trains it afterward.")
         began = len(self.losses)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed + began)
             for i in range(began, began + steps):
                 loss = self.step(self, *self.batch(self, i % len(self.rows)))
-                if loss is None: raise NotYet("`patient.step` should return the loss, and returned nothing.")
+                if loss is None: raise NotYet("`patient.step` should return the loss, but returned nothing.")
                 self.losses.append(float(loss.detach() if isinstance(loss, Tensor) else loss))
                 if after_step: after_step(self.losses[-1])
         return self.losses[began:]
 
     def loss_on(self, x: Tensor, y: Tensor) -> float: # The cross-entropy; Inf where it is not finite
-        "How well the model answers these inputs, in eval mode, with logits, probabilities or their logarithms."
+        "The loss on these inputs in eval mode; the model may return logits, probabilities, or their logarithms."
         was_training = self.model.training
         with torch.no_grad(): output = self.model.eval()(self.prepare(x))
         self.model.train(was_training)
@@ -110,14 +110,14 @@ class Training:
         loss = F.cross_entropy(output, y).item()
         return loss if math.isfinite(loss) else math.inf
 
-    def new_loss(self) -> float: # A guess has 2.08
-        "The loss on samples that are not among those to train on: the number by which the clinic judges."
+    def new_loss(self) -> float: # Guessing gives 2.08
+        "The loss on samples that the model is not trained on: the number that the clinic judges by."
         return self.loss_on(*patterns(N_NEW, self.seed, draw=2))
 
 # %% ../../nbs/lib/exercises/twins.ipynb #fd4ab3af
 @lru_cache
 def loss_of_twin(kind: str, seed: int) -> float:
-    "The loss on new data of a healthy training."
+    "The loss of a healthy run on new data."
     twin = Training(kind, seed)
     with own_settings(): twin.train()
     return twin.new_loss()

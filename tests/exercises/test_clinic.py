@@ -128,8 +128,22 @@ def adam(rate): return lambda p: setattr(p, "optimizer", torch.optim.Adam(p.mode
 
 def test_a_rate_that_is_too_low_after_the_cure_is_told():
     p = one_with("other parameters in the optimizer", "rnn")
-    with not_yet("nearly cured. Does something slow it down, such as the learning rate or small weights?"):
+    with not_yet("The rest comes from the weights or the optimizer that you set: with them, the healthy twin"):
         p.treat(adam(3e-4))
+
+
+def test_what_a_treatment_chose_is_told_only_where_a_healthy_twin_does_as_badly_with_it():
+    def due(loss, twin, alike): return treatment.Outcome(loss, .4, twin, alike).due_to_choice
+    assert due(.66, .46, .66) and not due(.66, .46, .46) and not due(.75, .46, .66)
+    assert not due(2.08, .46, 2.08), "at the level of guessing, the disease may still be there"
+
+
+def test_default_weights_are_told_where_one_of_three_ends_too_high():
+    "In patient 102, they are a cure; with other weights and data, not for all three."
+    hl.patient(102).treat(default_weights)
+    plan = one_with("activations explode", "relu")._plan
+    with not_yet("One has .* The rest comes from the weights or the optimizer"):
+        treatment.treatment(lambda seed: patients.admit(plan, seed), 300, default_weights)
 
 
 def default_weights(p):
@@ -240,7 +254,7 @@ def test_what_does_not_cure_a_jump_of_the_rate(kind, wrong):
 
 def test_a_spike_is_what_one_sees():
     p = patients.patient(one_with("learning rate jumps", "relu").seed)
-    with not_yet("“spike” is what one sees.*the step in which the loss jumps, and the one before it"): p.check("spike")
+    with not_yet("“spike” is a symptom.*the step at which the loss jumps, and the one before it"): p.check("spike")
     with not_yet("not “learning rate too large”.*rate of the step before"): p.check("lr too high")
 
 
@@ -263,7 +277,7 @@ def test_real_cases_are_counted_apart():
     assert sorted(REAL) == sorted(hl.patient(seed, real=True)._plan.disease.what for seed in range(len(REAL)))
     assert "real=True" in repr(hl.patient(0, real=True)) and "real=True" not in repr(hl.patient(0))
     for more in {"difficulty": 2}, {"losses": 2}, {"faults": 2}:
-        with pytest.raises(ValueError, match="a real case: it has no difficulty"): hl.patient(0, real=True, **more)
+        with pytest.raises(ValueError, match="a real case.*no choice of difficulty"): hl.patient(0, real=True, **more)
 
 
 def test_a_number_stays_the_patient_that_it_was():
@@ -386,8 +400,8 @@ def test_the_two_losses_are_added_as_they_are():
 
 
 @pytest.mark.parametrize(("asked", "told"), [
-    ({"losses": 3}, "1 or 2"), ({"losses": 2, "difficulty": 1}, "difficulty 1"), ({"faults": 3}, "a case has 2"),
-    ({"faults": 2, "difficulty": 1}, "no difficulty"), ({"faults": 2, "losses": 2}, "one loss")])
+    ({"losses": 3}, "1 or 2"), ({"losses": 2, "difficulty": 1}, "difficulty 1"), ({"faults": 3}, "2 for a case"),
+    ({"faults": 2, "difficulty": 1}, "no choice of difficulty"), ({"faults": 2, "losses": 2}, "one loss")])
 def test_odd_numbers_of_losses_and_faults(asked, told):
     with pytest.raises(ValueError, match=told): hl.patient(0, **asked)
 
@@ -423,7 +437,7 @@ def test_odd_seeds(seed):
 
 
 def test_odd_difficulty():
-    with pytest.raises(ValueError, match="1, 2, 3 or None"): hl.patient(1, difficulty=4)
+    with pytest.raises(ValueError, match="1, 2, 3, or None"): hl.patient(1, difficulty=4)
 
 
 # ---- names
@@ -475,7 +489,7 @@ def test_the_score_counts_what_was_tried(monkeypatch, capsys):
     p.train(2)
     p.train(2)
     with not_yet("It is not"): p.check("wrong sign")
-    with not_yet("No disease has the name"): p.check("flu")
+    with not_yet("No disease is named"): p.check("flu")
     again = patients.patient(p.seed)
     again.train(1)
     with pytest.raises(NotYet): again.treat(called)
@@ -529,15 +543,15 @@ def test_a_scheduler_may_be_taken_away(capsys):
 def test_wrong_answers_lead_on():
     p = patients.patient(of("dead units").seed)
     for _ in range(3):
-        with not_yet("No disease has the name 'flu'.*lists all.$"): p.check("flu")  # this is no try
+        with not_yet("No disease is named 'flu'.*lists them all.$"): p.check("flu")  # this is no try
     with not_yet("It is not “wrong sign”.*would have looked at the outputs of the layers"): p.check("wrong sign")
-    with not_yet("That is the disease. In which layer?"): p.check("dead units")
+    with not_yet("That is the disease. Which layer has it?"): p.check("dead units")
     with not_yet(r"not in 'head'.*fraction of zeros.*\n\nTry 3.*patient.answer"): p.check("dead units", "head")
     with not_yet("'dead unitz'. Did you mean dead units"): p.check("dead unitz")
     with not_yet("has no layer 'act9'. Its layers are .*lin1"): p.check("dead units", "act9")
     with not_yet("not the name of a disease"): p.check("loss does not fall")
     for odd in None, 3, ["a"]:
-        with not_yet("No disease has the name"): p.check(odd)
+        with not_yet("No disease is named"): p.check(odd)
 
 
 def test_answer(capsys):
@@ -563,10 +577,12 @@ def breaks(p): p.loss = lambda output, labels: output.nothing()
 
 
 @pytest.mark.parametrize(("f", "told"), [
-    (another_model, "may not replace the model by something"), (another_layer, "other parameters than before: lin2"),
-    (other_data, "stay as they are"), (in_the_data, "stay as they are"), (few_rows, "one row for each of the 150"),
+    (another_model, "may not replace the model. Change it in place"),
+    (another_layer, "parameters of the model have changed: lin2"),
+    (other_data, "Leave the stored data"),
+    (in_the_data, "Leave the stored data"), (few_rows, "one row for each of the 150"),
     (no_tensor, "one row for each"), (training, "The clinic trains it"), (stub, "Nothing is written here yet"),
-    (stops, "AttributeError"), (called, "are functions"), (breaks, "training stops in step 0"),
+    (stops, "AttributeError"), (called, "are functions"), (breaks, "training stops at step 0"),
     (one_argument, "The clinic calls `batch.patient, i.`"),
     (lambda: None, "TypeError"), (3, "needs a function")])
 def test_treatments_that_are_none(f, told):
@@ -583,7 +599,7 @@ def in_the_batch_only(p):
 
 
 def test_nearly_cured_is_not_called_lucky(monkeypatch):
-    outcomes = iter([treatment.Outcome(loss, .5, twin, 1.) for loss, twin in ((.5, .46), (.68, .47), (.5, .45))])
+    outcomes = iter([treatment.Outcome(loss, .5, twin, .55) for loss, twin in ((.5, .46), (.68, .47), (.5, .45))])
     monkeypatch.setattr(treatment, "outcome_of", lambda p, f: next(outcomes))
     with not_yet("helps all three, but one has 0.68, where at most 0.63 is allowed"): of("dead units").treat(nothing)
 

@@ -151,7 +151,7 @@ def test_frozen_and_detached_layers_can_be_told_apart():
         DISEASES[what].plant(p, Random(0))
         look = look_at(p, "gradients")
         seen[what] = look.table["lin2"]
-        assert "–: there is none" in repr(look) and math.isnan(seen[what]["parameters"])
+        assert "–: none" in repr(look) and math.isnan(seen[what]["parameters"])
         with not_yet("requires_grad=False.*no gradient reaches them"):
             judge_name(DISEASES[what], ["lin1"], 0, ({*("frozen part", "not trained")} - {what}).pop(), None)
     assert (seen["frozen part"]["requires_grad"], seen["not trained"]["requires_grad"]) == (0, 1)
@@ -185,7 +185,7 @@ def test_looks_cost_once(unseen):
     first = case.look("batch")
     assert case.points == 1 and case.look("batch") is first and case.points == 1
     assert case.look("source").what == "source" and case.points == 1 + LOOKS["source"].cost
-    with not_yet("no look 'weights'. There are batch, outputs"): case.look("weights")
+    with not_yet("no look 'weights'. The looks are batch, outputs"): case.look("weights")
     assert case.look("batch", after=nothing) is not first and case.points == 5
     case.look("batch", after=nothing)
     assert case.points == 5 and "batch after `nothing` (1 point)" in str(case.report())
@@ -195,7 +195,7 @@ def test_a_look_after_a_treatment_sees_what_it_changed():
     case = hl.patient(SICK, faults=2)
     def wrong_labels(p): p.batch = lambda p, i: (p.prepare(p.x[p.rows[i]]), p.y[p.rows[i]]*0)
     assert case.look("batch", after=wrong_labels).table["labels"]["classes"] == 1
-    with not_yet("not looked at 'classes' of 'labels'"): case.claim("labels", "classes", "<", 2)
+    with not_yet("You haven't looked at 'classes' of 'labels'"): case.claim("labels", "classes", "<", 2)
     case.claim("labels", "classes", "<", 2, after=wrong_labels)
 
 
@@ -220,10 +220,10 @@ def test_claims_that_show_nothing():
     case = hl.patient(HEALTHY, faults=2)
     with not_yet("Look first"): case.claim("inputs", "std", ">", 1)
     std = case.look("batch").table["inputs"]["std"]
-    with pytest.raises(TypeError, match="A claim has a row, .*a sign and a number"): case.claim("inputs", "std")
+    with pytest.raises(TypeError, match="A claim has a row, .*a sign, and a number"): case.claim("inputs", "std")
     for odd, told in [
             (("inputs", "std", "==", 1), "compares with one of <, >"), (("inputs", "std", "<", "1"), "a number"),
-            (("inputs", "none", "<", 1), "There are mean, std"), (("act9", "std", "<", 1), "rows are inputs"),
+            (("inputs", "none", "<", 1), "It has mean, std"), (("act9", "std", "<", 1), "rows are inputs"),
             (("loss", "last", ">", 1), "the complaint")]:
         with not_yet(told): case.claim(*odd)
     assert case.points == 1, "a slip of the pen costs nothing"
@@ -237,26 +237,26 @@ def test_a_name_needs_a_claim_and_a_wrong_sign_is_told(capsys):
     case = hl.patient(SICK, faults=2)
     first, second = right_claims(case)
     look, claim, fault, layer = first
-    with not_yet("Before a name comes a claim"): case.name(fault.what, layer)
+    with not_yet("Each name needs a claim first"): case.name(fault.what, layer)
     turned = (*claim[:2], reports.OTHER_WAY[claim[2]], claim[3])
-    with not_yet("That does not hold.*It is the other way round"): case.claim(*turned)
+    with not_yet("That does not hold.*It is the other way around"): case.claim(*turned)
     case.claim(*claim)
     assert "in two healthy twins" in capsys.readouterr().out
-    with not_yet("shown that already"): case.claim(*claim)
+    with not_yet("already shown that"): case.claim(*claim)
     before, wrong = case.points, next(what for what in DISEASES if what not in {f.what for f in case._plan.faults})
-    with not_yet("A good doctor would have looked at.*what was odd before it"): case.name(wrong, layer)
-    with not_yet("No disease has the name 'flu'"): case.name("flu")
+    with not_yet("A good doctor would have looked at.*what was odd earlier"): case.name(wrong, layer)
+    with not_yet("No disease is named 'flu'"): case.name("flu")
     assert case.points == before + ward.WRONG_NAME
     case.name(fault.what, layer)
-    with not_yet("named that already"): case.name(fault.what, layer)
+    with not_yet("already named that"): case.name(fault.what, layer)
     assert "One name is still missing" in capsys.readouterr().out
-    with not_yet("Before a name comes a claim, one for each"): case.name(second[2].what, second[3])
+    with not_yet("Each name needs a claim first"): case.name(second[2].what, second[3])
     with not_yet("One name is still missing.*look again"): case.treat(nothing)
     with not_yet("named something that is wrong"): case.name("healthy")
     case.claim(*second[1])
     case.name(second[2].what, second[3])
     assert "still missing" not in capsys.readouterr().out
-    with not_yet("named both already"): case.name(wrong, layer)
+    with not_yet("already named both"): case.name(wrong, layer)
 
 
 def test_something_is_wrong(unseen):
@@ -270,12 +270,12 @@ def test_nothing_is_wrong_after_looks_only(unseen, capsys, tmp_path, monkeypatch
     begin(tmp_path)
     monkeypatch.chdir(tmp_path)
     case = hl.patient(HEALTHY, faults=2)
-    with not_yet("has looked at more"): case.name("nothing is wrong")
+    with not_yet("first look at"): case.name("nothing is wrong")
     for what in ("batch", "loss", "outputs"): case.look(what)
-    with not_yet("Before a name comes a claim"): case.name("dead units", "act1")
+    with not_yet("Each name needs a claim first"): case.name("dead units", "act1")
     with not_yet("Name what is wrong before you treat it"): case.treat(nothing)
     case.name("Nothing is wrong")
-    assert "is that of a healthy training" in capsys.readouterr().out
+    assert "is that of a healthy run" in capsys.readouterr().out
     (row,) = read_tries(tmp_path/FILE)
     assert (row["what"], row["right"], row["points"]) == (f"case {HEALTHY}", True, 3)
     assert "Clinic: 1 case solved" in str(how_far())
@@ -298,7 +298,7 @@ def test_a_name_for_a_healthy_network_is_wrong():
     def wrong_labels(p): p.batch = lambda p, i: (p.prepare(p.x[p.rows[i]]), p.y[p.rows[i]]*0)
     case.look("batch", after=wrong_labels)
     case.claim("labels", "classes", "<", 2, after=wrong_labels)
-    with not_yet("It is not “labels shuffled”. Is it something that a treatment has done.*2 points"):
+    with not_yet("It is not “labels shuffled”. Could a treatment have caused it.*2 points"):
         case.name("labels shuffled")
 
 
@@ -308,14 +308,14 @@ def test_a_treatment_of_one_fault_and_the_report(tmp_path, monkeypatch, capsys):
     begin(tmp_path)
     monkeypatch.chdir(tmp_path)
     case = hl.patient(SICK, faults=2)
-    with not_yet("Before a name comes a claim"): case.name("dead units", "act1")
+    with not_yet("Each name needs a claim first"): case.name("dead units", "act1")
     with not_yet("does not hold"): case.claim("drop", "std", "<", -1) if case.look("outputs") else None
     for _, claim, fault, layer in right_claims(case):
         case.claim(*claim)
         case.name(fault.what, layer)
     one, other = case._plan.faults
     def half(p): CURES[one.what](p)
-    with not_yet(f"One of the two is cured, “{one.what}”: .*What is left is “{other.what}”.*still shows"):
+    with not_yet(f"One of the two is cured, “{one.what}”: .*“{other.what}” is left.*still holds"):
         case.treat(half)
     def whole(p): both(case._plan)(p)
     case.treat(whole)
@@ -331,7 +331,7 @@ def test_a_treatment_of_one_fault_and_the_report(tmp_path, monkeypatch, capsys):
 
 
 def test_a_model_is_not_replaced():
-    with not_yet("A treatment may not replace the model by something else"):
+    with not_yet("A treatment may not replace the model. Change it in place"):
         hl.patient(SICK, faults=2).look("batch", after=lambda p: setattr(p, "model", None))
 
 
@@ -353,7 +353,7 @@ def test_a_report_is_kept_in_a_learners_folder_only(unseen, tmp_path, monkeypatc
     again = hl.patient(HEALTHY, faults=2)
     again.look("batch")
     again.report()
-    assert "left as it is" in capsys.readouterr().out and "solved, 3 points" in file.read_text(encoding="utf-8")
+    assert "is unchanged" in capsys.readouterr().out and "solved, 3 points" in file.read_text(encoding="utf-8")
     assert again.report()._repr_markdown_() == str(again.report())
 
 

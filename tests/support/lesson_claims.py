@@ -29,7 +29,7 @@ def claimed(cells: list[dict]) -> str: # Changes when an assertion does
 
 
 def tried() -> dict[str, dict]:
-    "By the name of the lesson: with how many seeds it was tried, and with how many all it asserts holds."
+    "By the name of the lesson: with how many seeds it was tried, and with how many all its claims held."
     if not RESULTS.exists(): return {}
     return {row["lesson"]: row for row in json.loads(RESULTS.read_text(encoding="utf-8"))["figures"][TITLE]}
 
@@ -38,9 +38,9 @@ def sentence(row: dict) -> str:
     "What the lesson says of it."
     kept = f" ({STORED[row['lesson']]})" if row["lesson"] in STORED else ""
     if not row["seeds"]: return f"**Tried with** its own seeds only{kept}."
-    which = "each" if row["hold"] == row["seeds"] else WORDS[row["hold"]]
+    which = "all" if row["hold"] == row["seeds"] else WORDS[row["hold"]]
     how_many = WORDS[row["seeds"]]
-    return f"**Tried with** {how_many} other seeds{kept}: all that is asserted here holds with {which} of them."
+    return f"**Tried with** {how_many} other seeds{kept}: every claim on this page held for {which} of them."
 
 
 def write(path: Path, row: dict):

@@ -9,13 +9,13 @@ mistakes = {
         ("return hook.stored.shape", "hook.stored.shape", "Is the `return` missing?"),
         ("return hook.stored.shape", "return model(x).shape", "shape of the whole model's output"),
         ("model(x)", "layer(x)", "run the whole model on `x`"),
-        ("as hook: model(x)", "as hook: pass\n    model(x)", "unless the model ran while it was on"),
+        ("as hook: model(x)", "as hook: pass\n    model(x)", "unless the model runs while it's on"),
         ("def layer_shape(model, layer, x):\n    shapes = []\n"
          "    layer.register_forward_hook(lambda m, i, o: shapes.append(o.shape))\n    model(x)\n"
          "    return shapes[0]", "a hook stays on the model when"),
         ("def layer_shape(model, layer, x):\n    shapes = []\n"
          "    h = layer.register_forward_hook(lambda m, i, o: shapes.append(i[0].shape))\n    model(x)\n"
-         "    h.remove()\n    return shapes[0]", "is the shape of the input of `stem`"),
+         "    h.remove()\n    return shapes[0]", "is the input shape of `stem`"),
         ("def layer_shape(model, layer, x):\n    shapes = {}\n"
          "    layer.register_forward_hook(lambda m, i, o: shapes.setdefault(0, o.shape))\n    model(x)\n"
          "    return shapes[0]", "replaces the layer's output"),
@@ -27,16 +27,16 @@ mistakes = {
          "        model(x)\n        return hooks.stored", "hooks the layer itself"),
         ("hook.stored.shape", "[hook.stored]", "a list of tensors"),
         ("hook.stored.shape", "hook.stored.numel()", "should be a shape, but yours is the number 768"),
-        ("hook.stored.shape", "[float(n) for n in hook.stored.shape]", "whole numbers only"),
+        ("hook.stored.shape", "[float(n) for n in hook.stored.shape]", "contains only integers"),
         ("hook.stored.shape", "str(hook.stored.shape)", "should be a shape"),
         ("hook.stored.shape", "len(hook.stored.shape)", "The answer should be a shape, but yours is the number 4"),
         ("return hook.stored.shape", "return list(layer.parameters())[0].shape",
          "The output of `stem` has shape (3, 4, 8, 8); your function"),
     ],
     "01b": [
-        (" if not list(m.children())", "", "only layers without layers inside"),
+        (" if not list(m.children())", "", "Count only leaf layers"),
         ("named_modules", "named_children", "sees the top level only"),
-        ("dict.fromkeys(names.values(), 0)", "__import__('collections').Counter()", "let every count start at 0"),
+        ("dict.fromkeys(names.values(), 0)", "__import__('collections').Counter()", "start every count at 0"),
         ("counts[names[m]] += 1", "counts[names[m]] = 1", "`act` runs twice"),
         ("    for handle in handles: handle.remove()\n", "", "a hook stays on the model when"),
         ("def count_calls(model, x):\n"
@@ -45,7 +45,7 @@ mistakes = {
          "        def count(m, i, o): counts[name] += 1\n"
          "        handles.append(model.get_submodule(name).register_forward_hook(count))\n    model(x)\n"
          "    for h in handles: h.remove()\n    return counts", "Bind it with `name=name`"),
-        ("dict.fromkeys(names.values(), 0)", "{}", "Let every count start at 0"),
+        ("dict.fromkeys(names.values(), 0)", "{}", "Start every count at 0"),
         ("    counts = dict.fromkeys(names.values(), 0)\n    def count(m, i, o): counts[names[m]] += 1",
          "    counts = dict.fromkeys(names, 0)\n    def count(m, i, o): counts[m] += 1", "should be the names"),
         ("    counts = dict.fromkeys(names.values(), 0)\n    def count(m, i, o): counts[names[m]] += 1",
@@ -58,7 +58,7 @@ mistakes = {
          "The count of `stem.0` should be one number"),
         ("def count_calls(model, x):\n    return {'stem.0': 1, 'stem.1': 1, 'act': 2, 'spare': 0, 'head': 1}",
          "but wrong for another"),
-        ("if not list(m.children())", "", "Count only layers without layers inside: leave out those"),
+        ("if not list(m.children())", "", "Count only leaf layers: leave out those"),
         ("    for handle in handles: handle.remove()\n", "    handles[0].remove()\n",
          "The result is right, but a hook stays on the model when"),
     ],
@@ -72,10 +72,10 @@ mistakes = {
         ("o.std() / i[0].std()", "(o.std() / i[0].std()).round(decimals=3)", "but rounded"),
         ("o.std() / i[0].std()", "o.std() / (i[0].std() + 1e-4)", "It should be about"),
         ("o.std() / i[0].std()", "o.mean() / i[0].mean()", "ratios of means"),
-        ("o.std() / i[0].std()", "o.norm() / i[0].norm()", "ratios of lengths"),
+        ("o.std() / i[0].std()", "o.norm() / i[0].norm()", "ratios of norms"),
         ("o.std() / i[0].std()", "i[0].std() / o.std()", "Upside down"),
         ("o.std() / i[0].std()", "o.std() / i.std()", "the tensor is `i[0]`"),
-        ("(o.std() / i[0].std())", "o.std()", "divide by that of the layer's input"),
+        ("(o.std() / i[0].std())", "o.std()", "divide by the `std` of the layer's input"),
         ("o.std() / i[0].std()", "o.std() / x.std()", "Each layer has its own"),
         ("return found", "return found[:2]", "one number for each of the 4 calls"),
         ("def gains(model, x):\n    got = []\n"

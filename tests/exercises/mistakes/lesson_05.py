@@ -1,5 +1,13 @@
 """Typical wrong answers to the exercises of lesson 05, and what their authors should be told."""
 
+BY_HAND = ("def dead_units(model, batches):\n    alive, handles = {{}}, []\n"
+           "    def look(m, i, o, name):\n"
+           "        alive[name] = alive.get(name, 0) | (o > 0).transpose(0, 1).flatten(1).any(1)\n{last}"
+           "    for name, m in hl.layers(model, nn.ReLU).items():\n"
+           "        hook = lambda m, i, o, name=name: look(m, i, o, name)\n"
+           "        handles.append(m.register_forward_hook(hook))\n    for x in batches: model(x)\n{finish}"
+           "    return {{name: (units == 0).nonzero().flatten().tolist() for name, units in alive.items()}}")
+
 mistakes = {
     "05a": [
         ("    return (", "    (", "Is the `return` missing?"),
@@ -38,11 +46,11 @@ mistakes = {
     ],
     "05b": [
         ("    return image", "    layer._forward_hooks.clear()\n    return image", "Remove only your own"),
-        ("histc(40, 0, 10)", "histc(40)", "a range of its own"),
+        ("histc(40, 0, 10)", "histc(40)", "has its own range"),
         (".log1p()", "", "These are the counts"),
         (".log1p()", ".log()", "minus infinity"),
-        ("image.log1p()", "(1 + image).log2()", "1.443 times the natural ones"),
-        ("image.log1p()", "(1 + image).log10()", "0.434 times the natural ones"),
+        ("image.log1p()", "(1 + image).log2()", "These look like `log2`"),
+        ("image.log1p()", "(1 + image).log10()", "These look like `log10`"),
         ("image.log1p()", "image.log1p().T", "lies on its side"),
         ("image.log1p()", "image.log1p().flip(0)", "Upside down"),
         ("def color_image(model, layer, batches):\n    columns = []\n    for x in batches:\n"
@@ -64,7 +72,7 @@ mistakes = {
          "            try: model(x)\n            except Exception: break\n            image",
          "your function hides the error"),
         ("hook_output(layer)", "hook_output(model)", "hook `layer`"),
-        ("hl.hook_output(layer)", "hl.Hook(layer, lambda m, i, o: i[0].clone())", "is the input of `layer`"),
+        ("hl.hook_output(layer)", "hl.Hook(layer, lambda m, i, o: i[0].clone())", "the input of `layer`"),
         ("image.log1p()", "image[:10].log1p()", "40 bins and 3 batches"),
         ("model(x)", "layer(x)", "run the whole model on `x`"),
         ("def color_image(model, layer, batches):\n    columns = []\n"
@@ -77,51 +85,48 @@ mistakes = {
         ("histc(40, 0, 10)", "histc(10, 0, 40)", "`histc` takes the number of bins first"),
     ],
     "05c": [
-        ("x.var(correction=0).item() * k",
-         "x.std().item()**2 * (k - 1)", "NaN, as soon as a tensor has only one number"),
-        ("        k, gap", "        if x.numel() == 1: continue\n        k, gap", "until a tensor has only one number"),
-        ("        m2 += x.var(correction=0).item() * k + gap**2 * n * k / (n + k)\n"
-         "        mean += gap * k / (n + k)\n",
-         "        mean += gap * k / (n + k)\n        gap = x.mean().item() - mean\n"
-         "        m2 += x.var(correction=0).item() * k + gap**2 * n * k / (n + k)\n", "after `mean` has moved"),
-        ("x.numel()", "len(x)", "only its rows"),
-        ("return mean, (m2 / (n - 1))**0.5", "return (m2 / (n - 1))**0.5, mean", "wrong way round"),
-        ("mean += gap * k / (n + k)", "mean += gap / (1 + (n > 0) * (n // k + 1))", "The mean should be about"),
-        (" + gap**2 * n * k / (n + k)", "", "gap between the means"),
-        ("(m2 / (n - 1))**0.5", "m2 / (n - 1)", "take the square root"),
-        ("m2 / (n - 1)", "m2 / n", "divides by n - 1"),
-        ("x.var(correction=0)", "x.var()", "divided by n - 1 already"),
-        ("return mean, (m2 / (n - 1))**0.5", "return mean", "should be two numbers"),
-        ("for x in stream:", "for x in list(stream):", "alive at the same time"),
-        ("def mean_and_std(stream):\n    xs = [(x.mean().item(), x.std().item()) for x in stream]\n"
-         "    return sum(m for m, _ in xs)/len(xs), sum(s for _, s in xs)/len(xs)", "the mean of the means"),
-        ("def mean_and_std(stream):\n    xs = [(x.mean().item(), x.std().item(), x.numel()) for x in stream]\n"
-         "    n = sum(k for *_, k in xs)\n    return sum(m*k for m, _, k in xs)/n, sum(s*k for _, s, k in xs)/n",
-         "Standard deviations cannot be averaged"),
-        ("def mean_and_std(stream):\n    n = sum(x.numel() for x in stream)\n"
-         "    mean = sum(x.sum().item() for x in stream)/n\n    return mean, 0.", "only once"),
-        ("def mean_and_std(stream):\n    n, s, q = 0, 0., 0.\n"
-         "    for x in stream: n, s, q = n + x.numel(), s + x.sum(), q + x.square().sum()\n"
-         "    return s.item()/n, ((q - s*s/n)/(n - 1)).clamp(min=0).sqrt().item()",
-         "until the numbers are far from zero"),
-        ("def mean_and_std(stream):\n    n, s, q = 0, 0., 0.\n"
-         "    for x in stream: n, s, q = n + x.numel(), s + x.sum().item(), q + (x**2).sum().item()\n"
-         "    mean = s/n\n    return mean, ((q - n*mean**2)/(n - 1))**0.5", "is complex"),
-        ("def mean_and_std(stream):\n    n, s, q = 0, 0., 0.\n"
-         "    for x in stream: n, s, q = n + x.numel(), s + x.sum().item(), q + (x**2).sum().item()\n"
-         "    mean = s/n\n    return mean, max(0, (q - n*mean**2)/(n - 1))**0.5",
-         "until the numbers are far from zero"),
-        ("def mean_and_std(stream):\n    xs = [(x.mean().item(), x.var().item(), x.numel()) for x in stream]\n"
-         "    n = sum(k for *_, k in xs)\n"
-         "    return sum(m*k for m, _, k in xs)/n, (sum(v*k for _, v, k in xs)/n)**0.5", "gap between the means"),
-        ("def mean_and_std(stream):\n    xs = [(x.mean().item(), x.var().item(), x.numel()) for x in stream]\n"
-         "    n = sum(k for *_, k in xs)\n"
-         "    return sum(m*k for m, _, k in xs)/n, (sum(v for _, v, k in xs)/len(xs))**0.5",
-         "gap between the means"),
-        ("return mean, (m2 / (n - 1))**0.5", "return None, None", "The mean should be one number"),
-        ("return mean, (m2 / (n - 1))**0.5", "return {'mean': mean, 'std': (m2 / (n - 1))**0.5}",
-         "two numbers, `mean, std`"),
-        ("gap**2 * n * k / (n + k)", "gap * n * k / (n + k)", "counts squared"),
+        ("return {name", "{name", "Is the `return` missing?"),
+        ("hl.layers(model, nn.ReLU)", "{n: m for n, m in model.named_children() if isinstance(m, nn.ReLU)}",
+         "`named_children()` doesn't"),
+        ("hl.layers(model, nn.ReLU)", "hl.layers(model)", "Only layers that are an `nn.ReLU`"),
+        ("{name: (most", "{name.split('.')[-1]: (most", 'has its path, "block.act"'),
+        ("{name: (most", "{relus[name]: (most", "The keys are the layers themselves"),
+        ("{name: (most", "{len(name): (most", "The keys should be the names of the ReLUs"),
+        ("in largest.items()}", "in largest.items() if (most == 0).any()}", "its list is empty"),
+        ("in largest.items()}", "in [*largest.items()][1:]}", "'act1' missing"),
+        ("(most == 0).nonzero().flatten().tolist()", "(most == 0).tolist()", "True and False"),
+        ("(most == 0).nonzero().flatten().tolist()", "most == 0", "True and False"),
+        ("(most == 0).nonzero().flatten().tolist()", "(most == 0).nonzero().tolist()", "in a list of its own"),
+        ("(most == 0).nonzero().flatten().tolist()", "(most == 0).float().mean().item()", "a list of dead units"),
+        ("(most == 0).nonzero().flatten().tolist()", "(most == 0).sum()", "a list of dead units"),
+        ("flatten().tolist()", "flatten().add(1).tolist()", "Count units from 0"),
+        ("most == 0", "most > 0", "units that are alive"),
+        ("most == 0", "most != 0", "units that are alive"),
+        ("most == 0", "most <= 0.05", "not near zero"),
+        ("most == 0", "most < 0", "some units are dead"),
+        ("torch.maximum(most, largest.get(name, most))", "most", "zero in the last batch"),
+        ("torch.maximum(most, largest.get(name, most))", "largest.get(name, most)", "zero in the first batch"),
+        ("torch.maximum(most, largest.get(name, most))", "torch.minimum(most, largest.get(name, most))",
+         "keep the largest value over all batches"),
+        ("            for name, o in zip(relus, hooks.stored):\n                most",
+         "        for name, o in zip(relus, hooks.stored):\n                most", "zero in the last batch"),
+        (".amax(1)", ".amin(1)", "is positive in batch 0"),
+        ("o.transpose(0, 1).flatten(1)", "o.flatten(1)", "Units are dimension 1, images dimension 0"),
+        ("o.transpose(0, 1).flatten(1).amax(1)", "o.amax((0, 2, 3))", "makes a row of each unit, for either shape"),
+        ("def dead_units(model, batches):\n    alive, handles = {}, []\n"
+         "    for name, m in hl.layers(model, nn.ReLU).items():\n"
+         "        def look(m, i, o):\n"
+         "            alive[name] = alive.get(name, 0) | (o > 0).transpose(0, 1).flatten(1).any(1)\n"
+         "        handles.append(m.register_forward_hook(look))\n    for x in batches: model(x)\n"
+         "    for handle in handles: handle.remove()\n"
+         "    return {name: (units == 0).nonzero().flatten().tolist() for name, units in alive.items()}",
+         "All hooks write under the last name"),
+        (BY_HAND.format(last="", finish="    for handle in handles: handle.remove()\n"),
+         "When the model raises, your hook stays on it"),
+        (BY_HAND.format(last="", finish=""), "a hook stays on the model"),
+        (BY_HAND.format(last="        return alive[name]\n", finish=""), "a hook that only looks returns nothing"),
+        ("def dead_units(model, batches):\n    kinds = hl.layers(model, nn.ReLU)\n"
+         "    return dict(zip(kinds, ([0], [2, 6], [2, 4, 6], [])))", "Here is another model"),
     ],
     "05r": [
         ("A", "every unit is positive for many of the images"),
@@ -131,18 +136,18 @@ mistakes = {
     ],
 }
 
-SQUARES = ("def mean_and_std(stream):\n    n, s, q = 0, 0., 0.\n    for x in stream:\n        x = x.double()\n"
-           "        n, s, q = n + x.numel(), s + x.sum().item(), q + (x**2).sum().item()\n    mean = s/n\n"
-           "    return mean, {}")
-
 right = {
     "05a": [("<= 0", "== 0"), ("def dead_fraction(o):\n    alive = sum((t > 0).sum((0, 2, 3)) for t in o)\n"
                               "    return sum(n == 0 for n in alive.tolist()) / len(alive)",)],
     "05b": [("image.log1p()", "torch.log(1 + image)"), ("image.log1p()", "image.add(1).log2() * 0.6931471805599453")],
-    "05c": [(SQUARES.format("((q - n*mean**2)/(n - 1))**0.5"),),
-            (SQUARES.format("max(0, (q/n - mean**2)*n/(n - 1))**0.5"),),
-            ("x.var(correction=0).item() * k", "(x - x.mean()).square().sum().item()"),
-            ("def mean_and_std(stream):\n    n, mean, m2 = 0, 0., 0.\n    for x in stream:\n"
-             "        for v in x.flatten().tolist():\n            n += 1\n            gap = v - mean\n"
-             "            mean += gap / n\n            m2 += gap * (v - mean)\n    return mean, (m2 / (n - 1))**0.5",)],
+    "05c": [
+        ("hl.hook_outputs(relus) as hooks", "torch.no_grad(), hl.hook_outputs(relus) as hooks"),
+        ("(most == 0).nonzero().flatten().tolist()", "(most <= 0).nonzero().flatten()"),
+        ("(most == 0).nonzero().flatten().tolist()", "{k for k in range(len(most)) if most[k] == 0}"),
+        ("(most == 0).nonzero().flatten().tolist()", "[*torch.where(most == 0)[0]]"),
+        ("def dead_units(model, batches):\n    with hl.hook_outputs(hl.layers(model, nn.ReLU)) as hooks:\n"
+         "        model(torch.cat(batches))\n        stored = hooks.stored\n"
+         "    most = [o.max(0)[0].view(o.shape[1], -1).max(1)[0] for o in stored]\n"
+         "    return {n: (m == 0).nonzero().view(-1).tolist() for n, m in zip(hl.layers(model, nn.ReLU), most)}",),
+    ],
 }

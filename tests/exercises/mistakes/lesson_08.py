@@ -9,7 +9,7 @@ mistakes = {
         ("loss().backward()", "loss.backward()", "`loss` is a function"),
         ("def output_gradient(layer, loss):\n    got = []\n"
          "    h = layer.register_forward_hook(lambda m, i, o: got.append(o))\n    loss().backward()\n"
-         "    h.remove()\n    return got[0].grad", "unless `o.retain_grad()` was called"),
+         "    h.remove()\n    return got[0].grad", "unless you call `o.retain_grad()`"),
         ("def output_gradient(layer, loss):\n    got = []\n"
          "    h = layer.register_full_backward_hook(lambda m, gi, go: go[0])\n    loss().backward()\n"
          "    h.remove()\n    return got[0]", "replaces the gradient"),
@@ -33,10 +33,11 @@ mistakes = {
         ("g[0].norm().item()", "g", "take `[0]`, then `norm()`"),
         (", grad=True", "", "That is the norm of the output"),
         ("def gradient_norms(model, loss):\n    loss().backward()\n"
-         "    return {name: p.grad.norm() for name, p in model.named_parameters()}", "These are the parameters"),
+         "    return {name: p.grad.norm() for name, p in model.named_parameters()}",
+         "the norms of the parameters' gradients"),
         ("g[0].norm().item()", "g[0]", "Each value should be a number, the norm"),
-        (" if not list(m.children())", " if name", "without layers inside"),
-        ("names=leaves", "names='*'", "without layers inside"),
+        (" if not list(m.children())", " if name", "only leaf layers"),
+        ("names=leaves", "names='*'", "only leaf layers"),
         (", names=leaves", "", "This model is not an `nn.Sequential`"),
         ("g[0].norm().item()", "g.norm()", "A hook gets gradients in a tuple"),
         ("names=leaves", "names=['block.linear', 'block.act', 'head']", "Take the names from"),
@@ -70,7 +71,7 @@ mistakes = {
         ("g[0].norm().item()", "g[0].abs().max().item()", "largest values"),
         ("g[0].norm().item()", "g[0].square().sum()", "take the root"),
         ("g[0].norm().item()", "'large'", "The value of `block.linear`"),
-        ("if not list(m.children())", "", "Use only layers without layers inside: leave out those for"),
+        ("if not list(m.children())", "", "Use only leaf layers: leave out those for"),
         (".norm().item()", ".pow(2).sum().item()", "These are squares of the norms: take the root"),
         (".norm().item()", ".abs().mean().item()", "These are means of the absolute values"),
     ],
@@ -79,14 +80,15 @@ mistakes = {
         ("return g.clamp", "g.clamp", "Nothing is clipped"),
         ("g.clamp(", "g.clamp_(", "works in place"),
         ("if o.requires_grad: o.register_hook(clip)", "o.register_hook(clip)", "Check `o.requires_grad` first"),
-        ("if o.requires_grad: o.register_hook(clip)", "return o.register_hook(clip)", "let the hook return nothing"),
+        ("if o.requires_grad: o.register_hook(clip)", "return o.register_hook(clip)",
+         "returns a handle): it must return nothing"),
         ("return layer.register_forward_hook(ask)", "layer.register_forward_hook(ask)\n    return layer",
          "not a handle"),
-        ("g.clamp(-limit, limit)", "g.clamp(max=limit)", "not as it should be"),
+        ("g.clamp(-limit, limit)", "g.clamp(max=limit)", "has changed, but not correctly"),
         ("return layer.register_forward_hook(ask)", "return [layer.register_forward_hook(ask)]",
          "Return the handle of the forward hook"),
         ("return layer.register_forward_hook(ask)",
-         "with layer.register_forward_hook(ask) as handle: return handle", "still on when your function is done"),
+         "with layer.register_forward_hook(ask) as handle: return handle", "still on after your function returns"),
         ("def clip_at(layer, limit):\n"
          "    return layer.register_full_backward_pre_hook(lambda m, go: go[0].clamp(-limit, limit))",
          "return them in one"),
@@ -104,12 +106,12 @@ mistakes = {
         ("def clip_at(layer, limit):\n"
          "    return hl.Hook(layer, lambda m, go: go[0].clamp(-limit, limit), kind='backward_pre')",
          "`hl.Hook` only listens"),
-        ("g.clamp(-limit, limit)", "g.clamp(-0.01, 0.01)", "not as it should be"),
+        ("g.clamp(-limit, limit)", "g.clamp(-0.01, 0.01)", "has changed, but not correctly"),
         ("if o.requires_grad: o", "if o.requires_grad and m.training: o", "or the model is in `eval` mode"),
         ("if o.requires_grad: o", "if o.requires_grad and m.weight.requires_grad: o", "may still be trained"),
         ("def clip_at(layer, limit):\n"
          "    return layer.register_forward_hook(lambda m, i, o: o.clamp(-limit, limit))",
-         "returns something else"),
+         "returns a different output"),
         ("if o.requires_grad: o", "if torch.is_grad_enabled(): o", "unless the layer is frozen"),
         ("def clip_at(layer, limit):\n    return hl.gradient_clipper(layer, limit)",
          "clips the gradients of parameters"),
@@ -117,12 +119,12 @@ mistakes = {
         ("return layer.register_forward_hook(ask)", "layer.register_forward_hook(ask)\n    return None",
          "Is the `return` missing?"),
         ("g.clamp(-limit, limit)", "g * (limit / g.norm()).clamp(max=1)",
-         "The gradient is changed, but not as it should be: clamp"),
+         "The gradient has changed, but not correctly: clamp"),
     ],
     "08r": [
         ("A", "the same is true of C"),
         ("B", "the first layers hardly change"),
         ("C", "the same is true of A"),
-        ("D", "that explodes"),
+        ("D", "it explodes"),
     ],
 }

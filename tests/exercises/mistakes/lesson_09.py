@@ -23,7 +23,7 @@ mistakes = {
         ("((p.detach() - old).norm() / old.norm()).item()", "opt.param_groups[0]['lr'] * p.grad.std() / old.std()",
          "You divide standard deviations"),
         ("((p.detach() - old).norm() / old.norm()).item()", "p", "should be one number"),
-        ("/ old.norm()", "/ p.detach().norm()", "You divide by the norm of `p` after the step: take that"),
+        ("/ old.norm()", "/ p.detach().norm()", "You divide by the norm of `p` after the step: use the norm before"),
         ("(p.detach() - old).norm() / old.norm()", "p.grad.norm() / old.norm()",
          "That is the gradient, relative to `p`"),
     ],
@@ -32,7 +32,7 @@ mistakes = {
         ("old[name].any()", "not torch.allclose(old[name], torch.zeros(()), atol=1e-4)",
          "where it was not all zeros just before"),
         ("if id(p) in has}", "if p in [q for group in opt.param_groups for q in group['params']]}",
-         "`in` and `==` compare tensors number by number"),
+         "`in` and `==` compare tensors element by element"),
         (".clone()", "", "All changes are zero"),
         ("old[name] = p.detach().clone()", "old.setdefault(name, p.detach().clone())",
          "Keep a new copy before each step"),
@@ -58,7 +58,7 @@ mistakes = {
         ('for group in opt.param_groups for p in group["params"]', 'for p in opt.param_groups[0]["params"]',
          "go through all of `opt.param_groups`"),
         (" if old[name].any() else None", "", "so this entry should be None"),
-        ("if old[name].any() else", "if old[name].all() else", "any of its numbers is not zero"),
+        ("if old[name].any() else", "if old[name].all() else", "any of its values is not zero"),
         ("with hl.step_hook(opt, remember, before=True), hl.step_hook(opt, compare): train()",
          "with __import__('contextlib').suppress(Exception), hl.step_hook(opt, remember, before=True), "
          "hl.step_hook(opt, compare): train()",
@@ -90,7 +90,7 @@ mistakes = {
         ('for group in opt.param_groups for p in group["params"]', 'for p in opt.param_groups[-1]["params"]',
          "in several groups"),
         ("id(p) not in known or p.grad is None", "p.grad is None", "the optimizer has the old head"),
-        ('"gradient" if id(p) in known else "optimizer"', '"gradient"', "what it lacks is the optimizer"),
+        ('"gradient" if id(p) in known else "optimizer"', '"gradient"', "but it isn't in the optimizer"),
         ("id(p) not in known or p.grad is None", "id(p) not in known", "It still had old gradients"),
         ("def stuck(model, opt, loss):\n    loss().backward()\n"
          "    known = [p for group in opt.param_groups for p in group['params']]\n"
@@ -99,19 +99,19 @@ mistakes = {
         ("loss().backward()", "loss.backward()", "`loss` is a function"),
         ("p.grad is None", "p.grad is None or not p.grad.any()", "all zeros, but not None"),
         ('"gradient" if id(p) in known else "optimizer"', '"gradient" if p.grad is None else "optimizer"',
-         "Ask that first"),
+         "Check that first"),
         ("def stuck(model, opt, loss):\n    model.zero_grad()\n    loss().backward()\n"
          "    known = {id(p) for g in opt.param_groups for p in g['params']}\n"
          "    old = {n: p.detach().clone() for n, p in model.named_parameters()}\n    opt.step()\n"
          "    return {n: 'gradient' if id(p) in known else 'optimizer' for n, p in model.named_parameters()\n"
-         "            if p.requires_grad and torch.equal(old[n], p)}", "Your function moves the model"),
+         "            if p.requires_grad and torch.equal(old[n], p)}", "Your function changes the model"),
         ("if p.requires_grad}", "}", "`frozen` is not meant to be trained: leave out parameters"),
     ],
     "09r": [
         ("A", "what Adam does in a healthy run"),
         ("B", "this rate is too small"),
         ("C", "Its steps grow, up to a tenth"),
-        ("E", "A ratio needs no rate beside it"),
+        ("E", "A ratio needs no learning rate"),
     ],
 }
 

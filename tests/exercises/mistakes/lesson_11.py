@@ -2,7 +2,7 @@
 
 mistakes = {
     "11a": [
-        ("    model.eval()\n", "", "that is the dropout of train mode"),
+        ("    model.eval()\n", "", "that is dropout in train mode"),
         ("    for m, mode in modes.items(): m.training = mode\n", "", "store the mode first"),
         ("    for m, mode in modes.items(): m.training = mode\n", "    model.train()\n",
          "was in eval mode, and now it is not"),
@@ -29,11 +29,11 @@ mistakes = {
          "    return found[-1].clone()", "a hook stays on the model when"),
     ],
     "11b": [
-        ("(predict(f[n:]) == y[n:])", "(predict(f[:n]) == y[:n])", "it knows them by heart"),
+        ("(predict(f[n:]) == y[n:])", "(predict(f[:n]) == y[:n])", "which it has memorized"),
         ("(predict(f[n:]) == y[n:])", "(predict(f) == y)", "You test the probe on all rows"),
         ("fit(f[:n], labels[:n])", "fit(f, labels)", "on more than the first 40 rows"),
         ("== y[n:]", "== labels[n:]", "compare it with the true labels"),
-        ("accuracy(y), accuracy(nonsense)", "accuracy(nonsense), accuracy(y)", "The other way round"),
+        ("accuracy(y), accuracy(nonsense)", "accuracy(nonsense), accuracy(y)", "In the wrong order"),
         ("accuracy(y), accuracy(nonsense)", "accuracy(y), accuracy(y)", "Your control was trained on the true labels"),
         ("accuracy(y), accuracy(nonsense)", "accuracy(y)", "should be two numbers"),
         (".float().mean().item()", "", "should be one number"),
@@ -54,7 +54,7 @@ mistakes = {
         ("range(3)", "range(10)", "you made 10"),
         (" / 3", "", "You subtract the sum"),
         ("read(model) - sum(read(make()) for _ in range(3)) / 3",
-         "sum(read(make()) for _ in range(3)) / 3 - read(model)", "Upside down"),
+         "sum(read(make()) for _ in range(3)) / 3 - read(model)", "In the wrong order"),
         ("read(model) - sum(read(make()) for _ in range(3)) / 3",
          "read(model) / (sum(read(make()) for _ in range(3)) / 3)", "You divide"),
         ("found[name].flatten(1)", "found", "take those of the layer"),

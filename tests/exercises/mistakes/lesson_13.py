@@ -71,7 +71,7 @@ mistakes = {
         ("[:, 0].numel()", ".shape[0]", "You divide by the number of images"),
         ("total / count", "total", "Those are sums"),
         ("to=means[units]", "to=means[:len(units)]", "Those are the means of the first units"),
-        ("to=means[units]", "to=means[units].mean().item()", "One mean for all units"),
+        ("to=means[units]", "to=means[units].mean().item()", "You use one mean for all units"),
         ("to=means[units]", "to=means[sorted(units)]", "assigned to the wrong units"),
         ("with hl.edit_output(layer, hl.ablate(units, to=means[units])): return model(x)",
          "for k in units:\n        with hl.edit_output(layer, hl.ablate(k, to=means[k])): y = model(x)\n"
@@ -100,12 +100,12 @@ mistakes = {
          "You divide by the number of images: divide by images ×"),
     ],
     "13c": [
-        ("return whole - score()", "return score() - whole", "Upside down"),
-        ("return whole - score()", "return score()", "Return how much it drops"),
+        ("return whole - score()", "return score() - whole", "The sign is flipped"),
+        ("return whole - score()", "return score()", "Return how much the score drops"),
         ("with hl.edit_output(layer, hl.ablate(units)): return", "return", "measure while they are off"),
         ("    own = drop(units)", "    own = sum(drop([k]) for k in units)", "the other does the same"),
         (">= own", "> own", "*At least as large* includes them"),
-        (">= own", "< own", "The wrong way round"),
+        (">= own", "< own", "The wrong way around"),
         (" / len(draws)", "", "The second number should be a fraction"),
         ("drop(draw) >= own", "max(drop([k]) for k in draw) >= own", "off together"),
         ("return whole - score()", "return 1 - score() / whole", "Do not divide the drop"),
@@ -116,7 +116,7 @@ mistakes = {
         ("own, sum(drop(draw) >= own for draw in draws) / len(draws)", "own", "should be two numbers"),
         ("own, sum(drop(draw) >= own for draw in draws) / len(draws)",
          "own, [drop(draw) >= own for draw in draws]", "The fraction of the draws should be one number"),
-        ("drop(draw) >= own", "abs(drop(draw)) >= abs(own)", "do without `abs`"),
+        ("drop(draw) >= own", "abs(drop(draw)) >= abs(own)", "leave out `abs`"),
         ("with hl.edit_output(layer, hl.ablate(units)): return whole - score()",
          "def cut(m, i, o): o[:, units] = 0\n"
          "        with layer.register_forward_hook(cut): return whole - score()", "change a `clone()`"),

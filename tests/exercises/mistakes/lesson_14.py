@@ -2,11 +2,11 @@
 
 mistakes = {
     "14a": [
-        ("[:, :, 0, 1:]", "[:, :, 1:, 0]", "how much each square takes from the class token"),
+        ("[:, :, 0, 1:]", "[:, :, 1:, 0]", "how much squares attend to the class token"),
         ("[:, :, 0, 1:]", "[:, :, 0, :-1]", "The class token itself is in your map"),
         ("weights.mean(0)", "weights[0]", "the first image of the batch"),
         ("[:, :, 0, 1:]", "[:, :, 1, 1:]", "but the weights are not"),
-        (".unflatten(1, (side, side))", "", "The numbers are in a row"),
+        (".unflatten(1, (side, side))", "", "Each map is still a row"),
         ("weights.mean(0).unflatten(1, (side, side))", "weights.mean((0, 1)).view(side, side)",
          "all heads into one map"),
         (".unflatten(1, (side, side))", ".unflatten(1, (side, side)).mT", "The map is transposed"),
@@ -14,7 +14,7 @@ mistakes = {
         ("[:, :, 0, 1:]", "[:, :, 0]", "`[:, :, 0, 1:]`, and `side` is the square root"),
         ("weights.mean(0)", "weights.mean(1)", "all heads into one map"),
         ("weights.mean(0)", "weights.sum(0)", "That is the sum over the batch"),
-        ("    weights = weights / weights.sum(-1, keepdim=True)\n", "", "Those are the weights as they are"),
+        ("    weights = weights / weights.sum(-1, keepdim=True)\n", "", "Those are the raw weights"),
         ("    weights = weights / weights.sum(-1, keepdim=True)\n",
          "    weights = weights.mean(0, keepdim=True)\n    weights = weights / weights.sum(-1, keepdim=True)\n",
          "You average over the batch before you divide"),
@@ -43,20 +43,20 @@ mistakes = {
     ],
     "14b": [
         ("hl.patch(of_a, at=(slice(None), p))", "hl.patch(of_a)", "is not the model's output when only position `p`"),
-        ("hook.stored[:, p].mean(0)", "hook.stored.mean(0)", "The patch does not fit its place"),
+        ("hook.stored[:, p].mean(0)", "hook.stored.mean(0)", "The patch doesn't fit"),
         ("hl.patch(of_a, at=(slice(None), p))", "hl.patch(hook.stored.mean(0))", "You patched all positions"),
-        (".mean(0)", "", "The patch does not fit its place"),
+        (".mean(0)", "", "The patch doesn't fit"),
         (".mean(0)", "[:4]", "You patch sample by sample"),
         (".mean(0)", "[0]", "one sample of `a` alone"),
         (".mean(0)", ".mean()", "You patch one number"),
         (".mean(0)", ".sum(0)", "the sum over the samples"),
         ("hook.stored[:, p].mean(0)", "hook.stored.mean((0, 1))", "the mean over all positions"),
-        ("hook.stored[:, p].mean(0)", "hook.stored.mean(0)[:, p]", "The patch does not fit its place"),
-        ("at=(slice(None), p)", "at=p", "The patch does not fit its place"),
+        ("hook.stored[:, p].mean(0)", "hook.stored.mean(0)[:, p]", "The patch doesn't fit"),
+        ("at=(slice(None), p)", "at=p", "The patch doesn't fit"),
         ("hl.patch(of_a, at=(slice(None), p))): return", "hl.patch(of_a, at=(slice(None), p))): pass\n    return",
          "is it on while"),
         ("return model(b)", "return model(a)", "should have the shape (4, 2)"),
-        ("return model(b)", "return model(b)[:, p]", "has no positions any more"),
+        ("return model(b)", "return model(b)[:, p]", "no longer has positions"),
         ("model(a)\n", "model(a.mean(0, keepdim=True))\n", "You take the mean of the inputs in `a`"),
         ("def patch_position(model, layer, a, b, p):\n    b = b.clone()\n    b[:, p] = a[:, p].mean(0)\n"
          "    return model(b)", "You take the mean of the inputs in `a`"),
@@ -68,7 +68,7 @@ mistakes = {
         ("with hl.edit_output(layer, hl.patch(of_a, at=(slice(None), p))): return model(b)",
          "def put(m, i):\n        x = i[0].clone()\n        x[:, p] = of_a\n        return (x,)\n"
          "    with layer.register_forward_pre_hook(put): return model(b)",
-         "so a forward hook puts it there, not a pre-hook"),
+         "That takes a forward hook, not a pre-hook"),
         ("def patch_position(model, layer, a, b, p):\n    kept = []\n"
          "    with layer.register_forward_hook(lambda m, i, o: kept.append(o.clone())): model(a)\n"
          "    def put(m, i, o): o[:, p] = kept[0][:, p].mean(0)\n"
@@ -92,7 +92,7 @@ mistakes = {
     ],
     "14c": [
         ("float((score(model(b)) - low) / (high - low))", "max(0, float((score(model(b)) - low) / (high - low)))",
-         "a negative number stays as it is"),
+         "keep negative numbers as they are"),
         ("    model.eval()\n", "", "dropout gets into your numbers"),
         ("    finally: model.train(was_training)", "    finally: pass", "in eval mode now"),
         ("    finally: model.train(was_training)", "    finally: model.train()", "in train mode now"),
@@ -106,9 +106,9 @@ mistakes = {
         ("float((score(model(b)) - low) / (high - low))", "[(score(model(b)) - low) / (high - low)] * 2",
          "The number of head 0 should be one number"),
         ("        return shares", "        return shares[:1]", "should be a list of 2 numbers"),
-        (" / (high - low)", "", "divide by the whole way"),
+        (" / (high - low)", "", "divide by the full range"),
         ("float((score(model(b)) - low) / (high - low))", "float(score(model(b)))", "These are scores"),
-        ("(score(model(b)) - low) / (high - low)", "(high - score(model(b))) / (high - low)", "Upside down"),
+        ("(score(model(b)) - low) / (high - low)", "(high - score(model(b))) / (high - low)", "The scale is reversed"),
         ("            with hl.edit_output(heads, hl.patch(of_a[:, h], at=(slice(None), h))):\n"
          "                shares", "            if True:\n"
          "                hl.edit_output(heads, hl.patch(of_a[:, h], at=(slice(None), h)))\n"
@@ -117,14 +117,14 @@ mistakes = {
         ("hl.patch(of_a[:, h], at=(slice(None), h))", "hl.patch(of_a[h], at=h)", "sample `h` of the batch"),
         ("hl.patch(of_a[:, h], at", "hl.patch(0., at", "You set heads to zero"),
         ("float((score(model(b))", "float((score(model(a))", "Everything comes from `a`"),
-        (" / (high - low)", " / high", "The whole way is `high - low`"),
+        (" / (high - low)", " / high", "The full range is `high - low`"),
         ("high, of_a = score(model(a)), hook.stored\n        low, shares = score(model(b)), []",
          "high, low = score(model(a)), score(model(b))\n            of_a, shares = hook.stored, []",
          "Are the patches on while `model(b)` runs?"),
         ("high, of_a = score(model(a)), hook.stored\n        low, shares = score(model(b)), []",
          "low, of_a = score(model(b)), hook.stored\n        high, shares = score(model(a)), []\n"
          "        a, b = b, a", "You patch `b` into `a`"),
-        ("/ (high - low)", "", "These are differences: divide by the whole way, `high -"),
+        ("/ (high - low)", "", "These are differences: divide by the full range, `high -"),
     ],
 }
 

@@ -22,7 +22,7 @@ mistakes = {
          "    return sum(t.nbytes for t in kept)", "You count the same memory twice"),
         ("def kept_bytes(model, x):\n    kept = []\n    with hl.saved_tensors(kept.append): out = model(x)\n"
          "    return len(kept)", "return their bytes"),
-        ("= memory.nbytes()", "= memory.nbytes() // 4", "each has 4 bytes"),
+        ("= memory.nbytes()", "= memory.nbytes() // 4", "each takes 4 bytes"),
         ("def kept_bytes(model, x):\n    total = 0\n    def look(t): total += t.nbytes\n"
          "    with hl.saved_tensors(look): out = model(x)\n    return total", "cannot do `total += …`"),
         ("if memory.data_ptr() not in given", "if t not in [x, *model.parameters()]",
@@ -47,7 +47,7 @@ mistakes = {
          "    def unpack(packed): return packed[0].to(packed[1])\n"
          "    with hl.saved_tensors(pack, unpack): output = model(x)\n"
          "    return dict(zip(dict(model.named_parameters()), torch.autograd.grad(loss(output), "
-         "[*model.parameters()])))", "it begins at another address"),
+         "[*model.parameters()])))", "it starts at a different address"),
         ("packed[0].to(packed[1])", "packed[0]", "A tensor came back in another dtype"),
         ("packed[0].to(packed[1])", "packed[0].float() if packed[0].is_floating_point() else packed[0]",
          "A tensor came back in another dtype"),
@@ -67,7 +67,7 @@ mistakes = {
          "The loss is also inside the `with`"),
         ("def slim_gradients(model, loss, x, dtype):\n    model.to(dtype).zero_grad()\n"
          "    loss(model(x.to(dtype))).backward()\n"
-         "    return {name: p.grad for name, p in model.named_parameters()}", "The model itself has another dtype"),
+         "    return {name: p.grad for name, p in model.named_parameters()}", "The model's own dtype has changed"),
     ],
     "15c": [
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sum(p[name] for p in passes[1:]) / repeat",
@@ -75,11 +75,11 @@ mistakes = {
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sum(p[name] for p in passes) / len(passes)",
          "include the first pass"),
         ("sorted(p[name] for p in passes[1:])[repeat // 2]",
-         "torch.tensor([p[name] for p in passes]).double().median().item()", "The first pass counts in your median"),
+         "torch.tensor([p[name] for p in passes]).double().median().item()", "Your median includes the first pass"),
         ("sorted(p[name] for p in passes[1:])[repeat // 2]",
-         "__import__('statistics').median(p[name] for p in passes)", "The first pass counts in your median"),
+         "__import__('statistics').median(p[name] for p in passes)", "Your median includes the first pass"),
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "sorted(p[name] for p in passes)[repeat // 2]",
-         "The first pass counts in your median"),
+         "Your median includes the first pass"),
         ("sorted(p[name] for p in passes[1:])[repeat // 2]", "passes[1 + repeat // 2][name]",
          "sort the times before"),
         ("def layer_times(model, x, clock, repeat):\n    from statistics import median\n"
@@ -117,7 +117,7 @@ mistakes = {
          "        if list(m.children()): continue\n        began = clock()\n        m(x)\n"
          "        times[name] = clock() - began\n    return times", "never runs the model"),
         ("+= clock()", "= clock()", "`twice` runs two times"),
-        (" if not list(m.children())", "", "Containers are among your layers"),
+        (" if not list(m.children())", "", "Your names include containers"),
         ("named_modules() if not list(m.children())", "named_children()", "Layers inside layers are missing"),
         ("    finally:\n        for handle in handles: handle.remove()\n", "    finally: pass\n",
          "a hook stays on the model"),

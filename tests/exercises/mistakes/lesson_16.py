@@ -9,7 +9,7 @@ mistakes = {
         ("(found * mask).sum(1) / mask.sum(1)", "found.sum(1) / mask.sum(1)", "multiply by the mask first"),
         ("(found * mask).sum(1) / mask.sum(1)", "(found * mask).sum(0) / mask.sum(0)", "one row for each token"),
         ("(found * mask).sum(1) / mask.sum(1)", "found * mask", "one vector for each token"),
-        ("(found * mask).sum(1) / mask.sum(1)", "(found * mask).sum((0, 1)) / mask.sum()", "one vector in all"),
+        ("(found * mask).sum(1) / mask.sum(1)", "(found * mask).sum((0, 1)) / mask.sum()", "a single vector"),
         ("(found * mask).sum(1) / mask.sum(1)", "found[:, 0]", "the first token of each sentence"),
         ('    mask = inputs["attention_mask"][..., None]\n    return (found * mask).sum(1) / mask.sum(1)',
          "    return torch.stack([tokens[real].mean(0) for tokens, real in zip(found, inputs.attention_mask)])",
@@ -32,10 +32,10 @@ mistakes = {
         ("/ mask.sum(1)", "/ mask.shape[1]", "You add up the real tokens, but divide by the number of"),
     ],
     "16b": [
-        ("diagonal(-1, 2, 3)", "diagonal(1, 2, 3)", "takes from the one after it"),
-        ("diagonal(-1, 2, 3)", "diagonal(-1, 3, 2)", "takes from the one after it"),
+        ("diagonal(-1, 2, 3)", "diagonal(1, 2, 3)", "attends to the next"),
+        ("diagonal(-1, 2, 3)", "diagonal(-1, 3, 2)", "attends to the next"),
         ("return (weights.diagonal(-1, 2, 3) * real).sum((0, 2)) / real.sum()",
-         "return weights.diagonal(0, 2, 3).mean((0, 2))", "takes from itself"),
+         "return weights.diagonal(0, 2, 3).mean((0, 2))", "attends to itself"),
         ("return (weights.diagonal(-1, 2, 3) * real).sum((0, 2)) / real.sum()",
          "return weights.diagonal(-1, 2, 3).mean((0, 2))", "includes rows of padding"),
         ("[:, None, 1:]", "[:, None, :-1]", "Your mask is off by one"),
@@ -44,8 +44,8 @@ mistakes = {
         ("def looks_back(model, attention, inputs):\n    with hl.hook_output(attention) as hook:\n"
          "        model(**inputs)\n        _, w = hook.stored\n"
          "    shares = [w[s, :, t, t - 1] for s in range(len(w)) for t in "
-         "range(inputs.attention_mask[s].sum())]\n    return sum(shares) / len(shares)", "Begin with token 1"),
-        (".sum((0, 2)) / real.sum()", ".sum() / real.sum()", "one number in all"),
+         "range(inputs.attention_mask[s].sum())]\n    return sum(shares) / len(shares)", "Start with token 1"),
+        (".sum((0, 2)) / real.sum()", ".sum() / real.sum()", "a single number"),
         (".sum((0, 2)) / real.sum()", ".sum(2) / real.sum(2)", "one number for each head of each sentence"),
         (".sum((0, 2)) / real.sum()", ".sum(2).div(real.sum(2)).mean(0)", "short sentences get too much weight"),
         ("hook.stored[1]", "hook.stored[0]", "The weights are its second part"),
@@ -55,7 +55,7 @@ mistakes = {
         ("(weights.diagonal(-1, 2, 3) * real)", "weights.diagonal(-1, 2, 3)", "even those of padding"),
         ("(weights.diagonal(-1, 2, 3) * real).sum((0, 2)) / real.sum()", "weights.diagonal(-1).mean((0, 1))",
          "`diagonal(-1)` alone"),
-        ("diagonal(-1, 2, 3)", "diagonal(-1)", "say `diagonal(-1, 2, 3)`"),
+        ("diagonal(-1, 2, 3)", "diagonal(-1)", "use `diagonal(-1, 2, 3)`"),
         ("hl.hook_output(attention)", "hl.hook_output(model.attention)", "the weights of another layer"),
         ("def looks_back(model, attention, inputs):\n    h = hl.hook_output(attention)\n    model(**inputs)\n"
          "    w = h.stored[1]\n    h.remove()\n    real = inputs['attention_mask'][:, None, 1:]\n"
@@ -84,7 +84,7 @@ mistakes = {
          "    out = model(**b).last_hidden_state[:, q]\n    edit.remove()\n    return out",
          "When the model raises, your hook stays on"),
         ("last_hidden_state[:, q]", "last_hidden_state[:, p]", "another token's vector"),
-        ("return model(**b).last_hidden_state[:, q]", "return model(**b)", "everything that the model returns"),
+        ("return model(**b).last_hidden_state[:, q]", "return model(**b)", "everything the model returns"),
         ("return model(**b)", "return model(**a)", "with one vector from `a`"),
         ("part=part, ", "", "where the layer returns a tuple"),
         ("    part = 0 if isinstance(found, tuple) else None\n"
@@ -98,12 +98,12 @@ mistakes = {
          "        new = (o[0] if isinstance(o, tuple) else o).clone()\n        new[:, q] = kept[0][:, p]\n"
          "        return new\n"
          "    with layer.register_forward_hook(put): return model(**b).last_hidden_state[:, q]",
-         "a hook of your own must return a tuple again"),
+         "your own hook must return a tuple again"),
         ("def carried(model, layer, a, b, p, q):\n    with hl.hook_output(layer) as hook:\n        model(**b)\n"
          "        found = hook.stored\n    part = 0 if isinstance(found, tuple) else None\n"
          "    vector = (found if part is None else found[part])[:, q]\n"
          "    with hl.edit_output(layer, hl.patch(vector, part=part, at=(slice(None), p))):\n"
-         "        return model(**a).last_hidden_state[:, p]", "The other way round"),
+         "        return model(**a).last_hidden_state[:, p]", "The other way around"),
         ("def carried(model, layer, a, b, p, q):\n    with hl.hook_output(layer) as hook:\n        model(**a)\n"
          "        found = hook.stored\n    part = 0 if isinstance(found, tuple) else None\n"
          "    vector = (found if part is None else found[part])[:, p]\n"

@@ -3,7 +3,7 @@
 mistakes = {
     "17a": [
         ("        handle.remove()\n", "", "remove it in the first"),
-        ("        return hook(", "        hook(", "What `hook` returns is lost"),
+        ("        return hook(", "        hook(", "The result of `hook` is lost"),
         ("    return handle", "    pass", "returns nothing"),
         ("    return handle", "    return first_time", "Return the handle"),
         (
@@ -44,7 +44,7 @@ mistakes = {
         ("        handle.remove()\n        return hook(m, args, output)",
          "        new = hook(m, args, output)\n        handle.remove()\n        return new",
          "`hook` called the layer itself, and was called a second"),
-        ("return hook(m, args, output)", "return [hook(m, args, output)]", "and that is now a list"),
+        ("return hook(m, args, output)", "return [hook(m, args, output)]", "which is now a list"),
         ("return handle", "return [handle]", "Return the handle itself; yours is a list"),
         ("return handle", "return layer, handle", "Return the handle itself; yours is a tuple"),
         ("return hook(m, args, output)", "return hook(m, args[0], output)",
@@ -137,7 +137,7 @@ mistakes = {
         ("        raise\n", "", "`forward` raised an error, and your function returns or"),
     ],
     "17c": [
-        ("[handle.remove() for handle in handles]", "handles[1].remove()", "left on the layer: forward_pre."),
+        ("[handle.remove() for handle in handles]", "handles[1].remove()", "left these on the layer: forward_pre."),
         (
             "def on_gradients(layer, hook):\n"
             "    handle = layer.register_full_backward_hook(lambda m, gi, go: hook(gi[0], go[0]))\n"
@@ -168,12 +168,12 @@ mistakes = {
         (
             "    return lambda: [handle.remove() for handle in handles]",
             "    return lambda: handles[0].remove()",
-            "left on the layer: forward.",
+            "left these on the layer: forward.",
         ),
         (
             "    return lambda: [handle.remove() for handle in handles]",
             "    return lambda: None",
-            "left on the layer: forward_pre, forward.",
+            "left these on the layer: forward_pre, forward.",
         ),
         (
             'def arrived(g, kept=now["call"]): hook(g, kept["of output"])',
@@ -212,13 +212,13 @@ mistakes = {
             "        return output\n    handle = layer.register_forward_hook(leave)\n    return handle.remove",
             "before the layer overwrites it",
         ),
-        ("        return x\n", "", "A gradient passes only a copy that is used"),
-        ("        return output\n", "", "The gradient of the output was not there when that of the input came"),
+        ("        return x\n", "", "Gradients only flow through a copy that is used"),
+        ("        return output\n", "", "The output's gradient wasn't there yet when the input's arrived"),
         ("args[0].clone()", "args[0].detach().clone().requires_grad_()", "`detach()` and `.data` cut the graph"),
         ("output = output.clone()", "output = output.detach().clone().requires_grad_()", "`clone()` alone stays in it"),
         ("        output = output.clone()\n", "", "Input and output are the same tensor: clone both"),
         ("    return lambda: [handle.remove() for handle in handles]",
-         "    for handle in handles: handle.remove()\n    return lambda: None", "nothing of yours is on the layer"),
+         "    for handle in handles: handle.remove()\n    return lambda: None", "none of your hooks is on the layer"),
         ('hook(g, kept["of output"])', 'hook(g, None)', "one of yours is None"),
         ('hook(g, kept["of output"])', 'hook(g)', "it got 1 argument."),
         ('hook(g, kept["of output"])', 'hook(x, kept["of output"])', "that of the input is wrong"),

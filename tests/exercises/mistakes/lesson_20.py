@@ -20,7 +20,7 @@ mistakes = {
         ("on_them.sum((0, 2)) / counts.sum()", "on_them.sum() / counts.sum()", "one number for all heads"),
         ("on_them.sum((0, 2)) / counts.sum()",
          "(on_them.sum(2) / counts.sum(1)[:, None]).mean(0)",
-         "There is NaN"),
+         "Your answer has NaN"),
         ("on_them.sum((0, 2)) / counts.sum()",
          "(on_them.sum(2) / counts.sum(1)[:, None])[1:].mean(0)",
          "a mean of the texts' means"),
@@ -39,7 +39,7 @@ mistakes = {
         ("/ counts.sum()", "/ counts.numel()", "You take the mean over all queries"),
     ],
     "20b": [
-        ("head(found", "model.get_submodule(head)(found", "a layer already: use it as it is"),
+        ("head(found", "model.get_submodule(head)(found", "already a layer: use it directly"),
         ("head(found[name][:, -1]).softmax(-1)",
          "head(found[name][:, -1]).mean(0, keepdim=True).softmax(-1).expand(len(target), -1)",
          "first its probability, then the mean"),
@@ -55,7 +55,7 @@ mistakes = {
          "(probabilities.argmax(1) == target).float().mean()",
          "That is the accuracy"),
         (".mean().item()", ".sum().item()", "That is a sum over the texts"),
-        ("head(found", "head[-1](found", "The norm in `head` is left out"),
+        ("head(found", "head[-1](found", "You leave out the norm in `head`"),
         ("found[name][:, -1]", "found[names[0]][:, -1]", "the model's own output"),
         ("    return means", "    return dict(zip(names, means))", "That is a dict"),
         ("    return means", "    return sum(means) / len(means)", "a list of 4 numbers"),
@@ -75,13 +75,13 @@ mistakes = {
     "20c": [
         ("    def to_mean(o): return o.mean(0, keepdim=True).expand_as(o)",
          "    def to_mean(o):\n        o = o.mean(0, keepdim=True).expand_as(o)\n        o += 0\n        return o",
-         "Make a copy of it"),
+         "Copy it first with `.clone()`"),
         ("hl.patch(misled)):\n        return model(x)",
          "hl.patch(misled)): pass\n    return model(x)",
          "without any edit"),
         ("    with hl.edit_output(reader, hl.patch(misled)):",
          "    with hl.edit_output(source, hl.Change(to_mean)):",
-         "is edited for everyone"),
+         "is edited for every layer that reads it"),
         ("hl.edit_output(source, hl.Change(to_mean)), hl.hook_output(reader)",
          "hl.edit_output(reader, hl.Change(lambda o: 0 * o + to_mean(o))), hl.hook_output(reader)",
          "`reader`'s own output"),
@@ -109,17 +109,17 @@ mistakes = {
          "    with reader.register_forward_hook(lambda m, i, o: kept.append(o.clone())): model(x)\n"
          "    with hl.edit_output(source, hl.Change(lambda o: o.mean(0, keepdim=True).expand_as(o))):\n"
          "        with hl.edit_output(reader, hl.patch(kept[0])): return model(x)",
-         "The other way round"),
+         "The other way around"),
         ("def cut_path(model, source, reader, x):\n    kept = []\n"
          "    def mean(m, i, o): o[:] = o.mean(0, keepdim=True)\n    with source.register_forward_hook(mean):\n"
          "        with reader.register_forward_hook(lambda m, i, o: kept.append(o.clone())): model(x)\n"
          "    with source.register_forward_hook(mean): return model(x)",
-         "is edited for everyone"),
+         "is edited for every layer that reads it"),
         ("def cut_path(model, source, reader, x):\n    with hl.hook_output(source) as hook: model(x)\n"
          "    misled = reader(hook.stored.mean(0, keepdim=True).expand_as(hook.stored))\n"
          "    with hl.edit_output(reader, hl.patch(misled)): return model(x)",
          "Other layers may run between"),
-        ("return model(x)", "return misled", "That is the output of `reader`: put it in, and run the"),
+        ("return model(x)", "return misled", "That is the output of `reader`: patch it in, and run the"),
         ("o.mean(0, keepdim=True)", "o.mean(1, keepdim=True)",
          "You take the mean over the last dimension, of each sample"),
         ("o.mean(0, keepdim=True).expand_as(o)", "torch.zeros_like(o)",

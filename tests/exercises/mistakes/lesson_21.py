@@ -50,21 +50,21 @@ mistakes = {
          "model.named_parameters(remove_duplicate=False):\n        name = name.replace('again.weight', 'up.weight')\n",
          "two layers share it"),
         ("    return groups",
-         "    return groups + [{'params': [model.embed.bias], 'lr': lr}]", "There is `None` in your groups"),
+         "    return groups + [{'params': [model.embed.bias], 'lr': lr}]", "Your groups contain `None`"),
         ("p.shape[1] if p.dim() == 2 else 1", "p.shape[0] if p.dim() == 2 else 1", "rate"),
         ("narrow[name].shape[1] / p.shape[1]", "narrow[name].shape[0] / p.shape[0]", "The inputs are `shape[1]`"),
-        ("narrow[name].shape[1] / p.shape[1]", "p.shape[1] / narrow[name].shape[1]", "Upside down"),
+        ("narrow[name].shape[1] / p.shape[1]", "p.shape[1] / narrow[name].shape[1]", "That is the inverse"),
         ("narrow[name].shape[1] / p.shape[1]", "(narrow[name].shape[1] / p.shape[1])**0.5", "That is the root"),
         ("lr * ratio", "lr", "scale it"),
         ("lr * ratio", "ratio", "gets lr="),
         (
             "    for name, p in model.named_parameters():\n",
             "    for name, p in model.named_parameters():\n        if p.dim() != 2: continue\n",
-            "would never move",
+            "would never be updated",
         ),
         ("[p]", "[name]", "the optimizer needs the parameters themselves"),
-        ("[p]", "[narrow[name]]", "is not a parameter of `model`"),
-        ("[p]", "[p.detach()]", "is not a parameter of `model`"),
+        ("[p]", "[narrow[name]]", "isn't a parameter of `model`"),
+        ("[p]", "[p.detach()]", "isn't a parameter of `model`"),
         (', "lr": lr * ratio', "", "Each group needs both"),
         (
             "    return groups",
@@ -83,7 +83,7 @@ mistakes = {
             "def mup_groups(model, base, lr):\n"
             "    return [{'params': [p], 'lr': lr / p.shape[1] if p.dim() == 2 and p.shape[1] != q.shape[1] "
             "else lr}\n            for p, q in zip(model.parameters(), base.parameters())]",
-            "multiply by the inputs of `base`",
+            "multiply by the number of inputs in `base`",
         ),
         ("if p.dim() == 2 else 1", "if name.endswith('weight') and p.dim() > 0 and len(p.shape) > 1 else 1",
          "`conv.weight` has rate 0.005, but it has three dimensions"),
@@ -119,14 +119,14 @@ mistakes = {
             "before[name]).pow(2).mean().sqrt().log())\n"
             "    u = torch.tensor(widths).log().repeat_interleave(len(seeds))\n    u = u - u.mean()\n"
             "    return {name: ((u * torch.stack(v)).sum() / (u * u).sum()).item() for name, v in logs.items()}\n",
-            "Leave out layers with layers inside",
+            "Leave out layers that contain layers",
         ),
         ("        train()\n", "", "no layer changes in your numbers"),
         (".pow(2).mean().sqrt().log()", ".pow(2).mean().log()", "exponent of the squares"),
-        (".pow(2).mean().sqrt().log()", ".pow(2).mean().sqrt()", "take that of the size, too"),
-        ("torch.tensor(widths).log()", "torch.tensor(widths).float()", "take that of the width, too"),
+        (".pow(2).mean().sqrt().log()", ".pow(2).mean().sqrt()", "take the logarithm of the size, too"),
+        ("torch.tensor(widths).log()", "torch.tensor(widths).float()", "take the logarithm of the width, too"),
         ("(o - before[name])", "o", "Is it the change"),
-        (" if not hl.has_children(layer)]", " if name]", "Leave out layers with layers inside"),
+        (" if not hl.has_children(layer)]", " if name]", "Leave out layers that contain layers"),
         ("    u = u - u.mean()\n", "", "The exponent of `a` should be"),
         (
             "for width in widths for seed in seeds)",
@@ -138,7 +138,7 @@ mistakes = {
             "for seed in seeds for width in widths)",
             "The exponent of `a` should be",
         ),
-        ("    return {name:", "    return {name: 1 /", "Upside down"),
+        ("    return {name:", "    return {name: 1 /", "The axes are swapped"),
         (
             "    u = u - u.mean()\n"
             "    return {name: ((u * torch.stack(v)).sum() / (u * u).sum()).item() for name, v in logs.items() if v[0] "
@@ -146,7 +146,7 @@ mistakes = {
             "    n = len(seeds)\n"
             "    return {name: ((torch.stack(v[-n:]).mean() - torch.stack(v[:n]).mean()) / (u[-1] - "
             "u[0])).item() for name, v in logs.items()}",
-            "only the narrowest and the widest",
+            "only use the narrowest and the widest",
         ),
         (
             "    u = u - u.mean()\n"
