@@ -25,7 +25,7 @@ from hooklab.profiling.importing import importable, in_one_line
 
 # %% ../nbs/lib/cli.ipynb #7ad4bed1
 def command_name() -> str:
-    "How this command was called: `hooklab`, or `python -m hooklab` where scripts are not on the path."
+    "How this command was called: `hooklab`, or `python -m hooklab` if scripts are not on the path."
     spec = sys.modules["__main__"].__spec__
     if spec is None or spec.name not in ("hooklab.__main__", "hooklab.cli"): return "hooklab"
     return f"{Path(sys.executable).name} -m {spec.name.removesuffix('.__main__')}"
@@ -48,7 +48,7 @@ def run_lessons(args: Namespace) -> None:
     if missing: sys.exit(missing)
     files, folder = lesson_files(), args.folder
     other = f"name another folder: {command_name()} lessons FOLDER"
-    if not files: sys.exit("hooklab: this installation carries no lessons. Install hooklab again, or run a clone's")
+    if not files: sys.exit("hooklab: this installation has no lessons. Reinstall hooklab, or run it from a clone")
     named = f"hooklab: {printable(folder)}"
     if folder.resolve() == files[0].parent.resolve(): sys.exit(f"{named} holds the originals; {other}")
     if folder.exists() and not folder.is_dir(): sys.exit(f"{named} is a file; {other}")
@@ -62,7 +62,7 @@ def run_lessons(args: Namespace) -> None:
             print(f"  {file.name}: {write_lesson(lesson, folder/file.name, args.force)}")
     except ValueError as e: sys.exit(f"hooklab: {e}")
     except OSError as e:
-        what = f"could not make the folder {e.filename} ({e.strerror})" if e.filename else e.strerror
+        what = f"could not create the folder {e.filename} ({e.strerror})" if e.filename else e.strerror
         sys.exit(printable(f"hooklab: {what}. You can also {other}"))
     if args.open: open_in_jupyterlab(folder)
     else: print("Next:", command_name(), printable(shlex.join(["lessons", str(folder), "--open"])))
@@ -74,9 +74,9 @@ def run_progress(args: Namespace) -> None:
     folder = Path() if Path(FILE).is_file() and not args.folder.exists() else args.folder
     if not (folder/FILE).is_file():
         makes = f"{command_name()} lessons {shlex.quote(str(folder))}"
-        sys.exit(printable(f"hooklab: {folder} keeps no progress. Make it with: {makes}"))
+        sys.exit(printable(f"hooklab: {folder} has no record of progress. Create it with: {makes}"))
     try:
-        if args.reset: print(printable(f"Begun again. What was done is in {reset(folder)}"))
+        if args.reset: print(printable(f"Started over. The earlier progress is in {reset(folder)}"))
         if args.progress: print(Map(Progress(read_tries(folder/FILE), course())))
     except OSError as e: sys.exit(printable(f"hooklab: {folder/FILE}: {e.strerror}"))
 
@@ -138,12 +138,12 @@ def size(text: str) -> tuple[int, ...]:
     "`1,3,224,224`"
     try: return tuple(map(int, text.split(",")))
     except ValueError:
-        meant = "a size is whole numbers with commas between them, such as 1,3,224,224"
-        raise ArgumentTypeError(f"{meant}, and not {text!r}") from None
+        meant = "a size is integers separated by commas, such as 1,3,224,224"
+        raise ArgumentTypeError(f"{meant}, not {text!r}") from None
 
 
 def one_of(kind: str, names: Iterable[str]) -> Callable[[str], str]:
-    "A check that what was typed is one of `names`."
+    "A check that the argument is one of `names`."
     def check(text):
         if text in names: return text
         raise ArgumentTypeError(f"there is no {kind} {text!r}; there are {', '.join(names)}")
@@ -164,7 +164,7 @@ def existing_file(text: str) -> Path:
     "A file that is there."
     path = Path(text)
     if path.is_file(): return path
-    what = "is a folder, and no file" if path.is_dir() else "does not exist"
+    what = "is a folder, not a file" if path.is_dir() else "does not exist"
     raise ArgumentTypeError(f"{text} {what}")
 
 
@@ -174,10 +174,10 @@ def spec(text: str) -> str:
         folder, module, name = file.groups()
         where = f"the folder {folder}" if folder else f"the folder of {module}.py"
         instead = f"run this in {where}, with {module}{name or ':NAME'}"
-        raise ArgumentTypeError(f"a module is given, and not its file: {instead}")
+        raise ArgumentTypeError(f"give the module, not its file: {instead}")
     if re.fullmatch(r"[\w.]+:[\w.]+", text): return text
-    meant = "a model is given as module:callable, such as torchvision.models:resnet18"
-    raise ArgumentTypeError(f"{meant}, and not {text!r}")
+    meant = "give the model as module:callable, such as torchvision.models:resnet18"
+    raise ArgumentTypeError(f"{meant}, not {text!r}")
 
 # %% ../nbs/lib/cli.ipynb #a440c072
 INPUT_DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
@@ -185,7 +185,7 @@ INPUT_DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "
 
 
 class Parser(ArgumentParser):
-    "Says what is wrong in one line."
+    "Reports an error in one line."
     def error(self, message): self.exit(2, f"hooklab: {printable(message)}. Try: {self.prog} --help\n")
 
 # %% ../nbs/lib/cli.ipynb #f65f75c9
@@ -198,51 +198,51 @@ def add_command(commands: Any, run: Callable[[Namespace], None], about: str, mor
 
 def add_lessons(commands: Any):
     lessons = add_command(commands, run_lessons, "Copy the lessons into a folder, as notebooks to run and write in.",
-                          "A file that you changed is kept; one that you did not change is brought up to date.")
+                          "Files that you changed are kept; the others are updated.")
     lessons.add_argument("folder", nargs="?", type=Path, default=Path("hooklab-lessons"), help="default: %(default)s")
-    lessons.add_argument("--force", action="store_true", help="replace files that you changed, too")
+    lessons.add_argument("--force", action="store_true", help="also replace files that you changed")
     lessons.add_argument("--open", action="store_true", help="then open the folder in JupyterLab")
-    lessons.add_argument("--progress", action="store_true", help="copy nothing; print what is done in the folder")
-    lessons.add_argument("--reset", action="store_true", help="copy nothing; forget what is done in the folder")
+    lessons.add_argument("--progress", action="store_true", help="copy nothing; print the progress in the folder")
+    lessons.add_argument("--reset", action="store_true", help="copy nothing; reset the progress in the folder")
 
 
 def add_summary(commands: Any):
     summary = add_command(commands, run_summary, "Print a table of the layers of a model.",
-                          "To find the model, its module is imported, and importing a module runs its code: do that "
-                          "only with code that you trust.")
+                          "To find the model, hooklab imports its module, and importing a module runs its code: "
+                          "only do this with code that you trust.")
     summary.add_argument("model", type=spec, metavar="MODULE:CALLABLE",
-                         help="what makes the model, such as torchvision.models:resnet18")
+                         help="the callable that creates the model, such as torchvision.models:resnet18")
     summary.add_argument("--size", action="append", type=size, metavar="1,3,224,224",
-                         help="size of the input; for several inputs, give it several times")
+                         help="size of the input; for several inputs, repeat the option")
     summary.add_argument("--dtype", action="append", type=one_of("dtype", INPUT_DTYPES), metavar="int64",
-                         help="dtype of the input, or of each of several")
+                         help="dtype of the input, or of each input")
     summary.add_argument("--meta", action="store_true",
-                         help="do without the weights: shapes and counts of a model of any size")
+                         help="work without the weights: shapes and counts of a model of any size")
     summary.add_argument("--train", action="store_true", help="run it in train mode")
     summary.add_argument("--depth", type=levels, help="how many levels to show, or all; default: 3")
     summary.add_argument("--columns", type=column_list, metavar="A,B,…", help=f"columns, of {', '.join(COLUMNS)}")
-    summary.add_argument("--json", action="store_true", help="print everything that is known, for programs")
+    summary.add_argument("--json", action="store_true", help="print everything as JSON, for programs")
 
 
 def add_compare(commands: Any):
-    compare = add_command(commands, run_compare, "Say where two recorded runs part first.",
+    compare = add_command(commands, run_compare, "Report where two recorded runs first diverge.",
                           "The exit code is 0 if nothing differs beyond noise, 1 if something does, and 2 if the files "
-                          "cannot be compared. hooklab.record(model, path, inputs) writes such a file; of two "
-                          "checkpoints it says what changed.")
-    compare.add_argument("reference", type=existing_file, metavar="REFERENCE", help="the file of the run that is right")
-    compare.add_argument("candidate", type=existing_file, metavar="CANDIDATE", help="the file of the run to be checked")
-    compare.add_argument("--json", action="store_true", help="print everything that was found, for programs")
+                          "cannot be compared. hooklab.record(model, path, inputs) writes such a file; for two "
+                          "checkpoints, the command reports what changed.")
+    compare.add_argument("reference", type=existing_file, metavar="REFERENCE", help="the file of the correct run")
+    compare.add_argument("candidate", type=existing_file, metavar="CANDIDATE", help="the file of the run to check")
+    compare.add_argument("--json", action="store_true", help="print everything that was found as JSON, for programs")
 
 
 def add_diagnose(commands: Any):
-    diagnose = add_command(commands, run_diagnose, "Say what is wrong with a training run.",
+    diagnose = add_command(commands, run_diagnose, "Report what is wrong with a training run.",
                            "The exit code is 0 if nothing is wrong or there are only notes, 1 if something is found, "
                            "and 2 if the file cannot be read. hooklab.ActivationStats.for_diagnosis().on(model, "
                            "optimizer=optimizer) records a run, and its save(path) writes such a file.")
     diagnose.add_argument("run_files", nargs="+", type=existing_file, metavar="RUN",
-                          help="the file of the run, such as run.safetensors; if several processes made it, all files")
+                          help="the file of the run, such as run.safetensors; for several processes, all files")
     diagnose.add_argument("--sarif", type=Path, metavar="FILE", help="also write the findings, for code scanning")
-    diagnose.add_argument("--json", action="store_true", help="print everything that was found, for programs")
+    diagnose.add_argument("--json", action="store_true", help="print everything that was found as JSON, for programs")
 
 # %% ../nbs/lib/cli.ipynb #c854bda6
 def whole_parser() -> Parser:
@@ -263,13 +263,13 @@ def whole_parser() -> Parser:
 def main(argv: list[str] | None = None) -> None:
     "The `hooklab` command."
     args = whole_parser().parse_args(argv)
-    # a folder's name may have letters that the terminal lacks (a notebook's stdout takes any, and cannot be configured)
+    # a folder's name may have letters that the terminal lacks (a notebook's stdout takes any; it can't be configured)
     if hasattr(sys.stdout, "reconfigure"): sys.stdout.reconfigure(errors="backslashreplace")
     try:
         args.run(args)
         sys.stdout.flush()
     except KeyboardInterrupt: sys.exit(130)
-    except BrokenPipeError:  # the reader has seen enough, as `head` has
+    except BrokenPipeError:  # the reader stopped reading, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 

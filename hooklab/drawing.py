@@ -30,7 +30,7 @@ def escape(text: str) -> str:
 
 
 def with_code(text: str) -> str:
-    "A sentence for a page: what stands in backticks is code."
+    "A sentence for a page: text in backticks becomes code."
     return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
@@ -40,7 +40,7 @@ def for_picture(name: str) -> str:
 
 # %% ../nbs/lib/drawing.ipynb #7bad1318
 def axes_for(
-    ax: Any, # The axes that the caller was given, or None
+    ax: Any, # The axes given to the caller, or None
     size: tuple[float, float], # Size of a new figure, in inches
     n: int = 1, # How many axes a new figure has, side by side
 ) -> Any: # The axes
@@ -75,7 +75,7 @@ def name_ticks(
     names: list[str], # A name for each place along the axis
     length: float, # Length of the axis, in inches
 ):
-    "Write names at the ticks of an axis, as many as there is room for."
+    "Write names at the ticks of an axis, as many as fit."
     every = max(1, int(np.ceil(len(names)*.17/length)))
     shown = [shorten(name) for name in names[::every]]
     axis.set_ticks(range(0, len(names), every), shown, fontsize="small", **PLAIN)

@@ -58,34 +58,34 @@ def owners(flight: Flight, names: list[str]) -> list[str]:
 # %% ../../nbs/lib/checking/gradients.ipynb #0b761529
 @rule(
     Kind("dead units", rank=80,
-         advice="Look at the biases and the initialization of the layer before; LeakyReLU keeps a gradient."),
+         advice="Check the biases and initialization of the layer before; LeakyReLU keeps a gradient."),
     Kind("frozen part", rank=140,
-         advice="Right for a backbone, an adapter or a teacher. If not, look for requires_grad_(False), "
-                "`Embedding.from_pretrained` and no_grad."),
+         advice="Expected for a backbone, an adapter, or a teacher. Otherwise, look for requires_grad_(False), "
+                "`Embedding.from_pretrained`, and no_grad."),
     Kind("gradient is cut", rank=145, page="dependence", lesson="08-gradients",
-         symptom="Some layers keep their first weights, though the loss changes with them.",
-         look_first="the layer that is named: what its forward does, and what is around it",
+         symptom="Some layers keep their initial weights, though the loss depends on them.",
+         look_first="the named layer: its forward, and the code around it",
          advice="Look there for no_grad, detach, `.data`, `.item()`, numpy, argmax, rounding, or a new tensor "
-                "made of numbers. Freeze what you don't want to train with requires_grad_(False).",
+                "built from values. Freeze anything you don't want to train with requires_grad_(False).",
          brings=("not trained",)),
     Kind("stuck at zero", rank=155, page="dependence", lesson="07-init",
-         symptom="Some parameters stay exactly zero, whatever the learning rate is.",
-         look_first="how the parameters that are named begin",
-         advice="Let one factor of a product begin with random numbers, and only the other one with zeros. A "
-                "layer before the last one never begins with zeros.", brings=("not trained",)),
+         symptom="Some parameters stay exactly zero, whatever the learning rate.",
+         look_first="the initialization of the named parameters",
+         advice="Initialize one factor of a product randomly, and only the other one to zeros. A layer before the last "
+                "one should never start at zeros.", brings=("not trained",)),
     Kind("state is lost", rank=157, page="dependence", lesson="05-stats",
          symptom="A recurrent model is no better than one without memory.",
-         look_first="the state that the layer is given and returns",
-         advice="Hand the state that a call returns to the next one. For a layer that takes sequences, give it "
-                "whole ones: look at batch_first and at the dimension of length 1.", brings=("not trained",)),
-    Kind("never ran", rank=150, advice="Look at `forward`: is the layer called there? Remove it, or call it."),
+         look_first="the state that the layer gets and returns",
+         advice="Pass the state that a call returns to the next call. If a layer takes sequences, pass whole ones: "
+                "check batch_first and the dimension of length 1.", brings=("not trained",)),
+    Kind("never ran", rank=150, advice="Check `forward`: does it call the layer? If not, call it or remove it."),
     Kind("not trained", rank=160,
-         advice="Look for detach, no_grad, `.data`, `.item()`, numpy, argmax, or a result that is not used."),
+         advice="Look for detach, no_grad, `.data`, `.item()`, numpy, argmax, or an unused result."),
     claim="Every trainable parameter gets a gradient.", needs="passes")
 def gradients_arrive(flight: Flight) -> Check:
     "Does every trainable parameter get a gradient?"
     if not flight.trained:
-        yield Finding("frozen part", "certain", "No parameter of the model has requires_grad=True: nothing is trained.")
+        yield Finding("frozen part", "certain", "No model parameter has requires_grad=True, so nothing is trained.")
         return ""
     frozen = [name for name in flight.parameters if name not in flight.trained]
     if frozen:
@@ -94,7 +94,7 @@ def gradients_arrive(flight: Flight) -> Check:
     if not flight.first.result.loss.requires_grad:
         yield no_graph(flight)
         return ""
-    if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are")
+    if flight.first.loss == 0: raise NotLookedAt("the first loss is 0, so all gradients are 0")
     found = arrivals(flight, flight.small)
     missing = [name for name, arrives in found.items() if arrives is False]
     if flight.optimizers:
@@ -111,7 +111,7 @@ def zero_gradients(flight: Flight, zero: list[str], found: dict[str, bool | None
     "Findings on parameters whose gradient is all zeros, even after layers initialized to zero have moved."
     yield from stuck_at_zero(flight, zero)
     trained = {owner_of(name) for name, arrives in found.items() if arrives}
-    # the gradient of a bias before normalization is zero or rounding noise
+    # a bias before normalization has a gradient of zero or rounding noise
     rest = [name for name in zero if "bias" not in name.rpartition(".")[2] or owner_of(name) not in trained]
     if not rest: return
     with wake(flight): again = arrivals(flight, flight.small)
@@ -133,14 +133,14 @@ def memoryless_layers(flight: Flight, zero: list[str]) -> Iterator[Finding]:
     names = [owner_of(name) for name in zero if "weight_hh" in name]
     layers = list(dict.fromkeys(n for n in names if isinstance(modules[n], nn.RNNBase | nn.RNNCellBase)))
     if not layers: return
-    sure = "note" if gets_a_state(flight, layers) else "likely"  # the caller passes it on
-    yield Finding("state is lost", sure, f"The weights of {first_few(layers, 4)} for its own state get a gradient "
-                  "of zero: in each call it begins with a state of zeros and has one place, so it remembers "
+    sure = "note" if gets_a_state(flight, layers) else "likely"  # the caller passes the state on
+    yield Finding("state is lost", sure, f"The hidden-to-hidden weights of {first_few(layers, 4)} get a gradient "
+                  "of zero: each call starts from a state of zeros and covers one step, so it remembers "
                   "nothing.", layers)
 
 
 def stuck_at_zero(flight: Flight, zero: list[str]) -> Iterator[Finding]:
-    "Finds parameters that are zero with a zero gradient, and stay there while all others take a step."
+    "Finds parameters that are zero with a zero gradient, and stay zero while all others take a step."
     empty = [name for name in zero if not flight.trained[name].any()]
     if not empty: return
     moved = {}
@@ -153,8 +153,8 @@ def stuck_at_zero(flight: Flight, zero: list[str]) -> Iterator[Finding]:
     with wake(flight): again = arrivals(flight, flight.small)
     stuck = [name for name in empty if after[name] is None and again[name]]
     if not stuck: return
-    yield Finding("stuck at zero", "likely", f"All numbers of {first_few(stuck, 4)} are zero, and so is their "
-                  "gradient, also when all others have made a step: each waits for another.", owners(flight, stuck))
+    yield Finding("stuck at zero", "likely", f"All values of {first_few(stuck, 4)} are zero, and so is their "
+                  "gradient, even after all others have taken a step: each waits for another.", owners(flight, stuck))
 
 # %% ../../nbs/lib/checking/gradients.ipynb #ab726e71
 def parameters_of_other_losses(flight: Flight, found: dict[str, bool | None]) -> set[str]:
@@ -170,40 +170,40 @@ def missing_gradients(flight: Flight, missing: list[str], found: dict[str, bool 
     "Findings on parameters without a gradient: did their layer run?"
     elsewhere, missing = split(missing, parameters_of_other_losses(flight, found).__contains__)
     if elsewhere:
-        yield Finding("not trained", "note", f"{first_few(elsewhere, 4)} got no gradient of this loss. They have an "
-                      "optimizer of their own, so another loss may train them.", owners(flight, elsewhere))
+        yield Finding("not trained", "note", f"{first_few(elsewhere, 4)} got no gradient from this loss. They have "
+                      "their own optimizer, so another loss may train them.", owners(flight, elsewhere))
     if not missing: return
     modules = dict(unwrap(flight.model).named_modules())
     idle, cut = split(missing, idle_parameters(flight, missing, modules).__contains__)
     theirs, own = split(idle, lambda name: is_called_by_a_library(name, modules))
     for names, sure in ((theirs, "note"), (own, "likely")):
         if not names: continue
-        yield Finding("never ran", sure, f"{first_few(names, 4)} got no gradient: the layer was not called.",
+        yield Finding("never ran", sure, f"{first_few(names, 4)} got no gradient: their layer was never called.",
                       owners(flight, names))
     depends, of_output = change_loss(flight, cut), arrivals(flight, [flight.batch], of_output=True)
     unused, cut = split(cut, lambda name: of_output[name] is not False and name not in depends)
     constants, cut = split(cut, lambda name: flight.needs_gradients and "bias" in name.rpartition(".")[2])
     depends, cut = split(cut, depends.__contains__)
-    for names, why in ((unused, "they lead to a part of the output that the loss does not use."),
-                       (constants, "the forward takes a gradient, which a constant that is added to an energy does not "
-                                   "change.")):
+    for names, why in ((unused, "they lead to a part of the output that the loss doesn't use."),
+                       (constants, "the forward takes a gradient, and a constant added to an energy doesn't change "
+                                   "that.")):
         if not names: continue
         yield Finding("not trained", "note", f"{first_few(names, 4)} got no gradient: {why}", owners(flight, names))
     sure = "certain" if flight.optimizers else "likely"
     if depends:
         layer, where = where_cut(flight, depends)
-        yield Finding("gradient is cut", sure, f"The loss changes with {first_few(depends, 4)}, but no gradient "
+        yield Finding("gradient is cut", sure, f"The loss depends on {first_few(depends, 4)}, but no gradient "
                       f"reaches them{where}.", [layer] if layer else owners(flight, depends))
     if not cut: return
     if 2*len(cut) < len(flight.trained): sure = "possible"
     others = {*flight.trained} - {*missing}
-    if all(earlier_blocks_have(name, others) for name in cut): sure = "note"  # no output needs them
-    yield Finding("not trained", sure, f"{first_few(cut, 4)} got no gradient, though the layer runs: nothing that "
-                  "leads to the loss is computed from it.", owners(flight, cut))
+    if all(earlier_blocks_have(name, others) for name in cut): sure = "note"  # no output uses them
+    yield Finding("not trained", sure, f"{first_few(cut, 4)} got no gradient, though the layer runs: the loss isn't "
+                  "computed from its output.", owners(flight, cut))
 
 
 def idle_parameters(flight: Flight, missing: list[str], modules: dict[str, nn.Module]) -> list[str]:
-    "The parameters, of these, whose layers didn't run and which don't change the loss."
+    "Those of these parameters whose layers didn't run and that don't change the loss."
     ran, known = {name for name, _ in layer_outputs(flight, flight.batch.raw)}, leaves(flight.model)
     unseen = [name for name in missing if owner_of(name) in known and owner_of(name) not in ran
               and not may_pass_hooks(modules[owner_of(name)])]
@@ -217,7 +217,7 @@ def split(names: list[str], holds: Callable[[str], bool]) -> tuple[list[str], li
 
 
 def is_called_by_a_library(name: str, modules: dict[str, nn.Module]) -> bool:
-    "Is it a library, rather than the user's code, that should call a parameter's layer?"
+    "Should a library, rather than the user's code, call a parameter's layer?"
     containers = nn.Sequential | nn.ModuleList | nn.ModuleDict
     caller = owner_of(owner_of(name))
     while caller and isinstance(modules[caller], containers): caller = owner_of(caller)
@@ -230,24 +230,24 @@ def no_graph(flight: Flight) -> Finding:
     if not depends:
         return Finding("not trained", "certain", "The loss has no graph: no trainable parameter leads to it.")
     layer, where = where_cut(flight, depends)
-    return Finding("gradient is cut", "certain", f"The loss has no graph, though it changes with "
+    return Finding("gradient is cut", "certain", f"The loss has no graph, though it depends on "
                    f"{first_few(depends, 4)}{where}.", [layer] if layer else [])
 
 # %% ../../nbs/lib/checking/gradients.ipynb #f20a362e
 def always_zero(flight: Flight, zero: list[str]) -> Iterator[Finding]:
     "Findings on zero gradients: does a rounding function cause them, or a layer that returns only zeros?"
     for name, names in parameters_behind_rounding(flight, zero).items():
-        yield Finding("term without gradient", "likely", f"{first_few(names, 4)} lead to the loss through {name} only, "
-                      "whose gradient is zero everywhere: this part of the loss trains nothing. Take the numbers "
-                      f"before {name} for the loss.", owners(flight, names))
+        yield Finding("term without gradient", "likely", f"{first_few(names, 4)} reach the loss only through {name}, "
+                      "whose gradient is zero everywhere: this part of the loss trains nothing. Compute the loss "
+                      f"from the values before {name}.", owners(flight, names))
         zero = [one for one in zero if one not in names]
     if not zero: return
     outputs = layer_outputs(flight, flight.batch.raw)
     silent = [name for name, ts in outputs if ts and ts[0].numel() > 1 and not any(t.any() for t in ts)]
     if not silent:
-        yield Finding("not trained", "likely", f"All numbers of the gradient of {first_few(zero, 4)} are zero.",
+        yield Finding("not trained", "likely", f"The gradient of {first_few(zero, 4)} is all zeros.",
                       owners(flight, zero))
-    elif silent[0] != outputs[0][0]:  # otherwise the first layer gets zeros, which is a finding on the input
+    elif silent[0] != outputs[0][0]:  # otherwise the first layer's input is zero, which is a finding on the input
         yield Finding("dead units", "certain", f"The output of {first_few(silent, 3)} is zero for every sample, and "
                       f"so is the gradient of {first_few(zero, 4)}.", silent[:3])
 
@@ -256,7 +256,7 @@ WITH_UNITS = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
 
 
 def mostly_dead_layers(flight: Flight, found: dict[str, bool | None]) -> Iterator[Finding]:
-    "Finds layers in which most units are never positive and get no gradient, while some learn."
+    "Finds layers in which most units are never positive and get no gradient, while some do learn."
     modules, dead = dict(unwrap(flight.model).named_modules()), {}
     for name, grads in gradients_of(flight, flight.small).items():
         of_units = found[name] and grads[0].dim() > 1 and len(grads[0]) >= MIN_UNITS
@@ -270,5 +270,5 @@ def mostly_dead_layers(flight: Flight, found: dict[str, bool | None]) -> Iterato
     for name, units in dead.items():
         share = units.double().mean().item()
         if share < DEAD_FRACTION: continue
-        yield Finding("dead units", "possible", f"{share:.0%} of the {len(units)} units of {name} return nothing above "
-                      "zero for any sample, and get no gradient.", [name])
+        yield Finding("dead units", "possible", f"{share:.0%} of the {len(units)} units of {name} return no value "
+                      "above zero for any sample, and get no gradient.", [name])

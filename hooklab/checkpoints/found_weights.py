@@ -25,7 +25,7 @@ from hooklab.hooks.undisturbed import run_undisturbed
 
 # %% ../../nbs/lib/checkpoints/found-weights.ipynb #ed5c392f
 class FoundWeights:
-    "Which tensors of a checkpoint are which of a model, as found by `match_weights`. It prints the steps."
+    "Which checkpoint tensor is which model tensor, as found by `match_weights`. It prints the steps."
     def __init__(self, checkpoint: StoredTensors, m: Matching, other_shape: dict, wanted: dict, given: dict,
                  ties: dict):
         self._checkpoint, self._matching, self._wanted, self._given = checkpoint, m, wanted, given
@@ -41,7 +41,7 @@ class FoundWeights:
         found |= self.other_shape.keys()
         self.missing: list[str] = [n for n in wanted.values() if n not in found] # Only in the model
         self.unused: list[str] = [given[n] for n in m.given if n not in m.used] # Only in the checkpoint
-        self.notes: list[str] = [] # What else is to be known
+        self.notes: list[str] = [] # Other remarks
 
     @property
     def path(self) -> tuple:
@@ -50,7 +50,7 @@ class FoundWeights:
 
     @property
     def same_tensors(self) -> dict[str, str]:
-        "{name: name in the checkpoint} of the tensors that are taken as they are."
+        "{name: name in the checkpoint} of the tensors that are used unchanged."
         return {self._wanted[n]: self._given[source.names[0]] for n, source in self._matching.sources.items()
                 if source.make is identity}
 
@@ -59,7 +59,7 @@ class FoundWeights:
 
     @property
     def state_dict(self) -> dict[str, Tensor]:
-        "The checkpoint by the model's names. All its tensors are read now."
+        "The checkpoint under the model's names. This reads all its tensors."
         if self._state_dict is None:
             made = dict(self.tensors())
             self._state_dict = {n: made[self._ties.get(n, n)] for n in self.sure}
@@ -76,12 +76,12 @@ class FoundWeights:
 
     @property
     def certain(self) -> bool:
-        "True if each tensor that was found is certain."
+        "True if every tensor found is certain."
         return bool(self.sure) and all(sure == "certain" for sure in self.sure.values())
 
     @property
     def code(self) -> str:
-        "The line that loads what was found."
+        "The line that loads the tensors found."
         return f"model.load_state_dict(found.state_dict{', strict=False' if self.missing or self.other_shape else ''})"
 
     def _lines(self):
@@ -107,8 +107,8 @@ def match_weights(
     model: nn.Module, # The model; nothing is loaded into it
     checkpoint: Any, # A state dict, a checkpoint that contains one, a file, or a folder
     *,
-    inputs: Any = None, # Inputs whose right output is known: a tensor, a tuple, or a dict
-    output: Any = None, # That output: then a pass says which tensors are proved
+    inputs: Any = None, # Inputs with a known output: a tensor, a tuple, or a dict
+    output: Any = None, # That output: a forward pass then proves which tensors are right
 ) -> FoundWeights: # `state_dict`, `missing`, `unused`, `other_shape`, `steps`, `certain`
     "Find which change makes the weights of a checkpoint fit a model, and how sure that is."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
@@ -181,8 +181,8 @@ def prove_by_pass(found: FoundWeights, model: nn.Module, inputs: Any, output: An
     far = output_distance(model, state, inputs, known)
     doubtful = [name for name in state if found.sure[name] != "certain"]
     if not far <= SAME_OUTPUT:
-        found.notes.append(f"With these weights, a pass is off by {far:.2g} of the largest number of the output: not "
-                           "all of them are right, or some are missing.")
+        found.notes.append(f"With these weights, a pass is off by {far:.2g} of the largest output value: not all "
+                           "of them are right, or some are missing.")
         found.sure |= dict.fromkeys(doubtful, "possible")
         return
     least = max(OTHER_OUTPUT, OTHER_TIMES*far)
@@ -193,5 +193,5 @@ def prove_by_pass(found: FoundWeights, model: nn.Module, inputs: Any, output: An
     found.steps = [s._replace(sure="certain") if all(found.sure[n] == "certain" for n in s.names) else s
                    for s in found.steps]
     left = len(doubtful) - len(right)
-    found.notes.append(f"With these weights, a pass gives the output: that proves {len(right)} tensors"
-                       + (f", and says nothing of {left}, on which it does not depend." if left else "."))
+    found.notes.append(f"With these weights, a pass gives the output, which proves {len(right)} tensors"
+                       + (f", but not {left} others, which don't affect it." if left else "."))

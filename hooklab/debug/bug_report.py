@@ -30,7 +30,7 @@ def installed_version(package: str) -> str:
 
 
 def cuda() -> str:
-    "What torch was built with, and the devices that it sees."
+    "The toolkit that torch was built with, and the devices it sees."
     if not torch.backends.cuda.is_built(): return "not in this build of torch"
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     names = ", ".join(f"{d.name} ({d.total_memory/2**30:.0f} GiB)" for d in devices)
@@ -38,7 +38,7 @@ def cuda() -> str:
 
 # %% ../../nbs/lib/debug/bug-report.ipynb #e1ed2350
 def global_hooks() -> list[str]:
-    "What torch runs for every module or optimizer, as `kind: function`."
+    "The functions that torch runs for every module or optimizer, as `kind: function`."
     found = []
     for name, hooks in (vars(modules) | vars(optimizers)).items():
         match = re.fullmatch(r"_global_(\w+)_hooks", name)
@@ -54,12 +54,12 @@ def _full_name(f: Callable) -> str:
 
 # %% ../../nbs/lib/debug/bug-report.ipynb #8d41f285
 class Report(str):
-    "Text that a notebook shows as lines."
+    "Text that a notebook shows line by line."
     def __repr__(self): return str(self)
 
 # %% ../../nbs/lib/debug/bug-report.ipynb #8c3a400d
 def report(
-    model: Any = None, # A model, to also list the hooks on it
+    model: Any = None, # A model, to list its hooks too
 ) -> Report: # Text, ready to paste into an issue
     "Versions, devices and hooks: all that a bug report needs, and nothing about you or your machine's folders."
     if isinstance(model, str | Path) or hasattr(model, "histories"): raise TypeError(_other_report(model))
@@ -82,9 +82,9 @@ def report(
 
 
 def _other_report(x: Any) -> str:
-    "What to say when the page about a run was meant."
+    "The error message for someone who wants the report page of a run."
     is_file = isinstance(x, str | Path)
     given = repr(str(x)) if is_file else class_name(x)
     page = repr(str(x)) if is_file else '"run.html"'
-    return (f"hl.report lists versions for a bug report; it takes a model or nothing, not {given}. The page of a run "
-            f"comes from its statistics: s = hl.ActivationStats().on(model), and later s.report({page})")
+    return (f"hl.report lists versions for a bug report; it takes a model or nothing, not {given}. To make a page of a "
+            f"run, use its statistics: s = hl.ActivationStats().on(model), and later s.report({page})")

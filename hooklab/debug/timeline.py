@@ -30,17 +30,17 @@ class Event(NamedTuple):
     "One hook that fired."
     kind: str # `forward pre`, `forward`, `backward pre`, `backward` or `accumulated`
     name: str # The layer; for `accumulated`, the parameter
-    shapes: str # Shapes of the inputs, outputs, output gradients, input gradients, or of the parameter, by kind
+    shapes: str # Shapes of the inputs, outputs, output gradients, input gradients, or parameter, depending on the kind
     again: bool = False # True if the layer ran a second time in the backward pass, because of checkpointing
 
     @property
     def label(self) -> str:
-        "The kind, and whether the layer ran again."
+        "The kind, and whether this was a rerun of the layer."
         return f"{self.kind} again" if self.again else self.kind
 
 # %% ../../nbs/lib/debug/timeline.ipynb #b8ef4a80
 class LayerEvents(GradientHook):
-    "Reports to the timeline when a call of a layer begins and ends, in both directions."
+    "Reports to the timeline when a layer call starts and ends, in both directions."
     def report(self, kind: str, value: Any, again: bool = False):
         if self.removed: return
         try: shapes = shape_text(value)
@@ -66,7 +66,7 @@ class LayerEvents(GradientHook):
 
 # %% ../../nbs/lib/debug/timeline.ipynb #f96e2ca0
 class Timeline:
-    "Record which hook of which layer fires when; use it in a `with` block, and read it at any time."
+    "Record which hook of which layer fires when; use it in a `with` block and read it at any time."
     def __init__(
         self,
         model: nn.Module, # The model
@@ -95,7 +95,7 @@ class Timeline:
             raise
 
     def _close(self):
-        for group in self.groups: group.close(report=False)  # what did not fire can be seen
+        for group in self.groups: group.close(report=False)  # hooks that did not fire are visible anyway
         self.events = None
 
     def remove(self):
@@ -115,7 +115,7 @@ class Timeline:
     @safe_exit
     def __exit__(self, *exc): self.remove()
 
-    def __getstate__(self):  # a copy has the rows, and is attached to nothing
+    def __getstate__(self):  # a copy has the rows and is attached to nothing
         return vars(self) | {"groups": [], "events": None}
 
     def __repr__(self):
@@ -133,7 +133,7 @@ class Timeline:
         return draw_events(self.rows, ax)
 
 # %% ../../nbs/lib/debug/timeline.ipynb #a0374c19
-LOOKS = {  # color and hatch of bars; for all kinds of color vision
+LOOKS = {  # color and hatch of bars; distinct for all kinds of color vision
     "forward": ("#0072B2", ""),
     "forward again": ("#56B4E9", "////"),
     "backward": ("#D55E00", ""),
@@ -144,12 +144,12 @@ class Bar(NamedTuple):
     "A call of a layer, or the backward pass through it."
     look: str # A key of `LOOKS`
     lane: int
-    start: int # A number of a row
-    end: int # Another
+    start: int # A row number
+    end: int # Another row number
 
 
 def lanes_of(rows: list[Event]) -> dict[str, int]:
-    "The lane of each layer, in the order in which they first ran."
+    "The lane of each layer, in the order they first ran."
     names = dict.fromkeys(e.name for e in rows if e.kind != "accumulated")
     return {name: lane for lane, name in enumerate(names)}
 
@@ -171,7 +171,7 @@ def bars_of(rows: list[Event], lanes: dict[str, int]) -> tuple[list[Bar], list[t
 
 
 def diamonds_of(rows: list[Event], lanes: dict[str, int]) -> list[tuple[int, int]]:
-    "`(row, lane)` of each parameter that got its gradient: in the lane of the innermost layer that has it."
+    "`(row, lane)` of each parameter that got its gradient, in the lane of the innermost layer that has it."
     found = []
     for row, e in enumerate(rows):
         if e.kind != "accumulated": continue

@@ -38,7 +38,7 @@ def rule_of(what: str, site: str) -> dict[str, Any]:
 
 def uri_of(path: str) -> str:
     "A path as a URI. A relative one stays relative: no name can give it a scheme."
-    try: raw = path.encode("utf-8", "surrogateescape")  # the bytes of a file's name, which need not be text
+    try: raw = path.encode("utf-8", "surrogateescape")  # the bytes of a file name, which may not be text
     except UnicodeEncodeError: raw = path.encode("utf-8", "surrogatepass")
     if not Path(path).is_absolute(): return quote(raw)
     return f"file:///{quote(raw.lstrip(b'/'), safe='/:')}"
@@ -52,7 +52,7 @@ def result_of(finding: Finding, ids: list[str], run: str) -> dict[str, Any]:
         "ruleId": finding.what,
         "ruleIndex": ids.index(finding.what),
         "level": LEVELS[finding.sure],
-        "message": {"text": printable(text).replace("](", r"\](")},  # no name is a link: a viewer shows the brackets
+        "message": {"text": printable(text).replace("](", r"\](")},  # names aren't links: a viewer shows the brackets
         "properties": {"sure": finding.sure, "steps": list(finding.steps), "follows": finding.follows},
     }
     if finding.seen_by:
@@ -69,12 +69,12 @@ def result_of(finding: Finding, ids: list[str], run: str) -> dict[str, Any]:
 # %% ../../nbs/lib/diagnosis/sarif.ipynb #98874311
 def sarif(
     diagnosis: Diagnosis, # What was found
-    run: str = "", # The file of the run, as a path relative to where the results are read
-    site: str = "", # The address of these pages, as https://docs.example; without it rules have no `helpUri`
+    run: str = "", # The file of the run, as a path relative to the reader of the results
+    site: str = "", # The address of these pages, such as https://docs.example; without it, rules have no `helpUri`
 ) -> dict[str, Any]: # For `json.dump`
     "A diagnosis as a log of SARIF 2.1.0."
     ids = [*FAULTS]
-    ids += dict.fromkeys(finding.what for finding in diagnosis if finding.what not in FAULTS)  # of preflight
+    ids += dict.fromkeys(finding.what for finding in diagnosis if finding.what not in FAULTS)  # from preflight
     driver = {"name": "hooklab", "version": __version__, "rules": [rule_of(what, site) for what in ids]}
     done = {"executionSuccessful": "nothing recorded" not in diagnosis}
     about = {"title": printable(diagnosis.title), "not judged": list(map(printable, diagnosis.unknown))}
@@ -89,15 +89,15 @@ def sarif(
 
 # %% ../../nbs/lib/diagnosis/sarif.ipynb #3517db86
 def diagnosis_of(
-    path: str | Path | list, # What `ActivationStats.save` has written; a list of the files of all processes
+    path: str | Path | list, # A file from `ActivationStats.save`; or a list with the files of all processes
 ) -> Diagnosis:
     "The diagnosis of a run in a file."
     try: return diagnose(read_records(path))
-    except KeyError as e: raise ValueError(printable(f"{path} has no statistics that ActivationStats has saved")) from e
+    except KeyError as e: raise ValueError(printable(f"{path} has no statistics saved by ActivationStats")) from e
 
 
 def with_page(diagnosis: Diagnosis) -> str:
-    "The diagnosis as it is printed, and the page to read first."
+    "The diagnosis as text, and the page to read first."
     if not diagnosis: return str(diagnosis)
     return f"{diagnosis}\n\nRead first: {diagnosis.first.page}"
 

@@ -25,9 +25,9 @@ from ..stats.records.series import MIN_STEPS, MAJORITY, first_true, last_finite,
 from ..stats.records.spikes import Spike
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #3c93d758
-LARGE_GROWTH = 100  # of outputs over time; branches that begin at zero grew by 123, but stayed below 5
+LARGE_GROWTH = 100  # of outputs over time; branches that start at zero grew by 123, but stayed below 5
 LARGE_OUTPUTS = 100  # so outputs must also be this large
-HUGE_RATIO = .5  # in healthy runs the longest step was 0.35, but for the first ones of Adagrad and RMSprop: 1.2
+HUGE_RATIO = .5  # in healthy runs, the longest step was 0.35, except the first ones of Adagrad and RMSprop: 1.2
 
 
 def output_growth(run: Run) -> tuple[Tensor, Tensor]: # Times larger than at the start; is that too much?
@@ -41,12 +41,12 @@ def output_growth(run: Run) -> tuple[Tensor, Tensor]: # Times larger than at the
 
 @rule(
     Kind("learning rate too large", page="steps", rank=240, lesson="09-update-ratio",
-         symptom="The loss jumps or stays high; steps are long in relation to the parameters.",
-         look_first="the length of the steps in relation to the parameters",
-         advice="Divide the rate by 10 until this is not found any more; with Adam, or at the start only, warm up. If "
-                "it "
-                "is the usual rate for this model: look at the scale of inputs and targets, at the sign of the loss, "
-                "and at a loss that is a sum over the batch.", follows=(WILD, "weight decay too strong", "NaN or Inf"),
+         symptom="The loss jumps or stays high; steps are long relative to the parameters.",
+         look_first="the length of the steps relative to the parameters",
+         advice="Divide the rate by 10 until this finding is gone; with Adam, or if it's only at the start, warm up. "
+                "If "
+                "it's the usual rate for this model, check the scale of inputs and targets, the sign of the loss, "
+                "and if the loss is a sum over the batch.", follows=(WILD, "weight decay too strong", "NaN or Inf"),
          brings=(WILD, NOTHING_LEFT), by_steps=True), needs="layers")
 def rate_too_large(run: Run) -> Iterable[Finding]:
     found = [*(growth_at_once(run) if run.updates is None else long_steps(run))]
@@ -60,7 +60,7 @@ def growth_at_once(run: Run) -> Iterator[Finding]:
     if early.double().mean() <= .5 or not len(early): return
     row = first_true(bad.any(0))
     yield Finding("learning rate too large", "possible",
-                  f"{early.sum()} of {len(early)} layers return numbers {LARGE_GROWTH} times larger than at the start, "
+                  f"{early.sum()} of {len(early)} layers return values {LARGE_GROWTH} times larger than at the start, "
                   f"within {row} recorded steps.", steps=run.outputs.span(row))
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #f68cb5ae
@@ -74,7 +74,7 @@ def long_steps(run: Run) -> Iterator[Finding]:
     starts_long = any(o.type in ("Adagrad", "RMSprop") for o in run.optimizers)
     last_third = large[-(len(large)//3):]
     at_the_start = starts_long and last_third.double().mean() <= 1 - MAJORITY
-    if learns_large_targets(run) or falls_well(run): return  # it has a long way to go, or gets there
+    if learns_large_targets(run) or falls_well(run): return  # it has far to go, or gets there
     if at_the_start and falls_well(run, FAIR_LOSS): return
     often = n >= 2*MIN_STEPS and fraction > .2
     mostly = len(ratio) >= MIN_STEPS and fraction > .5
@@ -85,7 +85,7 @@ def long_steps(run: Run) -> Iterator[Finding]:
     if not (often or mostly or beyond_doubt or huge or blown_up or kills_units(run, large)): return
     longest = ratio.nan_to_num(0, posinf=0).max()
     yield Finding("learning rate too large", "note" if run.answer(falls_steadily) else "likely",
-                  f"{n} of {len(ratio)} recorded steps move parameters by more than {LARGE_RATIO} of their length, the "
+                  f"{n} of {len(ratio)} recorded steps move parameters by more than {LARGE_RATIO} of their norm, the "
                   f"longest by {in_digits(longest)}. About 0.001 to 0.03 is usual.", steps=run.outputs.span(0))
 
 
@@ -97,7 +97,7 @@ def kills_units(run: Run, large: Tensor) -> bool:
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #3c93d759
 def jump_of_rate(run: Run) -> Iterator[Finding]:
-    "Is the rate much larger in one step than in its neighbors? Rates of steps that are not measured are known, too."
+    "Is the rate much larger in one step than in its neighbors? This includes steps that weren't measured."
     rates = run.log_values("rate")
     if len(rates) < FIRST_STEPS or falls_well(run): return
     beside = torch.maximum(rates[:-2], rates[2:])
@@ -107,21 +107,22 @@ def jump_of_rate(run: Run) -> Iterator[Finding]:
     place = places[0]
     step = run.log_steps[place + 1]
     yield Finding("learning rate too large", "likely",
-                  f"In step {step} the rate is {in_digits(rates[place + 1])}, and {in_digits(beside[place])} at most "
-                  "in the steps beside it.", steps=(step, step))
+                  f"In step {step}, the rate is {in_digits(rates[place + 1])}, but at most {in_digits(beside[place])} "
+                  "in the neighboring steps.", steps=(step, step))
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #ae9af84e
-SMALL_RATIO_WITHOUT_PROGRESS = 6e-4  # as SMALL_RATIO, where the loss does not move either
-LOWERING_FACTOR = 3  # times: by a schedule, between the parts of a run that are recorded one after the other
+SMALL_RATIO_WITHOUT_PROGRESS = 6e-4  # as SMALL_RATIO, if the loss doesn't change either
+LOWERING_FACTOR = 3  # times: by a schedule, between parts of a run recorded one after the other
 SMALL_CHANGE = .005  # relative change of outputs, from the first third of a run to the last
 
 
 @rule(
     Kind("learning rate too small", page="steps", rank=340, lesson="09-update-ratio",
-         symptom="The loss falls steadily, and so slowly that it seems to stand still.",
-         look_first="the length of the steps in relation to the parameters",
-         advice="Multiply it by 10 until the loss falls faster. See that neither schedule nor clipping nor the "
-                "optimizer's eps brings its steps to nothing.", follows=(WEAK, NOTHING_LEFT, "not trained")),
+         symptom="The loss falls steadily, but so slowly that it seems constant.",
+         look_first="the length of the steps relative to the parameters",
+         advice="Multiply it by 10 until the loss falls faster. Check that the schedule, clipping, or the "
+                "optimizer's eps doesn't shrink its steps to nearly zero.",
+         follows=(WEAK, NOTHING_LEFT, "not trained")),
     needs="layers")
 def rate_too_small(run: Run) -> Iterator[Finding]:
     return little_movement(run) if run.updates is not None else little_change(run)
@@ -135,16 +136,16 @@ def little_movement(run: Run) -> Iterator[Finding]:
     if is_rising(rates) or run.facts.begun.rate > LOWERING_FACTOR*rates.max(): return  # a schedule has made it small
     if (ratio > LARGE_RATIO).sum() >= MIN_STEPS: return  # steps were long until nothing was left to move
     still = ratio.median() < SMALL_RATIO_WITHOUT_PROGRESS and run.answer(loss_does_not_fall)
-    fast = run.ratios.nanquantile(.8, 0)  # a fifth of the parameters move more, as in a new head on a slow body
+    fast = run.ratios.nanquantile(.8, 0)  # a fifth of the parameters move more, as with a new head on a slow backbone
     is_usual = ratio.quantile(MAJORITY) >= SMALL_RATIO or fast[fast > 0].median() >= 10*SMALL_RATIO
     if is_usual and not still: return
     yield Finding("learning rate too small", "likely" if len(ratio) >= FIRST_STEPS else "possible",
-                  f"A step moves parameters by {in_digits(ratio.median())} of their length. About 0.001 is usual.",
+                  f"A step moves parameters by {in_digits(ratio.median())} of their norm. About 0.001 is usual.",
                   steps=run.outputs.span(0))
 
 
 def little_change(run: Run) -> Iterator[Finding]:
-    "Are outputs the same at the end as at the beginning, up to the differences between batches?"
+    "Are outputs the same at the end as at the start, up to differences between batches?"
     o = run.outputs
     third = len(run.steps)//3
     if not o.names or third*3 < FIRST_STEPS or not o.finite.all():
@@ -157,23 +158,23 @@ def little_change(run: Run) -> Iterator[Finding]:
     little = torch.maximum(SMALL_CHANGE*o.size.mean(1), 3*noise)
     if not (change <= little).all(): return
     yield Finding("learning rate too small", "possible",
-                  f"Between the first and the last third of {len(run.steps)} recorded steps, outputs have changed by "
-                  "no more than batches differ: it hardly trains, or has learned what it can.", steps=o.span(0),
+                  f"Between the first and the last third of {len(run.steps)} recorded steps, outputs changed no "
+                  "more than batches differ: the model hardly trains, or has learned all it can.", steps=o.span(0),
                   only_that=True)
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #1d824c95
 @rule(
     Kind("outputs blow up", page="steps", rank=260, lesson="05-stats",
          symptom="The loss jumps; outputs are a hundred times as large as at the start.",
-         look_first="the size of the outputs over the steps, and the batch with which it begins",
-         advice="A lower learning rate, warm-up, `gradient_clipper`; look at the batch with which it begins.",
+         look_first="the size of the outputs over the steps, and the batch where it starts",
+         advice="Try a lower learning rate, warm-up, `gradient_clipper`; look at the batch where it starts.",
          follows=(WILD,), brings=(WILD, NOTHING_LEFT), by_steps=True), needs="layers")
 def blows_up(run: Run) -> Iterator[Finding]:
     outputs = run.outputs
     times, bad = output_growth(run)
     last_type = run.types.get(outputs.names[-1], "") if outputs.names else ""
     ends = 2 if last_type.startswith(END_ACTIVATIONS) else 1
-    if not bad[:-ends].any(): return  # the last layer may have to learn large numbers; so may logits before a sigmoid
+    if not bad[:-ends].any(): return  # the last layer may need large values; so may logits before a sigmoid
     row = first_true(bad.any(0))
     still_large = (last_finite(times) > LARGE_GROWTH).any()
     still_so = still_large or outputs.bad[:, -FIRST_STEPS:].any()
@@ -198,34 +199,34 @@ def advice_on_spike(run: Run) -> str:
     for at in step - 1, step:
         rate = rates.get(at, math.nan)
         if rate > RATE_LEAP*usual:
-            return (f"The learning rate was {in_digits(rate)} in step {at}, and is usually {in_digits(usual)}: look at "
+            return (f"The learning rate was {in_digits(rate)} in step {at}, and is usually {in_digits(usual)}: check "
                     "the schedule.")
     return look_at_batch(f"step {step}", f"step {step - 1}")
 
 
 def look_at_batch(step: str, before: str) -> str:
-    return (f"Look at the batch of {step}: its labels, the scale of its inputs, samples that are alike. If the batch "
-            f"is like the others, look at {before}: what its update did to the weights. To limit the harm of a single "
-            "batch, clip with nn.utils.clip_grad_norm_(model.parameters(), 1.) before optimizer.step().")
+    return (f"Look at the batch of {step}: its labels, the scale of its inputs, similar samples. If the batch "
+            f"is like the others, look at {before}: what its update did to the weights. To limit the harm from a "
+            "single batch, clip with nn.utils.clip_grad_norm_(model.parameters(), 1.) before optimizer.step().")
 
 
 def worst_spike(run: Run) -> Spike:
-    "The first one that did harm, or else the first clear one, if there is one."
+    "The first harmful spike, or else the first clear one, if any."
     spikes = run.answer(spikes_of)
     clear = [spike for spike in spikes if spike.is_clear]
     return next((spike for spike in clear if does_harm(run, spike)), (clear or spikes)[0])
 
 
-HARMFUL_JUMP = 100  # times the usual loss or norm: no batch like the others does that, and a hard one may do 40
+HARMFUL_JUMP = 100  # times the usual loss or norm: no ordinary batch causes that, and a hard one may cause 40
 SHORT_SPIKE_STEPS = 10  # steps
 
 
 def does_harm(run: Run, spike: Spike) -> bool:
-    "Did a spike last, or is it too large for a hard batch? A run that ends well was not harmed."
+    "Did a spike last, or is it too large for a hard batch? A run that ends well wasn't harmed."
     jumps = [jump for jump in (spike.loss, spike.norm) if jump]
     if not all(math.isfinite(jump.value) for jump in jumps): return True
     if run.answer(falls_well): return False
-    if any(HARMFUL_JUMP < jump.times < math.inf for jump in jumps):  # no times are known of a loss that may be negative
+    if any(HARMFUL_JUMP < jump.times < math.inf for jump in jumps):  # a loss that may be negative has no ratio
         return True
     ends = run.log_steps[-1] if spike.back is None else spike.back
     return ends - spike.step > SHORT_SPIKE_STEPS
@@ -241,8 +242,8 @@ def spikes_of(run: Run) -> list[Spike]:
          look_first="the batch of this step, and the learning rate in the step before", advice=advice_on_spike,
          follows=("learning rate too large", "scheduler each batch", "NaN or Inf"), only_that=True), needs="loop")
 def spike(run: Run) -> Iterator[Finding]:
-    """The loss and the norm jumped. If it was only one of them, or not far, it may be chance; and what a single batch
-    did and the next ones undid may be a hard batch."""
+    """The loss and the norm jumped. If only one did, or not far, it may be chance; if a single batch caused it
+    and the next ones undid it, it may be a hard batch."""
     spikes = run.answer(spikes_of)
     if not spikes: return
     worst = worst_spike(run)
@@ -255,15 +256,15 @@ def spike(run: Run) -> Iterator[Finding]:
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #60d06272
 TIGHT_FRACTION = .1  # fraction of a gradient that clipping leaves
-SMALL_STEP = 1e-4  # length of a step relative to the parameter: healthy runs were at 1e-3 and above
+SMALL_STEP = 1e-4  # length of a step relative to the parameter: healthy runs were at 1e-3 or above
 
 
 @rule(
     Kind("clipping too tight", page="steps", rank=150, lesson="09-update-ratio",
-         symptom="The loss falls steadily, and far too slowly.",
-         look_first="the length of the gradients before clipping, beside the limit",
-         advice="Clip at what is usual for the length of the gradients of this model, so that only the largest are "
-                "shortened: 1 is a common limit for the whole model.", brings=(WEAK,)), needs="layers")
+         symptom="The loss falls steadily, but far too slowly.",
+         look_first="the gradient norm before clipping, compared with the limit",
+         advice="Clip at the usual gradient norm of this model, so that only the largest gradients are "
+                "clipped: 1 is a common limit for the whole model.", brings=(WEAK,)), needs="layers")
 def clipping_too_tight(run: Run) -> Iterator[Finding]:
     if run.answer(scaled_length_of_clipped) is not None: return
     length = without_nan(run.log_values("grad_norm"))
@@ -276,17 +277,17 @@ def clipping_too_tight(run: Run) -> Iterator[Finding]:
     if left > TIGHT_FRACTION or not len(ratio) or ratio.median() > little:
         return
     same = len(length) >= MIN_STEPS and (length.std() <= 1e-3*length.mean())
-    to = f"to a length of {in_digits(length.mean())}, " if same else ""
+    to = f"to a norm of {in_digits(length.mean())}, " if same else ""
     yield Finding("clipping too tight", "certain" if same and left < .01 else "likely",
-                  f"Gradients are clipped {to}to {left:.2g} of what they were, and a step moves parameters by "
-                  f"{in_digits(ratio.median())} of their length.", steps=run.log_span())
+                  f"Gradients are clipped {to}to {left:.2g} of their original norm, and a step moves parameters by "
+                  f"{in_digits(ratio.median())} of their norm.", steps=run.log_span())
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #c11bbef1
 SHORT_NORM = .01  # norm of all gradients: clipping at 1 and a scale of 128 or more leave less
 
 
 def scaled_length_of_clipped(run: Run) -> float | None:
-    "The gradient norm if it is always the same small one, up to powers of two, by which the scale changes."
+    "The gradient norm if it's always the same small value, up to powers of two, by which the scale changes."
     length = run.log_values("grad_norm")
     length = length[length > 0]
     if not run.scaled or len(length) < MIN_STEPS or length.median() > SHORT_NORM:
@@ -298,7 +299,7 @@ def scaled_length_of_clipped(run: Run) -> float | None:
 
 @rule(
     Kind("clipping before unscaling", page="steps", rank=149, lesson="09-update-ratio",
-         symptom="With a `GradScaler`, the loss falls steadily, and far too slowly.",
+         symptom="With a `GradScaler`, the loss falls steadily, but far too slowly.",
          look_first="the order of the calls: `unscale_`, clip, `step`",
          advice="Call scaler.unscale_(optimizer) after backward() and before clipping.", brings=(WEAK,)),
     needs="layers")
@@ -308,13 +309,13 @@ def clipping_before_unscaling(run: Run) -> Iterator[Finding]:
         yield from scale_at_the_step(run)
         return
     yield Finding("clipping before unscaling", "likely",
-                  f"In nearly every step, the length of the gradients is {length:.2g}, or a power of two times that: "
-                  "they are clipped while the scaler has them multiplied, and divided afterwards.",
+                  f"In nearly every step, the gradient norm is {length:.2g}, or a power of two times that: "
+                  "gradients are clipped while still scaled, then divided by the scale.",
                   steps=run.log_span())
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #a0ded002
 def parameters_lost_in_rounding(run: Run) -> list[str]:
-    "Parameters in 16 bits that get gradients, and that the optimizer writes to without any effect."
+    "16-bit parameters that get gradients and that the optimizer writes to without effect."
     if run.update.shape[1] < MIN_STEPS or not (run.rates > 0).any(): return []
     layers = {name: (norm.nan_to_num() > 0).any().item() for name, norm in zip(run.grads.names, run.grads.norm)}
     def should_move(name):
@@ -326,8 +327,8 @@ def parameters_lost_in_rounding(run: Run) -> list[str]:
 
 @rule(
     Kind("lost in rounding", page="steps", rank=155, lesson="09-update-ratio",
-         symptom="Some or all parameters stay exactly as they are, although they get gradients.",
-         look_first="the `dtype` of the parameters, beside the learning rate",
+         symptom="Some or all parameters never change, although they get gradients.",
+         look_first="the `dtype` of the parameters, and the learning rate",
          advice="Keep the parameters in float32, and compute in 16 bits with torch.autocast; or use an optimizer that "
                 "keeps a copy of them in float32.", brings=(WEAK,)), needs="layers")
 def rounding_takes_steps(run: Run) -> Iterator[Finding]:
@@ -336,21 +337,21 @@ def rounding_takes_steps(run: Run) -> Iterator[Finding]:
     lost = run.answer(parameters_lost_in_rounding)
     if not lost: return
     kinds = sorted({run.params[name].dtype for name in lost})
-    apart = ", ".join(f"numbers in {kind} are {SPACING[kind]} apart" for kind in kinds)
+    apart = ", ".join(f"{kind} values are {SPACING[kind]} apart" for kind in kinds)
     yield Finding("lost in rounding", "likely",
-                  f"These parameters get gradients, the optimizer writes to them, and all {run.update.shape[1]} "
+                  f"These parameters get gradients, and the optimizer writes to them, but all {run.update.shape[1]} "
                   f"updates are exactly zero: {apart}, and smaller steps are rounded away.", lost, run.outputs.span(0))
 
 # %% ../../nbs/lib/diagnosis/step-faults.ipynb #9a3d43aa
 LARGE_DECAY = 1.  # sum of rate times decay over a run: weights without a gradient would shrink to a third
 DECAY_FRACTION = .3  # fraction of a step that decay makes up
-FAST_DECAY_STEPS = 500  # steps in which they would: usual settings need 10,000 and more
+FAST_DECAY_STEPS = 500  # steps in which they would: usual settings need 10,000 or more
 
 
 @rule(
     Kind("weight decay too strong", page="steps", rank=160, lesson="09-update-ratio",
-         symptom="The loss falls, then stands still or rises; the parameters shrink.",
-         look_first="the length of the parameters over the steps",
+         symptom="The loss falls, then stays or rises; the parameters shrink.",
+         look_first="the norm of the parameters over the steps",
          advice="Use a smaller weight_decay: 1e-4 to 1e-1 with AdamW, 1e-5 to 1e-3 with SGD and Adam.",
          follows=("wrong sign",), brings=(NOTHING_LEFT,), by_steps=True), needs="layers")
 def decay_too_strong(run: Run) -> Iterator[Finding]:
@@ -385,10 +386,10 @@ def decay_too_strong(run: Run) -> Iterator[Finding]:
         if not (shrunk < .7 and strong_enough) and not far_too_strong:
             continue
         if coupled:
-            what = f"Decay adds {in_digits(times)} times the length of the gradient to it"
-        else: what = f"Decay takes {rates.max().item()*taken:.2g} of each parameter away in each step"
+            what = f"Decay adds {in_digits(times)} times the gradient norm"
+        else: what = f"Decay removes {rates.max().item()*taken:.2g} of each parameter in each step"
         yield Finding("weight decay too strong", "likely" if shrunk < .9 else "possible",
-                      f"{what}; their length goes from {in_digits(size[0])} to {in_digits(size[-1])}.",
+                      f"{what}; the parameter norm goes from {in_digits(size[0])} to {in_digits(size[-1])}.",
                       steps=run.log_span())
 
 

@@ -51,15 +51,15 @@ class InPlace:
         "True if the call changed this copy."
         return self.sure or copy.is_inference() or copy._version > 0
 
-    def finish(self, call: FunctionCall, new: Any) -> Any: # What the model goes on with
+    def finish(self, call: FunctionCall, new: Any) -> Any: # The value that the model continues with
         "Write the result to where the model expects it."
         found = [(t, copy) for t, copy in self.pairs if self.changed(copy)]
         if not any(out is copy for out in tensors(call.output) for _, copy in found):
             return self.with_originals(call.output) if new is None else new
         new = call.output if new is None else new
         if form_of(call.output) != form_of(new):
-            raise ValueError(printable(f"{call.name} works in place, so its output keeps its form: it is "
-                                       f"{form_text(form_of(call.output))}, and the edit returned "
+            raise ValueError(printable(f"{call.name} works in place, so its output must keep its form: it is "
+                                       f"{form_text(form_of(call.output))}, but the edit returned "
                                        f"{form_text(form_of(new))}"))
         edited = {id(out): t for out, t in zip(tensors(call.output), tensors(new))}
         for t, copy in found: t.copy_(edited.get(id(copy), copy))
@@ -82,24 +82,24 @@ def will_run_unseen() -> bool:
     return False
 
 
-UNSEEN_RERUN = ("a function is checkpointed here, and not a layer: it would run again in the backward pass without the "
+UNSEEN_RERUN = ("a function is checkpointed here, not a layer: it would run again in the backward pass without the "
                 "edit, and the gradients would be wrong. Checkpoint the layer, or run without checkpointing")
 
 # %% ../../nbs/lib/edit/call-edits.ipynb #412c249f
 class CallEditGroup(FunctionGroup):
-    "What the edits of one `edit_calls` share."
+    "State shared by the edits of one `edit_calls`."
     sees_reruns = True
 
     def __init__(self, model, function, f, names, call):
         if not isinstance(f, Change) and callable(f) and not takes(f, 1):
-            raise TypeError(printable(f"edit_calls calls f(call), and {signature_of(f)} was given; for a function of "
+            raise TypeError(printable(f"edit_calls calls f(call), but got {signature_of(f)}; for a function of "
                                       "one tensor, write hl.Change(lambda value: …)"))
         self.call = call
-        self.edited, self.notes = {}, {}  # by name: the calls of the last pass, and what to say if a layer stumbles
-        self.most = {}  # by function, how many calls there were of it in one layer and pass
+        self.edited, self.notes = {}, {}  # by name: the calls of the last pass, and notes for errors in later layers
+        self.most = {}  # by function, the most calls in one layer and pass
         wanted = wanted_functions(function)
         if "setitem" in wanted:
-            raise ValueError("x[i] = y returns nothing that could be replaced; edit what computes y")
+            raise ValueError("x[i] = y returns nothing to replace; edit the call that computes y")
         super().__init__("edit_calls", model, wanted, names, f)
 
     def called(self, where, args, kwargs, run):
@@ -107,7 +107,7 @@ class CallEditGroup(FunctionGroup):
         output = run_with(run, in_place.args, in_place.kwargs)
         self.most[where[1]] = max(self.most.get(where[1], 0), where[2] + 1)
         if self.call is not None and self.now.rerun:
-            raise RuntimeError("call= does not go with checkpointing, which runs calls again without saying which")
+            raise RuntimeError("call= does not work with checkpointing, which reruns calls without saying which")
         call = FunctionCall(*where, in_place.args, in_place.kwargs, output)
         with own_work(off=FunctionMode):
             new = self.new_output(call) if self.call in (None, where[2]) else None
@@ -124,7 +124,7 @@ class CallEditGroup(FunctionGroup):
         if will_run_unseen(): raise RuntimeError(printable(f"edit_calls of {call.name}: {UNSEEN_RERUN}"))
         after = form_of(new)
         self.notes.pop(call.name, None)
-        changed = f"edit_calls of {call.name}: what was {form_text(before)} became {form_text(after)}"
+        changed = f"edit_calls of {call.name}: {form_text(before)} became {form_text(after)}"
         if before != after: self.notes[call.name] = changed
         return new
 
@@ -132,7 +132,7 @@ class CallEditGroup(FunctionGroup):
         try: return self.f(call.output) if isinstance(self.f, Change) else self.f(call)
         except Exception as e:
             called = "a function of one tensor" if isinstance(self.f, Change) else "f(call)"
-            e.add_note(printable(f"raised in edit_calls of {call.name}; what it was given is called as {called}"))
+            e.add_note(printable(f"raised in edit_calls of {call.name}; the function is called as {called}"))
             raise
 
     def pass_begins(self): self.edited, self.notes = {}, {}
@@ -180,7 +180,7 @@ class CallEdits:
 
 # %% ../../nbs/lib/edit/call-edits.ipynb #d7eec440
 def edit_calls(
-    model: nn.Module, # The model: each time it is called, a pass begins
+    model: nn.Module, # The model: each time it is called, a pass starts
     function: Any, # A torch function in any spelling (`F.softmax`, `torch.Tensor.add`, `operator.add`), or a list
     f: Callable[[FunctionCall], Any] | Change, # `f(call)` returns the new output, or None to keep it; or a `Change`
     names: Any = "*", # The calling layers: names, patterns, types or functions as in `layers`; `""` is the model

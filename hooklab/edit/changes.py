@@ -51,7 +51,7 @@ class Change:
     def _find(self, names):
         if self.part in names: return names.index(self.part)
         if not names: raise LookupError("there is no tensor to change")
-        if names == [""]: raise LookupError(f"part={self.part!r}, but there is just one tensor; leave part= out")
+        if names == [""]: raise LookupError(f"part={self.part!r}, but there is only one tensor; leave part= out")
         if self.part is None and len(names) == 1: return 0
         asked = "which tensor is meant?" if self.part is None else f"no tensor is called {self.part!r}."
         raise LookupError(printable(f"{asked} Choose one with part=: {', '.join(map(repr, names))}"))
@@ -87,7 +87,7 @@ def ablate(
     def ablated(t):
         d = _channels(t, dim)
         if lowest < 0 or highest >= t.size(d):
-            raise IndexError(f"units {lowest} to {highest} are asked for, but there are {t.size(d)}, counted from 0")
+            raise IndexError(f"units {lowest} to {highest} requested, but there are {t.size(d)}, counted from 0")
         index = units.to(t.device, torch.long)
         own = t.index_select(d, index)
         others = [i for i in range(t.dim()) if i != d % t.dim()]
@@ -102,7 +102,7 @@ def _channels(t: Tensor, dim: int | None) -> int:
     "The channel dimension, if it is not given."
     if dim is None and t.dim() == 3:
         shape = shape_text(t) if t.is_nested else tuple(t.shape)
-        raise ValueError(f"where are the channels of {shape}? Say dim=-1 (a transformer) or dim=1 (a Conv1d)")
+        raise ValueError(f"where are the channels of {shape}? Pass dim=-1 (a transformer) or dim=1 (a Conv1d)")
     return min(1, t.dim() - 1) if dim is None else dim
 
 
@@ -116,8 +116,8 @@ def _along(v: Tensor, t: Tensor, dim: int) -> Tensor:
 def check_that_it_fits(value: Tensor, t: Tensor, is_part: bool):
     "Raise an error if a value cannot take the place of `t`."
     if value.dim() <= t.dim() and all(n in (1, size) for n, size in zip(value.shape[::-1], t.shape[::-1])): return
-    text = f"patch replaces {shape_text(t)}, and its value of {shape_text(value)} cannot be spread over that"
-    advice = "; with at=, the value is what comes in that place, not the whole tensor: patch(value[at], at=at)"
+    text = f"patch replaces {shape_text(t)}, but its value of {shape_text(value)} cannot be spread over that"
+    advice = "; with at=, pass only the value for that place, not the whole tensor: patch(value[at], at=at)"
     raise ValueError(text + advice*is_part)
 
 # %% ../../nbs/lib/edit/changes.ipynb #7f83721b
@@ -125,7 +125,7 @@ def patch(
     value: Tensor | float, # The new value
     **where: Any, # `part` and `at`, as in `Change`
 ) -> Change:
-    "Replace a tensor by another value, such as one from another run."
+    "Replace a tensor with another value, such as one from another run."
     value = torch.as_tensor(value)
     def patched(t):
         if value.is_nested: return value.to(t).clone()  # a copy: a later layer may work in place on it
@@ -137,7 +137,7 @@ def patch(
 # %% ../../nbs/lib/edit/changes.ipynb #d3968c40
 def steer(
     direction: Tensor, # A vector with one number per channel
-    strength: float = 1., # How far to go
+    strength: float = 1., # How far to push
     dim: int | None = None, # The channel dimension, as in `ablate`
     **where: Any, # `part` and `at`, as in `Change`
 ) -> Change:

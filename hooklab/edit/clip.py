@@ -41,8 +41,8 @@ def clipped_gradients(
     Unless `accumulated=True`, gradients returned by `torch.autograd.grad` are clipped as well. By value, the real and
     imaginary parts of complex numbers are clipped separately, so their absolute value can reach √2 times `val`."""
     if by not in ("value", "norm"): raise ValueError(f"by={by!r} is not one of value, norm")
-    if not val > 0: raise ValueError(f"val={val}: gradients can be clipped at a number above 0 only")
-    if not accumulated: refuse_sharded(model, "clip what has been accumulated, with accumulated=True")
+    if not val > 0: raise ValueError(f"val={val}: gradients can only be clipped at a number above 0")
+    if not accumulated: refuse_sharded(model, "clip the accumulated gradients, with accumulated=True")
 
     def clip_gradient(name, g): return _clipped(g, val, by)
     def clip_accumulated(name, p): p.grad = _clipped(p.grad, val, by)

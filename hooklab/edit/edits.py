@@ -70,10 +70,10 @@ class EditGroup(Group):
             more = not with_kwargs and takes(f, n + 1)
             instead = "for a function of one tensor, write hl.Change(lambda value: …)"
             if more: instead = "keyword arguments come with with_kwargs=True"
-            raise TypeError(printable(f"{self.kind} calls {self.called}, and {signature_of(f)} was given; {instead}"))
+            raise TypeError(printable(f"{self.kind} calls {self.called}, but got {signature_of(f)}; {instead}"))
 
     def new(self, m, given):
-        "What torch is to use; None to leave it as it is."
+        "The value for torch to use; None to leave it as it is."
         f = self.f
         if not self.is_input: return f(given[-1]) if self.of_one else f(m, *given)
         if self.of_one:
@@ -103,13 +103,13 @@ def form_text(form: tuple[str, list | None]) -> str:
     return kind if parts is None else f"{kind}({', '.join(' '.join(map(str, part)).strip() for part in parts)})"
 
 
-ON_NESTED = ("it got a nested tensor, which few operations of torch take (nn.TransformerEncoder makes them from a "
+ON_NESTED = ("it got a nested tensor, which few torch operations take (nn.TransformerEncoder makes them from a "
              "padding mask in eval mode); torch.backends.mha.set_fastpath_enabled(False) makes it work on padded ones")
 
 # %% ../../nbs/lib/edit/edits.ipynb #83b95709
 class Edit(Hook):
     "Replaces what one layer gets or returns."
-    note = None # what to say if a layer stumbles over the edit
+    note = None # added to an error in a later layer
 
     def __init__(self, name, m, group): self._join(name, m, group)
 
@@ -117,7 +117,7 @@ class Edit(Hook):
         g, number = self.group, self.n_calls
         if self.removed: return None  # by another hook on this layer, while torch was calling them all
         if rerun and g.call is not None:
-            raise RuntimeError("call= does not go with checkpointing, which runs calls again without saying which")
+            raise RuntimeError("call= does not work with checkpointing, which reruns calls without saying which")
         if not rerun: self.n_calls = 1 if compiling and not g.rooted else number + 1  # see Hook.add
         if g.call is not None and g.call != number: return None
         self.fired = True
@@ -126,14 +126,14 @@ class Edit(Hook):
         before = form_of(old)  # now, because an edit may work in place
         try: new = g.new(m, given)
         except Exception as e:
-            e.add_note(printable(f"raised in {g.kind} of {self.name}; what it was given is called as {g.called}"))
+            e.add_note(printable(f"raised in {g.kind} of {self.name}; the function is called as {g.called}"))
             if any(isinstance(shape, str) for _, shape, *_ in before[1] or ()): e.add_note(ON_NESTED)
             raise
         if new is not None: self._compare(before, form_of(new))
         return new
 
     def _compare(self, before, after):
-        changed = f"{self.group.kind} of {self.name}: what was {form_text(before)} became {form_text(after)}"
+        changed = f"{self.group.kind} of {self.name}: {form_text(before)} became {form_text(after)}"
         self.note = changed if before != after else None
 
     def why_silent(self) -> str:

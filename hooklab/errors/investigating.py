@@ -56,7 +56,7 @@ def candidates(failure: Failure, sizes: list[SizeTrial]) -> Iterator[Repair]:
 
 
 def try_repairs(failure: Failure) -> tuple[list[Repair], bool, str]: # Those that run; were all tried? why an input size
-    "Candidates with which the forward pass runs, also with all sizes that worked before."
+    "Candidates with which the forward pass runs, including with all sizes that worked before."
     sizes = try_sizes(failure, Budget(SECONDS/5))
     of_input = [(change, why) for change, why in padding_repairs(failure, sizes) if failure.runs_with(change)]
     found, why = [change for change, _ in of_input], of_input[0][1] if of_input else ""
@@ -93,7 +93,7 @@ def what_happened(failure: Failure) -> str:
         return f"{layer_in_words(call)} takes {takes} {unit_of(size.name)} and got {found}."
     if mask is not None: return mask_in_words(failure, layer_in_words(call), from_where(walk, mask[1]))
     parts = [shape_text(t) + from_where(walk, t) for t in failure.given[:4]]
-    parts += [f"an array of NumPy, {'×'.join(map(str, x.shape))} in {x.dtype},"
+    parts += [f"a NumPy array, {'×'.join(map(str, x.shape))} in {x.dtype},"
               for x in arrays_in([call.args, call.kwargs])]
     who = layer_in_words(call)
     if failure.called is not None: who = f"In {who}, `{called_name(failure.called)}`"
@@ -121,7 +121,7 @@ LOCK = RLock()  # what is switched off for a run belongs to the process
 def explain_error(
     error: Exception, model: nn.Module, last: tuple | None = None, outputs: deque | None = None,
 ) -> Explanation | None:
-    "What is known of an error that was raised by a model, or by what follows it."
+    "What is known about an error raised by a model, or by code after it."
     traceback = error.__traceback__  # grows if the same error is raised again
     try:
         with LOCK: return _explain(error, model, last, outputs or deque())
@@ -155,18 +155,18 @@ def _explain(error: Exception, model: nn.Module, last: tuple | None, outputs: de
 
 
 def shapes_explanation(call: EndedCall) -> Explanation:
-    "What can be said without running anything."
+    "What is known without running anything."
     given = tensors([call.args, call.kwargs])
     return Explanation(call.name, "", f"{layer_in_words(call)} got {shape_text(given) if given else 'no tensor'}.")
 
 
 def may_count_positions(error: Exception, calls: list[EndedCall]) -> bool:
-    "Could these be positions that the model counts? Then a larger table is a repair."
+    "Could these be positions counted by the model? Then a larger table is a repair."
     return bool(calls) and isinstance(error, IndexError) and isinstance(calls[-1].layer, nn.Embedding)
 
 # %% ../../nbs/lib/errors/investigating.ipynb #218e8a8d
 def rerun_to_error(error: Exception, model: nn.Module, calls: list[EndedCall]) -> Failure | None: # None if it runs now
-    "Run up to the error again, and note where each tensor comes from."
+    "Run up to the error again and note where each tensor comes from."
     name, _, args, kwargs = calls[0]
     walk = Walk(args, kwargs, name)
     try: run_again(model, args, kwargs, watch=walk.on, root=name)

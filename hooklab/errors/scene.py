@@ -40,7 +40,7 @@ def frames(error: BaseException) -> Iterator[FrameType]:
 
 
 def ended_calls(error: BaseException, model: nn.Module) -> list[EndedCall]: # The outermost first
-    "The calls of the model and of its layers that the error has ended."
+    "The calls to the model and of its layers that the error has ended."
     names = {m: name for name, m in reversed(named_layers(model))} | {model: "", unwrap(model): ""}
     found, seen = [], set()
     while error is not None and not found and id(error) not in seen:  # an error may be raised from another one

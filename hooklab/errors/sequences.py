@@ -24,7 +24,7 @@ ATTENTION = {"scaled_dot_product_attention", "multi_head_attention_forward"}
 
 
 def is_mask(failure: Failure, t: Tensor) -> bool:
-    "Is this tensor there to hide places?"
+    "Is this tensor a mask?"
     return t.dtype == torch.bool or any("mask" in one.name for one in failure.walk.ancestors(t))
 
 
@@ -47,7 +47,7 @@ def mask_in_words(failure: Failure, whole: str, where: str) -> str: # `whole` is
     name, mask, fits = wrong_mask(failure)
     query, article = forward_arguments(failure.call)["query"], "an" if name[0] in "aeiou" else "a"
     shapes = " or ".join("×".join(map(str, shape)) for shape in fits)
-    order = f", which is {query.shape[1]} samples of {query.shape[0]} places without `batch_first`"
+    order = f", which is {query.shape[1]} samples of {query.shape[0]} positions without `batch_first`"
     if failure.call.layer.batch_first: order = ""
     return (f"{whole} takes {article} `{name}` of {shapes} for the query of {shape_text(query)}{order}, and got "
             f"{shape_text(mask)}{where}.")
@@ -128,7 +128,7 @@ def order_of(layer: nn.Module) -> Any: return getattr(layer, "batch_first", None
 
 
 def order_repair(failure: Failure, places: list[str], to: bool) -> Repair:
-    "These layers with another order."
+    "These layers with the other order."
     def written(name):
         layer = failure.layer(name)
         inner = layer.layers[0] if isinstance(layer, nn.TransformerEncoder | nn.TransformerDecoder) else layer

@@ -33,13 +33,13 @@ class Made:
 
     @property
     def parents(self) -> list["Made"]:
-        "Where what it was made of comes from."
+        "Where its inputs come from."
         return [*filter(None, map(self.walk.made, self.called.given))] if self.called is not None else []
 
     def ancestors(self) -> Iterator["Made"]:
         "This one and all that it was made of, the nearest first."
         seen, todo = set(), [self]
-        for one in todo:  # it grows while the loop goes on
+        for one in todo:  # it grows during the loop
             if one in seen: continue
             seen.add(one)
             yield one
@@ -67,7 +67,7 @@ class Walk:
 
     @contextmanager
     def on(self, model: nn.Module) -> Iterator[None]:
-        "Write down what runs in the `with`."
+        "Record what runs in the block."
         self.model, self.known = model, {}
         try:
             with traced(model, whole=is_opaque) as self.trace: yield
@@ -89,7 +89,7 @@ class Walk:
         return value
 
     def made(self, value: Value) -> Made | None:
-        "Where a value comes from. A function that gives back, or writes to, what it got is not where that comes from."
+        "Where a value comes from. A function that returns or writes to its input isn't its origin."
         def by_layer(): return any(op.call is None for op in value.makers[:1])
         while value not in self.known and value.was is not None and not by_layer(): value = value.was
         if value not in self.known and value.makers:
@@ -114,7 +114,7 @@ class Walk:
 
 # %% ../../nbs/lib/errors/walk.ipynb #57c176b6
 def inputs_by_name(model: nn.Module, args: tuple, kwargs: dict) -> list[tuple[str, Tensor]]:
-    "The tensors that a model is given, called as its forward calls them."
+    "The input tensors of a model, with the names in its forward."
     names = [*signature(model.forward).parameters]
     found = []
     for i, x in enumerate(args): found += named_tensors(x, names[i] if i < len(names) else f"input {i}")
@@ -132,4 +132,4 @@ def from_where(walk: Walk, t: Tensor) -> str:
     if near is None: return f" from {made.name}"
     if near.how != "layer": return f" from {made.name} of the {near.how} `{near.name}`"
     layer = f"`{near.name}` ({type(part(walk.model, near.name)).__name__})" if near.name else "the model"
-    return f" from {layer}" if made.how == "layer" else f" from {made.name} of what {layer} returned"
+    return f" from {layer}" if made.how == "layer" else f" from {made.name} of the output of {layer}"

@@ -31,7 +31,7 @@ def no_column(name: str, there: Sequence[str]) -> str:
     return f"no column {name!r}; there is {', '.join(map(repr, nearest(name, list(there)) or there)) or 'none'}"
 
 
-BEFORE_THE_MODEL = "change that before, or give inputs= a function of the batch that does"
+BEFORE_THE_MODEL = "change that first, or pass inputs= a function of the batch that does"
 
 
 def column_tensor(
@@ -49,14 +49,14 @@ def column_tensor(
         values = np.stack(rows) if rows else np.empty(0)
     try: return torch.tensor(values)
     except TypeError as e:
-        raise TypeError(f"column {name!r} holds {values.dtype}, of which torch makes no tensor: {advice}") from e
+        raise TypeError(f"column {name!r} holds {values.dtype}, which can't become a tensor: {advice}") from e
 
 # %% ../../nbs/lib/features/batch-extractor.ipynb #f14e7230
-InColumns = str | Sequence[str] | Mapping[str, str] | Callable  # what the model is called with, said in columns
+InColumns = str | Sequence[str] | Mapping[str, str] | Callable  # the model's arguments, as columns
 
 
 def model_call(batch: Mapping, inputs: InColumns) -> Any:
-    "The arguments of the model: a tensor, a tuple, or a dict of keyword arguments."
+    "The model's arguments: a tensor, a tuple, or a dict of keyword arguments."
     def tensor(name): return column_tensor(name, column(batch, name))
     if isinstance(inputs, str): return tensor(inputs)
     if isinstance(inputs, Mapping): return {argument: tensor(name) for argument, name in inputs.items()}
@@ -72,14 +72,14 @@ def _if_array(name: str, value: Any) -> Any:
 
 
 def input_columns(inputs: InColumns) -> list[str]:
-    "The columns that the model needs, as far as known."
+    "The columns that the model needs, if known."
     if isinstance(inputs, str): return [inputs]
     if isinstance(inputs, Mapping): return list(inputs.values())
     return [] if callable(inputs) else list(inputs)
 
 # %% ../../nbs/lib/features/batch-extractor.ipynb #6ddb8003
 def as_array(t: Tensor) -> np.ndarray:
-    "The numbers of `t` on the CPU."
+    "The values of `t` on the CPU."
     known = torch.float16, torch.float32, torch.float64
     if t.is_complex(): t = torch.view_as_real(t.resolve_conj())
     if t.is_floating_point() and t.dtype not in known: t = t.float()
@@ -107,7 +107,7 @@ class BatchExtractor:
         keep: str | Iterable[str] = (), # Columns to pass on, such as labels
         dtype: torch.dtype | None = None, # The dtype of floating point features
         stop: bool = False, # End each pass after the first call of each layer
-        device: torch.device | str | None = None, # The device to move the model to; by default it is not moved
+        device: torch.device | str | None = None, # The device to move the model to; by default it isn't moved
     ):
         model = build_model(model)
         if device is not None: model = model.to(device)
@@ -118,19 +118,19 @@ class BatchExtractor:
         self,
         batch: Mapping[str, Any], # Columns: arrays or tensors with a row for each sample
     ) -> dict[str, Any]: # The columns to keep, then a column for each feature
-        "The features of a batch. The model runs in eval mode without gradients, and is then put back in its mode."
+        "The features of a batch. The model runs in eval mode without gradients, then returns to its mode."
         if not batch: raise ValueError("the batch has no columns")
         n, kept = len(next(iter(batch.values()))), {name: column(batch, name) for name in self.keep}
         given, model = model_call(batch, self.inputs), self.extractor.model
         try:
             with eval_mode(model): found = features_of(self.extractor, given, device_of(model), n)
         except Exception as e:
-            e.add_note(printable(f"raised for a batch of {n} rows, of which the model was given {_with_dtypes(given)}"))
+            e.add_note(printable(f"raised for a batch of {n} rows; the model got {_with_dtypes(given)}"))
             raise
         if both := kept.keys() & found.keys():
             names = printable(", ".join(sorted(both)))
-            raise ValueError(f"{names}: a column to keep and a feature have this name; a dict such "
-                             "as {'fc': 'scores'} gives features other names")
+            raise ValueError(f"{names}: a kept column and a feature have this name; a dict such "
+                             "as {'fc': 'scores'} renames features")
         return kept | {name: as_array(t) for name, t in found.items()}
 
     def __repr__(self): return f"BatchExtractor with {self.extractor!r}"

@@ -33,13 +33,13 @@ from ..hooks.tree import map_tensors, named_tensors, tensors
 # %% ../../nbs/lib/features/dataset.ipynb #83db1204
 def model_input(
     batch: Any, # A batch of the loader
-) -> Any: # The first item of a tuple or list, because labels come second; a tensor or dict as it is
+) -> Any: # The first item of a tuple or list, because labels come second; a tensor or dict unchanged
     "The model's input in a batch of most data sets."
     return batch[0] if isinstance(batch, tuple | list) else batch
 
 # %% ../../nbs/lib/features/dataset.ipynb #b7420dbc
 def extract(
-    model: nn.Module, # The model; it runs on its device, in eval mode, and is then put back in its mode
+    model: nn.Module, # The model; it runs on its device in eval mode, then returns to its mode
     loader: DataLoader, # The data, in a fixed order
     names: str | type | Callable | Iterable, # Which layers, as in `FeatureExtractor`; a dict gives new names
     folder: str | Path, # The folder to write to; created if it does not exist
@@ -73,12 +73,12 @@ class StoredFeatures(Dataset):
     ):
         self.folder, self.name = Path(folder), name
         shards = read_index(self.folder)["shards"]
-        if not shards: raise ValueError(f"{self.folder/'index.json'} lists no shard: choose another folder")
+        if not shards: raise ValueError(f"{self.folder/'index.json'} lists no shards: choose another folder")
         self.files: list[Path] = [self.folder/shard["file"] for shard in shards] # The shards
         if missing := [file.name for file in self.files if not file.exists()]:
             raise FileNotFoundError(printable(f"{len(missing)} of {len(shards)} shards are missing in {self.folder} "
                                               f"({missing[0]} is the first): call extract again with the same "
-                                              "arguments, and it goes on"))
+                                              "arguments to continue"))
         names = None
         for file, shard in zip(self.files, shards): names = what_is_in(file, len(shard["samples"]), names)
         if name not in names:
@@ -124,12 +124,12 @@ def load_features(
 
 # %% ../../nbs/lib/features/dataset.ipynb #875fe4b9
 class Job:
-    "What `extract` was asked to do."
+    "The job of one call of `extract`."
     def __init__(self, model, loader, names, inputs, dtype, stop, shard_size):
         if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
         if is_sharded(model):
-            raise ValueError("this model is shared out between processes (FSDP), which go through different batches "
-                             "here; extract needs a whole model in each")
+            raise ValueError("this model is sharded across processes (FSDP), which go through different batches "
+                             "here; extract needs the whole model in each")
         # data parallel models wait for each other in each pass
         if any(isinstance(m, nn.parallel.DistributedDataParallel) for m in model.modules()): model = unwrap(model)
         batches = sample_plan(loader)
@@ -150,7 +150,7 @@ class Job:
         return [i for i in range(len(self.shards)) if not (folder/shard_file(i)).exists()]
 
     def look(self, folder: Path, processes: Alone | Together) -> tuple[list[int], dict | None]:
-        "Which shards to write, and what the others contain; one process looks for all."
+        "The shards to write, and the form of the others; one process checks for all."
         missing, form, cut_off = self.missing(folder), None, []
         if processes.rank: return missing, form
         for i in sorted(set(range(len(self.shards))).difference(missing)):
@@ -165,8 +165,8 @@ class Job:
     def finish(self, folder: Path):
         remove_unfinished(folder)
         if n := len(self.missing(folder)):
-            raise RuntimeError(printable(f"{n} shards that other processes wrote are not in {folder}: all processes "
-                                         "must share the disk it is on"))
+            raise RuntimeError(printable(f"{n} shards of other processes are missing in {folder}: all processes "
+                                         "must share this disk"))
 
 # %% ../../nbs/lib/features/dataset.ipynb #cdc2310a
 def write_shards(
@@ -174,7 +174,7 @@ def write_shards(
     folder: Path, # Where
     missing: list[int], # The shards to write, in all processes
     form: dict | None, # What the existing shards contain
-    processes: Alone | Together, # Those that share the work
+    processes: Alone | Together, # The processes that share the work
     progress: bool, # Show a progress bar
 ):
     "Write this process's part of the missing shards."
@@ -196,22 +196,22 @@ def write_shards(
 
 
 def features_of(extractor: FeatureExtractor, given: Any, device: torch.device, n: int) -> dict[str, Tensor]:
-    "The features of one batch of `n` samples; `given` is what the model is called with."
+    "The features of one batch of `n` samples; `given` is the model's input."
     given = map_tensors(lambda t: t.to(device), given)
     if isinstance(given, Mapping): return _rows(extractor(**given), n)
     return _rows(extractor(*given) if isinstance(given, tuple) else extractor(given), n)
 
 
 def _same_form(form: dict | None, rows: dict[str, Tensor], samples: list[int]) -> dict:
-    "The shape of a row and the dtype of each tensor, which must be those of the samples before."
+    "The shape of a row and the dtype of each tensor, which must match those of earlier samples."
     new = {name: (tuple(t.shape[1:]), t.dtype) for name, t in rows.items()}
     if form in (None, new): return new
     raise ValueError(printable(f"samples {samples[0]} to {samples[-1]} give {new}, others gave {form}; make them "
-                               "equal, such as by padding"))
+                               "match, such as by padding"))
 
 # %% ../../nbs/lib/features/dataset.ipynb #ebd82d52
 def _settings(model, extractor, given, batches, dtype, shard_size) -> dict:
-    "What the features depend on."
+    "The settings that the features depend on."
     weights = chain(model.parameters(), model.buffers())  # without names, which differ between wrappers
     return {"format": 1, "model": type(unwrap(model)).__name__, "layers": repr(extractor.wanted),
             "stop": extractor.stop, "dtype": str(dtype or "as they are"), "batch_size": max(map(len, batches)),
@@ -220,7 +220,7 @@ def _settings(model, extractor, given, batches, dtype, shard_size) -> dict:
 # %% ../../nbs/lib/features/dataset.ipynb #88a05a8a
 @contextmanager
 def eval_mode(model: nn.Module):
-    "Run in eval mode and without gradients; afterwards each layer is back in its mode."
+    "Run in eval mode without gradients, then return each layer to its mode."
     was_training = model.training
     with modes_kept(model.modules()):
         with putting_back(lambda: model.train(was_training)):  # through train(), which some layers override
@@ -234,7 +234,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def _loader_of(loader: DataLoader, batches: list[list[int]]) -> DataLoader:
-    "A loader like the other, for these batches; it draws no random number from torch's generator."
+    "A loader with the same options for these batches; it doesn't use torch's random generator."
     same = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor",
             "multiprocessing_context")
     options = {name: getattr(loader, name) for name in same}
@@ -242,12 +242,12 @@ def _loader_of(loader: DataLoader, batches: list[list[int]]) -> DataLoader:
 
 
 def _rows(features: dict, n: int) -> dict[str, Tensor]:
-    "The tensors in `features`, if each of them has `n` rows."
+    "The tensors in `features`, if each has `n` rows; an error otherwise."
     found = [(name, path, t) for name, output in features.items() for path, t in named_tensors(output)]
     rows = {f"{name}:{path}" if path else name: t for name, path, t in found}
     for name, t in rows.items():
         if not t.dim() or len(t) != n:
-            raise ValueError(printable(f"{name} is of shape {tuple(t.shape)} for {n} samples: what is stored must have "
+            raise ValueError(printable(f"{name} is of shape {tuple(t.shape)} for {n} samples: stored outputs must have "
                                        "a row for each sample"))
-    if not rows: raise ValueError(printable(f"there is no tensor in what {', '.join(features)} returned"))
+    if not rows: raise ValueError(printable(f"{', '.join(features)} returned no tensor"))
     return rows

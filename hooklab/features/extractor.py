@@ -27,7 +27,7 @@ from ..hooks.tree import map_tensors
 # %% ../../nbs/lib/features/extractor.ipynb #e87f4657
 class FeatureExtractor(nn.Module):
     "Call a model, and get the outputs of chosen layers."
-    __call__: Callable[..., dict[str, Any]]  # what a call gives, for type checkers: a plain `nn.Module` says Any
+    __call__: Callable[..., dict[str, Any]]  # the type of a call, for type checkers: a plain `nn.Module` has Any
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class FeatureExtractor(nn.Module):
         self.training, self._said, self._uncopied = model.training, False, False
 
     def _check_complete(self, taking, takers):
-        "Report every layer that was asked for and did not run."
+        "Report every requested layer that did not run."
         calls = {h.name: h for h in takers}
         for key in self.wanted.must_come:
             if self.wanted.key(key) in taking.found: continue
             h = calls[key if key in calls else key.rsplit("#", 1)[0]]
             why = h.why_silent()
             times = "once" if h.n_ran == 1 else f"{h.n_ran} times"
-            if h.fired: why = f"{h.name} ran {times}, and calls are counted from 0"
-            raise RuntimeError(printable(f"{key} was asked for and did not run in this pass: {why}"))
+            if h.fired: why = f"{h.name} ran {times}; calls are counted from 0"
+            raise RuntimeError(printable(f"{key} was requested but did not run in this pass: {why}"))
         silent = [h for h in takers if not h.fired]
         if not silent or self._said: return
         self._said = True
@@ -65,7 +65,7 @@ class FeatureExtractor(nn.Module):
         warnings.warn(printable(text), HookWarning, stacklevel=5)
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        "Call the model with these arguments. The features come in the order in which the calls finished."
+        "Call the model with these arguments. Features come in the order in which calls finish."
         stop = self.stop and not self.wanted.model_output
         if self.stop: _check_mode(self.model)
         taking = TakingGroup(self.wanted, self.detach, stop, self.device, self.dtype)
@@ -80,7 +80,7 @@ class FeatureExtractor(nn.Module):
         except Exception as e:
             note_on(e, self.model)
             raise
-        finally: taking.close(report=False)  # once more, for Ctrl-C may come before `closing` can act
+        finally: taking.close(report=False)  # again, because Ctrl-C may come before `closing` can act
         self._check_complete(taking, takers)
         if taking.uncopied and not self._uncopied:
             self._uncopied = True
@@ -101,26 +101,26 @@ def _check_mode(model):
     inner = unwrap(model)
     if any(m.training for m in inner.modules()):
         name = next((name for name, m in [("the model", inner), *named_layers(inner)] if m.training), "a wrapper in it")
-        raise RuntimeError(printable(f"stop=True is for eval mode, but {name} is in train mode, where the rest of the "
-                                     "pass counts too (batch statistics, gradients); call model.eval(), or leave "
-                                     "stop=True out"))
+        raise RuntimeError(printable(f"stop=True needs eval mode, but {name} is in train mode, where the rest of the "
+                                     "pass counts, too (batch statistics, gradients); call model.eval(), or leave "
+                                     "out stop=True"))
     if is_sharded(model):
-        raise RuntimeError("stop=True does not go with FSDP: layers that are left early would keep their gathered "
+        raise RuntimeError("stop=True does not work with FSDP: layers that are left early would keep their gathered "
                            "weights")
 
 
 def _cannot_be_copied(uncopied: dict[str, Exception]) -> str:
-    why = "what it returned cannot be copied, and comes as it is"
+    why = "its output cannot be copied, and is returned as it is"
     return "; ".join(f"{key}: {why} ({type(e).__name__}: {e})" for key, e in uncopied.items())
 
 # %% ../../nbs/lib/features/extractor.ipynb #5f51433c
 class Ended(BaseException):
-    "Raised when everything that was asked for is available."
+    "Raised when all requested outputs are available."
     def __init__(self, taking): self.taking = taking
 
 
 class TakingGroup(HookGroup):
-    "What the hooks of one pass share."
+    "The state that the hooks of one pass share."
     def __init__(self, wanted, detach, stop, device, dtype):
         super().__init__(last_given, detach=detach)
         self.port = "forward_always"  # the pass may itself be in a backward pass
@@ -131,12 +131,12 @@ class TakingGroup(HookGroup):
         self.level = current_level()  # a caller inside `vmap` gets features that live there
 
     def placed(self, t: Tensor) -> Tensor:
-        "`t` on the device and in the dtype that were asked for."
+        "`t` on the requested device and in the requested dtype."
         if self.detach: t = t.detach()
         return t.to(device=self.device, dtype=self.dtype if t.is_floating_point() else None)
 
     def take(self, keys, output):
-        "Keep what a call returned."
+        "Keep the output of a call."
         if torch.compiler.is_compiling(): value = self.own(map_tensors(self.placed, output), (output,))
         else:
             try: value = self.own(map_tensors(self.placed, output), (output,))
@@ -148,13 +148,13 @@ class TakingGroup(HookGroup):
         if self.ended: raise Ended(self)
 
     def overwritten(self) -> list[str]:
-        "What another layer has changed in place since it was kept."
+        "Outputs that another layer changed in place after they were kept."
         live = {key: kept for key, kept in self.found.items() if type(kept) is Live and kept.versions is not None}
         return [key for key, kept in live.items() if kept.versions != versions(kept.value)]
 
 
 class Taker(LayerHook):
-    "Takes the calls of one layer that were asked for."
+    "Takes the requested calls of one layer."
 
     def saw(self, layer, given, compiling):
         # another thread may run the same model, and checkpointing runs layers again: these are not calls of this pass

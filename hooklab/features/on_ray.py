@@ -46,18 +46,18 @@ def check_data(ds: Any, columns: Iterable[str]):
 
 def not_of_ray(ds: Any) -> str:
     "The error message for something that is not a Ray data set."
-    return (f"expected a data set of Ray, got {class_name(ds)}; functions such as ray.data.read_parquet and "
-            "ray.data.from_torch make one")
+    return (f"expected a Ray data set, got {class_name(ds)}; functions such as ray.data.read_parquet and "
+            "ray.data.from_torch create one")
 
 # %% ../../nbs/lib/features/on-ray.ipynb #db89149f
 def send_model(model: nn.Module) -> Callable[[], nn.Module]:
-    "A function that gives a worker this model."
+    "A function that returns this model in a worker."
     import ray
     content = io.BytesIO()
     try: torch.save(model, content, pickle_module=ray.cloudpickle)
     except Exception as e:
         raise TypeError(printable(f"this {type(model).__name__} cannot be sent to workers ({type(e).__name__}: {e}): "
-                                  "give a function that builds it, and each worker calls it once")) from e
+                                  "pass a function that builds it, and each worker calls it once")) from e
     return partial(receive_model, ray.put(content.getvalue()))
 
 
@@ -68,7 +68,7 @@ def receive_model(stored: Any) -> nn.Module:
 
 # %% ../../nbs/lib/features/on-ray.ipynb #e3ffa7f4
 def cpus_of_a_worker(workers: int) -> float:
-    "One CPU, or less if this many workers would leave none to the tasks that load the data."
+    "One CPU, or less if this many workers would leave none for the tasks that load the data."
     import ray
     there = ray.cluster_resources().get("CPU", 0)
     return 1 if workers < there or not there else (there - 1)/workers
@@ -82,9 +82,9 @@ def map_features(
     *,
     keep: str | Iterable[str] = (), # Columns to pass on, such as labels
     batch_size: int = 64, # Rows in a batch; only the last has fewer
-    workers: int | tuple[int, int] = 1, # How many models run at once: a number, or the least and the most
+    workers: int | tuple[int, int] = 1, # How many models run at once: a number, or a minimum and a maximum
     num_cpus: float | None = None, # CPUs for each worker; by default one, or less if none would be left for reading
-    num_gpus: float = 0, # GPUs for each worker, which runs the model there; without any, it runs on the CPU
+    num_gpus: float = 0, # GPUs for each worker, where the model runs; without any, it runs on the CPU
     dtype: torch.dtype | None = None, # The dtype of floating point features
     stop: bool = False, # End each pass after the first call of each layer
     ordered: bool = True, # Keep the rows in the order of `ds`, even if a later batch is done first
@@ -110,7 +110,7 @@ def map_features(
     return features
 
 # %% ../../nbs/lib/features/on-ray.ipynb #25a3a4c4
-OF_NUMBERS = "drop this column before, or make all its rows equal in form, such as by padding"
+OF_NUMBERS = "drop this column first, or give all its rows the same shape and dtype, such as by padding"
 
 
 def stored_columns(blocks: Iterable[Any], dtype: torch.dtype | None) -> dict[str, Tensor]:
@@ -152,10 +152,10 @@ def shard_writer(folder: Path, samples: str | None, shard_size: int, dtype: torc
 
 
 def sample_numbers(columns: dict[str, Tensor], samples: str) -> list[int]:
-    "The column with the sample numbers, which is removed from the others."
+    "Remove and return the column with the sample numbers."
     numbers = column(columns, samples)
     if numbers.dim() != 1 or numbers.is_floating_point() or numbers.dtype == torch.bool:
-        raise TypeError(f"samples={samples!r}: a whole number for each row numbers them, and this column holds "
+        raise TypeError(f"samples={samples!r}: sample numbers are one integer per row, but this column holds "
                         f"{numbers.dtype} {tuple(numbers.shape[1:])}")
     return columns.pop(samples).tolist()
 
@@ -171,7 +171,7 @@ def index_of(shards: list[dict], samples: str | None) -> dict:
         for start, shard in zip(starts, shards): shard["samples"] = list(range(start, start + shard["n"]))
     shards = sorted(shards, key=lambda shard: shard["samples"][0])
     twice = [i for i, n in Counter(chain(*(shard["samples"] for shard in shards))).items() if n > 1]
-    if twice: raise ValueError(f"samples={samples!r}: {twice[0]} numbers more than one row, and is to number one")
+    if twice: raise ValueError(f"samples={samples!r}: more than one row has the number {twice[0]}")
     return {"format": 1, "shards": [{key: shard[key] for key in ("file", "samples")} for shard in shards]}
 
 # %% ../../nbs/lib/features/on-ray.ipynb #c9e513fb
@@ -189,7 +189,7 @@ def write_features(
     if shard_size < 1: raise ValueError(f"shard_size={shard_size}: a shard holds at least one row")
     folder.mkdir(parents=True, exist_ok=True)
     if (folder/"index.json").exists() or any(folder.glob(ANY_SHARD)):
-        raise ValueError(printable(f"{folder} has features, or what a run that did not end has left: delete it, or "
+        raise ValueError(printable(f"{folder} has features, or leftovers of an unfinished run: delete it, or "
                                    "choose another folder"))
     writer, how = shard_writer(folder, samples, shard_size, dtype), ds.context.execution_options
     before, how.preserve_order = how.preserve_order, how.preserve_order or not samples
@@ -197,7 +197,7 @@ def write_features(
     finally: how.preserve_order = before
     index = index_of(writer.shards, samples)
     if missing := [shard["file"] for shard in index["shards"] if not (folder/shard["file"]).exists()]:
-        raise RuntimeError(printable(f"{len(missing)} files that other machines wrote are not in {folder}: all must "
-                                     "share the disk it is on"))
+        raise RuntimeError(printable(f"{len(missing)} files of other machines are missing in {folder}: all must "
+                                     "share this disk"))
     write_file(folder/"index.json", json.dumps(index).encode())
     return folder

@@ -18,9 +18,9 @@ from ..hooks.tree import shape_text
 
 # %% ../../nbs/lib/features/positions.ipynb #08a1fcd1
 def new_positions(
-    given: list[Tensor], # The first tensor that the model was given in each pass
+    given: list[Tensor], # The model's first input tensor in each pass
 ) -> tuple[list[int], int, int]: # How many positions each pass had, their dimension, and the size of the batch
-    "What the passes were given, in numbers."
+    "The inputs of the passes, in numbers."
     shapes = [tuple(t.shape) for t in given]
     usual = min(1, min(map(len, shapes)) - 1)
     differ = [d for d, sizes in enumerate(zip(*shapes)) if len(set(sizes)) > 1]
@@ -36,7 +36,7 @@ def dimension_with(sizes: list[int], shapes: list[tuple]) -> int | None:
 
 
 def is_whole(shapes: list[tuple]) -> bool:
-    "Does each pass contain everything of the pass before, and more?"
+    "True if each pass contains everything of the pass before, and more."
     differ = [list(sizes) for sizes in zip(*shapes) if len(set(sizes)) > 1]
     return bool(differ) and all(a < b for sizes in differ for a, b in zip(sizes, sizes[1:]))
 
@@ -45,8 +45,8 @@ def unfold_heads(
     parts: list[Tensor], # Such as (batch, heads, queries, keys)
     sizes: list[int], # How many positions each pass had
     batch: int, # The size of the batch
-) -> list[Tensor] | None: # With all heads in one dimension; None if that is not how they differ
-    "Where several heads of the query share one of the key, a model may take those heads as queries in some passes."
+) -> list[Tensor] | None: # With all heads in one dimension; None if they differ in another way
+    "If several query heads share one key head, a model may treat those heads as queries in some passes."
     if any(t.dim() < 3 or t.shape[:-3].numel() != batch for t in parts): return None
     heads = {t.size(-3) for t, n in zip(parts, sizes) if t.size(-2) == n}
     if len(heads) != 1: return None
@@ -63,11 +63,11 @@ def pad_after(parts: list[Tensor], dim: int) -> list[Tensor]:
 
 # %% ../../nbs/lib/features/positions.ipynb #c9ebfa51
 class JoinPasses:
-    "Makes one tensor of those of all passes."
+    "Joins the tensors of all passes into one."
     def __init__(
         self,
-        given: list[Tensor], # The first tensor that the model was given in each pass
-        dim: int | None = None, # The dimension of the positions, where it cannot be found
+        given: list[Tensor], # The model's first input tensor in each pass
+        dim: int | None = None, # The dimension of the positions, if it can't be found
         rows: Tensor | None = None, # (sequences, passes): which row of the batch a sequence was in
     ):
         self.sizes, self.tokens_dim, self.batch = new_positions(given) if all(t.dim() for t in given) else ([], 0, 1)
@@ -94,7 +94,7 @@ class JoinPasses:
         one_each = dimension_with([1]*len(parts), shapes)
         if one_each is not None and n_dims > 2 and len(set(shapes)) == 1: return parts, one_each
         raise ValueError(printable(f"no dimension of {in_short(parts)} has the size of the new positions, "
-                                   f"{first_few(list(map(str, self.sizes)))}; dim= says which one it is"))
+                                   f"{first_few(list(map(str, self.sizes)))}; set dim= to their dimension"))
 
 
 def _rows(t: Tensor, rows: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ def _rows(t: Tensor, rows: Tensor) -> Tensor:
 def in_short(
     values: list, # Tensors, or containers of tensors
 ) -> str: # Such as `2×7×16, 4 of 2×1×16`
-    "The shapes of many values; equal ones that follow each other are counted."
+    "The shapes of many values, with runs of equal ones counted."
     runs = []
     for text in map(shape_text, values):
         if runs and runs[-1][0] == text: runs[-1][1] += 1

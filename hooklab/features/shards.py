@@ -32,28 +32,28 @@ def sample_plan(loader: DataLoader) -> list[list[int]]:
     batches = _read(loader)
     if batches != _read(loader):
         sampler = getattr(loader.batch_sampler, "sampler", None) or loader.batch_sampler
-        raise ValueError(f"{class_name(sampler)} gives another order each time; give the loader a fixed one")
+        raise ValueError(f"{class_name(sampler)} returns a different order each time; give the loader a fixed one")
     if not batches: raise ValueError("the loader is empty")
     return batches
 
 
 def _refuse_without_plan(loader: DataLoader):
-    "A loader whose kind shows that its samples have no numbers, or another order each time."
+    "Raise an error for a loader whose samples clearly have no numbers, or no fixed order."
     if not isinstance(loader, DataLoader):
-        raise TypeError(f"extract takes a DataLoader of torch, got {class_name(loader)}: it needs to know the "
-                        "number of each sample, to go on after an interruption")
+        raise TypeError(f"extract takes a PyTorch DataLoader, got {class_name(loader)}: it needs to know the "
+                        "number of each sample to continue after an interruption")
     if isinstance(loader.dataset, IterableDataset):
         raise ValueError(f"{class_name(loader.dataset)} is an IterableDataset: its samples have no numbers, and it "
-                         "may have no end; give a dataset with __getitem__ and __len__")
+                         "may have no end; use a dataset with __getitem__ and __len__")
     if loader.batch_sampler is None:
-        raise ValueError("batch_size=None: what this loader gives has no sample numbers; give it a batch_size")
+        raise ValueError("batch_size=None: the output of this loader has no sample numbers; set batch_size")
     sampler = getattr(loader.batch_sampler, "sampler", None)
     if isinstance(sampler, RANDOM):
-        raise ValueError(f"the loader shuffles ({class_name(sampler)}): after an interruption it is unknown which "
-                         "samples are done; give it shuffle=False")
+        raise ValueError(f"the loader shuffles ({class_name(sampler)}): after an interruption, it's unknown which "
+                         "samples are done; use shuffle=False")
     if isinstance(sampler, DistributedSampler):
-        raise ValueError("DistributedSampler doubles some samples, and extract shares them between processes by "
-                         "itself; give a loader without it")
+        raise ValueError("DistributedSampler repeats some samples, and extract divides them among processes "
+                         "itself; use a loader without it")
 
 
 def _read(loader: DataLoader) -> list[list[int]]:
@@ -62,14 +62,14 @@ def _read(loader: DataLoader) -> list[list[int]]:
         batches.append([operator.index(i) for i in batch])
         for i in batches[-1]:
             if i in seen:
-                raise ValueError(f"the loader gives sample {i} twice: it draws with replacement, or never ends")
+                raise ValueError(f"the loader returns sample {i} twice: it draws with replacement, or never ends")
             if not 0 <= i < n: raise ValueError(f"the loader asks for sample {i} of a dataset of {n}")
             seen.add(i)
     return batches
 
 # %% ../../nbs/lib/features/shards.ipynb #c12b2159
 def in_shards(batches: list[list[int]], shard_size: int) -> list[list[list[int]]]:
-    "Whole batches, together at least `shard_size` samples."
+    "Group whole batches into shards of at least `shard_size` samples."
     if shard_size < 1: raise ValueError(f"shard_size={shard_size}: a shard holds at least one sample")
     shards = [[]]
     for batch in batches:
@@ -85,15 +85,15 @@ ANY_SHARD = "features-*.safetensors"
 
 # %% ../../nbs/lib/features/shards.ipynb #92e26c0f
 def refuse_other_settings(there: dict, here: dict, where: str):
-    "Raise an error that says what differs."
-    shown = {"weights": "other weights", "shards": "other samples",
-             "first_batch": "another first batch (another data set, or random augmentation?)"}
+    "Raise an error that names the differences, if there are any."
+    shown = {"weights": "different weights", "shards": "different samples",
+             "first_batch": "a different first batch (another data set, or random augmentation?)"}
     differ = [shown.get(k, f"{k}: {briefly(there.get(k))} there, {briefly(here[k])} here")
               for k in here if there.get(k) != here[k]]
-    if differ: raise ValueError(printable(f"{where} has other settings: {'; '.join(differ)}"))
+    if differ: raise ValueError(printable(f"{where} has different settings: {'; '.join(differ)}"))
 
 # %% ../../nbs/lib/features/shards.ipynb #235523d4
-GO_ON = "The shards that are there are complete; fix this, and call extract again to go on"
+GO_ON = "The existing shards are complete; fix this, and call extract again to continue"
 
 
 INDEX = {"shards": [{"file": re.compile(r"features-\d{5,}\.safetensors"), "samples": [range(2**63)]}]}
@@ -106,19 +106,19 @@ def read_index(folder: Path) -> dict:
     index = read_json(in_folder(folder, "index.json"), INDEX, "extract", "choose another folder")
     if len({shard["file"] for shard in index["shards"]}) == len(index["shards"]): return index
     path = folder/"index.json"
-    raise ValueError(printable(f"{path} was not written by extract (it has a shard twice): choose another folder"))
+    raise ValueError(printable(f"{path} was not written by extract (it lists a shard twice): choose another folder"))
 
 
 def open_folder(folder: Path, index: dict):
-    "Begin a folder, or continue one that fits."
+    "Start a folder, or continue one with the same settings."
     path = folder/"index.json"
     try: folder.mkdir(parents=True, exist_ok=True)
     except OSError as e: raise OSError(e.errno, printable(f"could not make the folder {folder} ({e.strerror})")) from e
     if not any(folder.glob(ANY_SHARD)): return write_file(path, json.dumps(index).encode(), GO_ON)
     if not path.exists():
-        raise ValueError(printable(f"{folder} has shards, but no index.json that says what is in them; choose another "
+        raise ValueError(printable(f"{folder} has shards, but no index.json that describes them; choose another "
                                    "folder"))
-    begun = f"{folder} was begun otherwise (call as then, or choose another folder): it"
+    begun = f"{folder} was started differently (use the earlier arguments, or choose another folder): it"
     refuse_other_settings(read_index(folder), index, begun)
 
 # %% ../../nbs/lib/features/shards.ipynb #085136c3
@@ -126,11 +126,11 @@ def open_shard(path: Path) -> safe_open:
     "A shard to read from."
     in_folder(path.parent, path.name)
     again = "call extract again with the same arguments"
-    return open_tensors(path, "shard of extract", f"{again}, and it writes this shard again", f"delete it, and {again}")
+    return open_tensors(path, "shard of extract", f"{again} to write this shard again", f"delete it, and {again}")
 
 
 def what_is_in(path: Path, rows: int, others: dict | None) -> dict:
-    "The shape of a row and the dtype of each tensor in a shard, which must be those of the other shards."
+    "The shape of a row and the dtype of each tensor in a shard, which must match the other shards."
     with open_shard(path) as f:
         parts = {name: f.get_slice(name) for name in f.keys()}
         shapes = {name: tuple(part.get_shape()) for name, part in parts.items()}
@@ -138,7 +138,7 @@ def what_is_in(path: Path, rows: int, others: dict | None) -> dict:
         else: form = {name: (shapes[name][1:], part[:1].dtype) for name, part in parts.items()}
     if form is None or others not in (None, form):
         wanted = f"{rows} rows" + (f" of {others}" if others else "")
-        raise ValueError(printable(f"{path} holds {shapes or 'nothing'}, where extract has {wanted}: delete it, and "
+        raise ValueError(printable(f"{path} holds {shapes or 'nothing'}, but should hold {wanted}: delete it, and "
                                    "call extract again with the same arguments"))
     return form
 
@@ -150,12 +150,12 @@ class Alone:
 
 
 class Together:
-    "A process among several."
+    "One of several processes."
     def __init__(self, group):
         self.group, self.rank, self.size = group, torch.distributed.get_rank(), torch.distributed.get_world_size()
 
     def gather(self, what) -> list:
-        "What each process has to report."
+        "Gather one value from each process."
         found = [None]*self.size
         torch.distributed.all_gather_object(found, what, group=self.group)
         return found
@@ -169,7 +169,7 @@ def start_together():
         return
     begun = not dist.is_initialized()
     if begun: dist.init_process_group("gloo")
-    # a group of its own, for objects on the CPU, where a fast process may wait for a slow one longer than half an hour
+    # its own group, for objects on the CPU, where a fast process may wait for a slow one longer than half an hour
     group = dist.new_group(backend="gloo", timeout=timedelta(days=30))
     try: yield Together(group)
     finally: dist.destroy_process_group(None if begun else group)

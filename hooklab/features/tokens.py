@@ -27,7 +27,7 @@ from ..hooks.tree import map_tensors, tensors
 
 # %% ../../nbs/lib/features/tokens.ipynb #d83f6154
 class SeenPasses:
-    "What was recorded in each pass of a sequence."
+    "The values recorded in each pass of a sequence."
     def __init__(self): self.clear()
 
     def clear(self): self.given, self.values = [], []
@@ -40,7 +40,7 @@ class SeenPasses:
         self.values.append(values)
 
     def begins_again(self, given: Tensor) -> bool:
-        "True if this input begins with the input of the first pass and goes on."
+        "True if this input starts with the input of the first pass and continues it."
         if not self.given or given.dim() != self.given[0].dim(): return False
         first, last = self.given[0], self.given[-1]
         more = [d for d in range(given.dim()) if given.size(d) != last.size(d)]
@@ -50,7 +50,7 @@ class SeenPasses:
 
 # %% ../../nbs/lib/features/tokens.ipynb #255c51b6
 def passes_of(seen: SeenPasses, name: str) -> list:
-    "What was stored in each pass that ran this layer or call."
+    "The stored values of each pass that ran this layer or call."
     found = [values[name] for values in seen.values if name in values]
     if found: return found
     near = nearest(name, seen.names()) or seen.names()[:5]
@@ -58,20 +58,20 @@ def passes_of(seen: SeenPasses, name: str) -> list:
 
 
 def join_passes(seen: SeenPasses, name: str, dim: int | None, rows: Tensor | None = None) -> Any:
-    "What was stored for all positions."
+    "The stored values for all positions."
     values, n_passes = passes_of(seen, name), len(seen.values)
     if len(values) < n_passes:
         raise ValueError(printable(f"{name}: ran in {len(values)} of {n_passes} passes, and passes({name!r}) "
-                                   "has these"))
+                                   "returns these"))
     parts, join = list(map(tensors, values)), JoinPasses(seen.given, dim, rows)
-    if len(set(map(len, parts))) > 1: raise ValueError(printable(f"{name}: not the same tensors in each pass"))
+    if len(set(map(len, parts))) > 1: raise ValueError(printable(f"{name}: passes with different numbers of tensors"))
     of_all_passes = zip(*parts)
     try: return map_tensors(lambda _: join(list(next(of_all_passes))), values[-1])
     except (ValueError, RuntimeError) as e: raise ValueError(printable(f"{name}: {e}")) from e
 
 # %% ../../nbs/lib/features/tokens.ipynb #a8d8b303
 class EachPass(LayerHook):
-    "Reports to its group when a pass of the model begins and ends."
+    "Reports to its group when a pass of the model starts and ends."
     def enters(self, given, rerun):
         self.fired = True
         if not rerun: self.group.pass_begins(given)
@@ -81,7 +81,7 @@ class EachPass(LayerHook):
 
 
 class TokenGroup(Group):
-    "Collects what the hooks of another group stored, whenever a pass of the model ends."
+    "Collects the stored values of another group's hooks, whenever a pass of the model ends."
     def __init__(self, model: nn.Module, read: Callable[[], dict], seen: SeenPasses, cpu: bool):
         super().__init__("by_token", with_kwargs=True)
         self.read, self.seen, self.cpu, self.given = read, seen, cpu, None
@@ -102,12 +102,12 @@ class TokenGroup(Group):
 
 # %% ../../nbs/lib/features/tokens.ipynb #c6cbbb8b
 def _calls_by_name(hooks: Hooks) -> dict[str, Any]:
-    "What the hooks stored for each call; the second call of `relu` in a pass is named `relu#1`."
+    "The stored values of each call; the second call of `relu` in a pass is named `relu#1`."
     return {f"{h.name}#{i}" if i else h.name: value for h in hooks for i, value in enumerate(h.calls)}
 
 # %% ../../nbs/lib/features/tokens.ipynb #f880d495
 class ByToken:
-    "What layers or function calls returned for every position of a sequence, and the hooks that record it."
+    "The outputs of layers or function calls for every position of a sequence, and the hooks that record them."
     def __init__(self, hooks: Any, group: TokenGroup, dim: int | None):
         self.hooks, self.group, self.seen, self.dim = hooks, group, group.seen, dim
 
@@ -125,7 +125,7 @@ class ByToken:
 
     @property
     def by_name(self) -> dict[str, Any]:
-        "One tensor for all positions, by name. Tensors that cannot be joined are left out, with a warning."
+        "One tensor for all positions, by name. Tensors that can't be joined are left out, with a warning."
         found, left_out = {}, []
         for name in self.names:
             try: found[name] = self[name]
@@ -137,7 +137,7 @@ class ByToken:
         self,
         name: str, # A layer, or a call
     ) -> list[Any]: # One value for each pass in which it ran
-        "What was stored in each pass."
+        "The stored values of each pass."
         return passes_of(self.seen, name)
 
     def rows(
@@ -154,14 +154,14 @@ class ByToken:
     def __len__(self): return len(self.seen.values)
 
     def clear(self):
-        "Drop what was recorded, so that another sequence can begin."
+        "Drop the recorded values, so another sequence can start."
         self.seen.clear()
 
     @property
     def removed(self) -> bool: return self.group.closed # True once the hooks are removed
 
     def remove(self):
-        "Remove the hooks. What they recorded stays until `clear()`."
+        "Remove the hooks. The recorded values stay until `clear()`."
         try:
             self.hooks.remove()
             self.group.remove()
@@ -185,14 +185,14 @@ class ByToken:
 
 # %% ../../nbs/lib/features/tokens.ipynb #6106af71
 def by_token(
-    model: nn.Module, # The model: each time it is called, a pass begins
+    model: nn.Module, # The model; each call starts a pass
     names: Any = "*", # Which layers, as in `layers`; with `function`, which calling layers, as in `hook_calls`
     f: Callable | None = None, # Keep its result instead: `f(layer, inputs, output)`, or `f(call)` with `function`
     *,
     function: Any = None, # A torch function, or a list of them: keep its calls instead of layer outputs
-    dim: int | None = None, # The dimension of the positions, if it cannot be found
+    dim: int | None = None, # The dimension of the positions, if it can't be found
     cpu: bool = False, # Move activations to the CPU
-) -> ByToken: # On until its `with` ends or it is removed; `h[name]` has the positions of all passes
+) -> ByToken: # Active until its `with` block ends or it's removed; `h[name]` has the positions of all passes
     "Keep the activations of every token while a model generates with a cache."
     if function is None: hooks, attach = hooks_to_attach(model, f or last_given, names=names)
     else:

@@ -11,19 +11,19 @@ from functools import cache
 from importlib.resources import files
 
 # %% ../../nbs/lib/findings/levels.ipynb #5e36e5ae
-SURE = ("certain", "likely", "possible", "note")  # from the most certain to notes, which may be meant
-LEAST = {"certain": .9, "likely": .6, "possible": 1/3}  # how often a kind is right, at least, that has this word
-STRENGTH = 2  # findings: what is usual for a tool and a level counts as much as so many findings of one kind
+SURE = ("certain", "likely", "possible", "note")  # from the most certain to notes, which may be intentional
+LEAST = {"certain": .9, "likely": .6, "possible": 1/3}  # how often a kind with this word is right, at least
+STRENGTH = 2  # findings: the usual rate for a tool and a level counts as much as this many findings of one kind
 
 
 @cache
 def records() -> dict[str, dict[str, dict[str, list[int]]]]:
-    "By tool, kind and the level of the rule: how often it was right, and how often wrong."
+    "By tool, kind, and level of the rule: how often it was right, and how often wrong."
     return json.loads(files("hooklab.findings").joinpath("records.json").read_text("utf-8"))
 
 # %% ../../nbs/lib/findings/levels.ipynb #e16055df
 def usual(tool: str, level: str, known: dict) -> float:
-    "How often what this tool said with this level was right."
+    "How often this tool's findings at this level were right."
     counts = [kind[level] for kind in known.get(tool, {}).values() if level in kind]
     right, wrong = sum(right for right, _ in counts), sum(wrong for _, wrong in counts)
     return (right + 1)/(right + wrong + 2)
@@ -37,11 +37,11 @@ def right_in(tool: str, what: str, level: str, known: dict) -> float:
 
 
 def earned_word(
-    tool: str, # `preflight`, `diagnose` or `find_nan`
+    tool: str, # `preflight`, `diagnose`, or `find_nan`
     what: str, # The id of the finding
-    level: str, # How clearly the run shows it, as its rule says
-    known: dict | None = None, # The records to go by, if not those of `records.json`
-) -> str: # `certain`, `likely`, `possible` or `note`
+    level: str, # How clearly the run shows it, according to its rule
+    known: dict | None = None, # The records to use instead of `records.json`
+) -> str: # `certain`, `likely`, `possible`, or `note`
     "The word that such a finding has earned."
     if level == "note": return level
     right = right_in(tool, what, level, records() if known is None else known)

@@ -24,7 +24,7 @@ from .select import named_layers, not_a_model, unwrap
 
 # %% ../../nbs/lib/hooks/attached.ipynb #47d4ded6
 class Attached(NamedTuple):
-    "One hook that is attached."
+    "One attached hook."
     layer: str # The name of the layer or parameter; empty for the model itself, `*` for a global hook
     type: str # The class of the hooked object
     kind: str # When it fires
@@ -37,9 +37,9 @@ class Attached(NamedTuple):
 
 # %% ../../nbs/lib/hooks/attached.ipynb #1c80c50d
 def hooks_on(
-    model: nn.Module | Optimizer, # The model; or an optimizer, for the hooks on its steps
+    model: nn.Module | Optimizer, # The model, or an optimizer for the hooks on its steps
 ) -> list[Attached]: # One line per hook: where it is, when it fires, what it calls, and whether it is hooklab's
-    "All hooks on `model`, its layers and its parameters, and all global hooks, which are on every model."
+    "All hooks on `model`, its layers and its parameters, and all global hooks, which affect every model."
     rows = AttachedList()
     for name, where, kind, f in _everything(model):
         if isinstance(f, Enter | End): continue  # the other port of the same hook is listed
@@ -70,7 +70,7 @@ KINDS_ON_PARAMETERS = {"_backward_hooks": "tensor", "_post_accumulate_grad_hooks
 
 
 def _everything(model: nn.Module | Optimizer) -> Iterator[tuple[str, Any, str, Any]]:
-    "Every callable that torch would call: the name of the hooked object, the object, the kind, and the callable."
+    "Every callable that torch would call: the hooked object's name, the object, the kind, and the callable."
     if isinstance(model, Optimizer):
         for attribute, kind in KINDS_ON_OPTIMIZERS.items():
             for f in getattr(model, attribute).values(): yield "", model, kind, f
@@ -94,14 +94,14 @@ def _everything(model: nn.Module | Optimizer) -> Iterator[tuple[str, Any, str, A
 
 
 class AttachedList(list):
-    "Attached hooks, one to a line."
+    "Attached hooks, one per line."
     def __repr__(self): return "\n".join(map(repr, self)) or "no hooks"
 
 # %% ../../nbs/lib/hooks/attached.ipynb #5e647362
 def remove_hooks(
-    model: nn.Module | Optimizer, # The model; or an optimizer, for the hooks on its steps
-) -> int: # How many were removed
-    "Remove all of hooklab's hooks from `model`; hooks of other code stay."
+    model: nn.Module | Optimizer, # The model, or an optimizer for the hooks on its steps
+) -> int: # The number of removed hooks
+    "Remove all of hooklab's hooks from `model`; hooks from other code stay."
     try: return _ours_removed(model)
     except BaseException:  # Ctrl-C: it comes out once they are off
         _ours_removed(model)

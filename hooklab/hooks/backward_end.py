@@ -36,7 +36,7 @@ class BackwardEnd:
     ):
         self.then = then
         self.hooks: dict[int, TensorHook] = {} # By id of the parameter
-        self.queued = set() # The numbers of passes that go on
+        self.queued = set() # The numbers of passes that continue
         self.reached = set() # The ids of parameters that were reached since the last pass ended
         self.passes = [] # For each pass that has ended: the ids of the parameters that it reached
         self.chosen = False # Is it down to a few parameters?
@@ -91,7 +91,7 @@ class BackwardEnd:
         self.all = True
 
     def forget(self):
-        "The step of the loop has ended, so no pass goes on: one that an error ended does not count."
+        "The step of the loop has ended, so no pass continues: one that an error ended does not count."
         self.queued.clear()
         self.reached = set()
 

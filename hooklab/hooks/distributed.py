@@ -314,7 +314,7 @@ def divides_gradients(frames: Iterator[FrameType]) -> bool:
 def names_apart(
     names: dict[int, list[str]], # The names of the layers, by stage
 ) -> dict[int, dict[str, str]]: # By stage: each of its names, and the name among all stages
-    "A name of its own for each layer: if two stages have a layer of the same name, names begin with the stage."
+    "A name of its own for each layer: if two stages have a layer of the same name, names start with the stage."
     containers = {parent for own in names.values() for name in own for parent in parts_around(name)}
     all_names = [name for own in names.values() for name in own]
     many = {name for name, n in Counter(all_names).items() if n > 1}

@@ -36,7 +36,7 @@ class FunctionGroup(Group):
     def __init__(
         self,
         kind: str, # What it is called in messages
-        model: nn.Module, # Each time it is called, a pass begins
+        model: nn.Module, # Each time it is called, a pass starts
         function: Any, # The functions of torch that are wanted; or a dict of them, by name
         names: Any = "*", # In which layers: names, patterns, types or functions; `"*"` is all, and the model itself
         f: Callable | None = None, # What a subclass calls
@@ -58,9 +58,9 @@ class FunctionGroup(Group):
         self.attach(self.to_attach)
         return self
 
-    def pass_begins(self): "Called when the model begins."
+    def pass_begins(self): "Called when the model starts."
     def pass_ends(self): "Called when the model, or a layer that was called by itself, has ended."
-    def part_begins(self, name: str): "Called when a layer begins that was called, and not by the model."
+    def part_begins(self, name: str): "Called when a layer starts that was called, and not by the model."
 
     def begin_pass(self):
         if self.now.running and runs_already(self.root):
@@ -85,7 +85,7 @@ class FunctionGroup(Group):
         self.switch()
 
     def layer_ends(self, hook: RunningLayer, output: Any):
-        if not self.now.running: return  # it began before the hooks were on
+        if not self.now.running: return  # it started before the hooks were on
         self.now.ends()
         self.switch()
         if self.now.running: return
@@ -114,7 +114,7 @@ class FunctionGroup(Group):
         return function in self.wanted
 
     def called(self, where: tuple[str, str, int], args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
-        "The value with which the model goes on after a wanted call; `where` is its layer, function and number."
+        "The value with which the model continues after a wanted call; `where` is its layer, function and number."
         return run()
 
     def passes(self, function: str, args: tuple, kwargs: dict, run: Callable[[], Any]) -> Any:
@@ -188,17 +188,17 @@ def unseen(group: FunctionGroup):
     for name in group.fast: yield Unseen(name or "the model", FAST_PATH)
 
 
-COMPILED = ("compiled, and the functions that compiled code calls cannot be seen: with "
+COMPILED = ("compiled, and the functions called by compiled code can't be seen: with "
             'torch.compiler.set_stance("force_eager") the model runs without it')
 FAST_PATH = ("in eval mode without gradients torch may run it as one function, and what happens inside cannot be seen: "
-             "torch.backends.mha.set_fastpath_enabled(False) has it run step by step")
+             "torch.backends.mha.set_fastpath_enabled(False) makes it run step by step")
 
 
 def _why_unseen(group, function) -> str:
-    if not any(h.fired for h in group.hooks): return "the model was not called, so no function was"
+    if not any(h.fired for h in group.hooks): return "the model was not called, so no function was either"
     seen = group.first_seen
     if function in seen:
-        return f"not called in the layers that names={group.names!r} picks, but in {_layer(seen[function])}"
+        return f"not called in the layers selected by names={group.names!r}, but in {_layer(seen[function])}"
     close = [f"{name} (in {_layer(seen[name])})" for name in nearest(function, list(seen))]
     if close: return f"never called while the model ran; it called {', '.join(close)}"
     return f"never called while the model ran; it called {first_few(sorted(seen))}" if seen else "never called"

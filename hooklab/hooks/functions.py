@@ -30,7 +30,7 @@ from .tree import map_tensors, shape_text, tensors
 
 # %% ../../nbs/lib/hooks/functions.ipynb #95e54a92
 def without_history(t: Tensor, copied: bool) -> Tensor:
-    "`t` detached from the graph, or a copy of it, with the attributes that its class has added."
+    "`t` detached from the graph, or a copy of it, with the attributes added by its class."
     new = own_copy(t) if copied else t.detach()
     if type(t) is not Tensor and type(new) is type(t): vars(new).update(vars(t))  # a CausalBias is useless without them
     return new
@@ -43,7 +43,7 @@ def may_change_inputs(function: str, args: tuple, kwargs: dict) -> bool:
 
 
 class Kept:
-    "What is kept of one call."
+    "The kept data of one call."
     __slots__ = "order", "call", "value"
     def __init__(self, order: int, call: FunctionCall, value: Any):
         self.order, self.call, self.value = order, call, value
@@ -53,7 +53,7 @@ class Kept:
 
 # %% ../../nbs/lib/hooks/functions.ipynb #42f7a7d6
 class KeptCalls:
-    "What was kept of the current pass, or of the last one. Each thread has its own list."
+    "The calls kept from the current pass, or from the last one. Each thread has its own list."
     def __init__(self, most: int | None): self.most, self.lists, self.in_pass, self.lock = most, {}, set(), Lock()
 
     def __iter__(self) -> Iterator[Kept]: return iter(sorted(kept for mine in self.lists.values() for kept in mine))
@@ -75,7 +75,7 @@ class KeptCalls:
         with self.lock: self.in_pass.discard(get_ident())
 
     def part_begins(self, name: str):
-        "Called when a layer runs without its model: forget its calls, and those of the layers in it."
+        "Called when a layer runs without its model: drop its calls, and those of the layers in it."
         mine = self.lists.get(get_ident(), [])
         mine[:] = [kept for kept in mine if not is_within(kept.call.layer, name)]
 
@@ -85,9 +85,9 @@ def kept_result(group: "CallGroup", call: FunctionCall, given: tuple) -> Any:
     before = versions(given)
     value = group.f(call)
     if before != versions(given):
-        warnings.warn(printable(f"{call.name}: the function of hook_calls changed a tensor in place although it was "
-                                "only to look at it, and the model goes on with the changed one; work on a copy, or "
-                                "use edit_calls"),
+        warnings.warn(printable(f"{call.name}: the function passed to hook_calls changed a tensor in place, and the "
+                                "model continues with the changed tensor; such functions should only read: work on a "
+                                "copy, or use edit_calls"),
                       HookWarning, stacklevel=6)
     if value is not call: return group.copies.own(value, given)
     parts = [group.shown(part, own=True) for part in (call.inputs, call.kwargs, call.output)]
@@ -95,7 +95,7 @@ def kept_result(group: "CallGroup", call: FunctionCall, given: tuple) -> Any:
 
 # %% ../../nbs/lib/hooks/functions.ipynb #a8b48c6b
 class CallGroup(FunctionGroup):
-    "Keeps the calls of some functions, or what `f` returns for them."
+    "Keeps the calls of the chosen functions, or what `f` returns for them."
     def __init__(self, model, function, names, f, detach, keep, kind):
         if kind not in ("forward", "backward"): raise ValueError(f"kind={kind!r} is not one of forward, backward")
         self.copies = HookGroup(f or last_given, detach=detach, keep=keep)  # how results of `f` are kept
@@ -125,7 +125,7 @@ class CallGroup(FunctionGroup):
             GradientCall(output, partial(_gradient_arrived, weakref.ref(self), call, order, thread))
 
     def shown(self, value, own: bool):
-        "`value` as `f` sees it, or as it is kept."
+        "`value` as `f` sees it, or as it's kept."
         if not self.detach: return Live(value) if own else value
         with own_work(): return map_tensors(partial(without_history, copied=own), value)
 
@@ -143,8 +143,8 @@ class CallGroup(FunctionGroup):
         return found + [Unseen(function, NO_GRADIENT) for function in self.reached]
 
 # %% ../../nbs/lib/hooks/functions.ipynb #5624c61c
-NO_GRADIENT = ("called, but no gradient of its output came (was backward called before the hooks were removed? "
-               "does its output need gradients?)")
+NO_GRADIENT = ("called, but its output got no gradient (was backward called before the hooks were removed? "
+               "does the output require gradients?)")
 
 
 def _gradient_arrived(group: weakref.ref, call, order, thread, _, *given):
@@ -164,7 +164,7 @@ class CallHooks:
 
     @property
     def by_name(self) -> dict[str, Any]:
-        "What was kept of each call in the last pass, by call name."
+        "What was kept for each call in the last pass, by call name."
         return {kept.call.name: kept.read() for kept in self.group.kept}
 
     def __iter__(self) -> Iterator[Any]: return iter([kept.read() for kept in self.group.kept])
@@ -175,14 +175,14 @@ class CallHooks:
         return call_of_name(which, self.by_name, "the last")
 
     @property
-    def removed(self) -> bool: return self.group.closed # True if the hooks are off
+    def removed(self) -> bool: return self.group.closed # True once the hooks are removed
 
     def clear(self):
-        "Drop what was kept; called when a pass begins."
+        "Drop the kept calls; called when a pass starts."
         self.group.kept.lists.clear()
 
     def remove(self):
-        "Remove the hooks. What they kept stays until `clear()`."
+        "Remove the hooks. The kept calls stay until `clear()`."
         try: self.group.remove()
         except BaseException:  # Ctrl-C
             self.group.close(report=False)
@@ -199,7 +199,7 @@ class CallHooks:
 
 # %% ../../nbs/lib/hooks/functions.ipynb #7b036e10
 def hook_calls(
-    model: nn.Module, # The model: each time it is called, a pass begins
+    model: nn.Module, # The model: each call of it starts a pass
     function: Any, # A torch function in any spelling (`F.softmax`, `torch.Tensor.add`, `operator.add`), or a list
     names: Any = "*", # The calling layers: names, patterns, types or functions as in `layers`; `""` is the model
     f: Callable[[FunctionCall], Any] | None = None, # A function whose result is kept instead of the call
@@ -207,7 +207,7 @@ def hook_calls(
     keep: int | None = None, # How many calls per function, layer and pass to keep; by default all
     *,
     kind: str = "forward", # `backward` waits for the gradient of the output and adds it to the call as `gradient`
-) -> CallHooks: # The calls of the last pass, in order and `by_name`; on until the `with` ends, or until `remove()`
+) -> CallHooks: # The calls of the last pass, in order and `by_name`; on until the `with` block ends or `remove()`
     "Record the calls of functions inside a model."
     hooks = CallHooks(CallGroup(model, function, names, f, detach, keep, kind))
     hooks.group.put_on()

@@ -19,7 +19,7 @@ from .graph import AccumulateGrad
 from .tree import is_one_of, map_tensors, parts_of, tensors
 
 # %% ../../nbs/lib/hooks/gradient.ipynb #26c186f9
-UNRECORDED: list[object] = []  # not empty while a backward pass goes on that no hook hears: see putting-back.ipynb
+UNRECORDED: list[object] = []  # not empty while a backward pass continues that no hook hears: see putting-back.ipynb
 
 
 class Walked(dict):

@@ -41,7 +41,7 @@ def nodes_before(
     "The nodes of a graph from `starts` on, the nearest first, and each once."
     todo, seen = [*map(node_of, starts)], {None, *map(node_of, ends)}
     most += len(seen)
-    for node in todo:  # it grows while the loop goes on
+    for node in todo:  # it grows while the loop continues
         if node in seen: continue
         if len(seen) >= most: return
         seen.add(node)

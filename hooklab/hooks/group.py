@@ -88,7 +88,7 @@ class Leave(Port):
 
 # %% ../../nbs/lib/hooks/group.ipynb #e34dd293
 class Begin(Port):
-    "Before the root runs: a pass begins, unless checkpointing runs the root again."
+    "Before the root runs: a pass starts, unless checkpointing runs the root again."
     __slots__ = ()
     def __call__(self, m, *given):
         if _is_compiling(): self.hook.begin_pass()
@@ -147,7 +147,7 @@ class Group:
         self.handles = []
 
     def root_begins(self):
-        "Called when a pass begins; in a pipeline, with the first microbatch of a step."
+        "Called when a pass starts; in a pipeline, with the first microbatch of a step."
         self.microbatch = microbatch = running_microbatch()
         self.trial = microbatch is not None and microbatch.trial
         if microbatch is None or microbatch.begins_step: self.begin_pass()

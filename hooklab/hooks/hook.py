@@ -45,8 +45,8 @@ class Hook(GradientHook):
         *,
         kind: str | None = None, # `forward`, `forward_pre`, `backward` or `backward_pre`, instead of `is_forward`
         name: str | None = None, # The name of the layer in messages
-        root: nn.Module | None = None, # The model: each time it is called, a pass begins
-        keep: int | None = None, # How many calls to keep; by default all of a pass, or only the last without `root`
+        root: nn.Module | None = None, # The model: each call of it starts a pass
+        keep: int | None = None, # How many calls to keep; by default all in a pass, or only the last without `root`
         **options: bool, # `with_kwargs`, `prepend` and `always_call`, as in torch
     ):
         group = HookGroup(hook_func, is_forward, detach, cpu, gather, kind=kind, root=root, keep=keep, **options)
@@ -57,29 +57,29 @@ class Hook(GradientHook):
     def _join(self, name: str, m: Any, group: Group):
         "Become a hook of `group`, which attaches it. Subclasses call this in place of the constructor."
         GradientHook.__init__(self, name, m, group)
-        self.n_calls: int = 0 # How often the layer was called in this pass
+        self.n_calls: int = 0 # Number of calls to the layer in this pass
         self._calls = ()
         self._order = None  # the numbers of the calls, for gradients, which arrive in reverse
 
     @property
     def calls(self) -> list:
-        "What `hook_func` returned for each kept call of this pass, in the order of the calls."
+        "What `hook_func` returned for each kept call of this pass, in call order."
         return [c.read(self.name) if type(c) is Live else c for c in self._calls]
 
     @property
     def stored(self) -> Any:
-        "What `hook_func` returned last; None if the layer has not run in this pass."
+        "What `hook_func` returned last; None if the layer hasn't run in this pass."
         if not self._calls: return None
         return c.read(self.name) if type(c := self._calls[-1]) is Live else c
 
     @property
     def state(self) -> str:
-        "Status in words: removed, or how often the layer was called."
+        "Status in words: removed, or how many times the layer was called."
         if self.removed: return "removed"
         return "1 call" if self.n_calls == 1 else f"{self.n_calls} calls"
 
     def clear(self):
-        "Drop what was stored; called when a pass begins."
+        "Drop the stored values; called when a pass starts."
         self._calls, self._order, self.n_calls = (), None, 0
 
     def add(self, value, number=None, in_pass=None, compiling=False):
@@ -134,9 +134,9 @@ class Hook(GradientHook):
         except Exception as e: return self.left_alone(e)
         value = g.f(module, *shown)
         if before != versions(given):
-            warnings.warn(printable(f"the hook function of {self.name} changed a tensor in place although it was only "
-                                    "to look at it, and the model goes on with the changed tensor; work on a copy, or "
-                                    "use edit_output"),
+            warnings.warn(printable(f"the hook function of {self.name} changed a tensor in place, and the model "
+                                    "continues with the changed tensor; hook functions should only read: work on a "
+                                    "copy, or use edit_output"),
                           HookWarning, stacklevel=4)
         if self.removed: return None  # its own function removed it
         try: return g.own(value, given)
@@ -156,8 +156,8 @@ class Hook(GradientHook):
         module: nn.Module, # The layer
         *given: Any, # Its inputs and output, or their gradients
     ):
-        "Call `hook_func` with `given` and keep what it returns, as if the layer had been called."
-        if self.removed: raise RuntimeError(f"{self!r}: a hook that is off has let go of its function; make a new one")
+        "Call `hook_func` with `given` and keep the result, as if the layer had been called."
+        if self.removed: raise RuntimeError(f"{self!r}: a removed hook no longer has its function; make a new one")
         self.add(self.kept(module, *given))
 
     def __enter__(self) -> Self: return self
@@ -177,14 +177,14 @@ class Hook(GradientHook):
 
 # %% ../../nbs/lib/hooks/hook.ipynb #99e97e18
 def _joining(name: str, m: nn.Module | None, group: Group) -> Hook:
-    "A plain `Hook` in an existing group. The constructor of `Hook` would make a group, and take longer."
+    "A plain `Hook` in an existing group. The `Hook` constructor would make a new group, and take longer."
     h = Hook.__new__(Hook)
     h._join(name, m, group)
     return h
 
 
 def _removed(name: str) -> Hook:
-    "A removed hook, which is what a copy of a hook is."
+    "A removed hook: copying a hook gives one of these."
     h = _joining(name, None, HookGroup(last_given))
     h.removed, h.group.closed = True, True
     return h
@@ -212,19 +212,19 @@ class Hooks:
         cpu: bool = False, # Move tensors to the CPU first
         *,
         names: str | type | Callable | list | None = None, # Which layers of the model `ms`, as in `layers`
-        root: nn.Module | None = None, # The model: each call begins a pass; by default `ms`, if that is a model
+        root: nn.Module | None = None, # The model: each call starts a pass; by default `ms`, if that is a model
         **options: Any, # Options of `Hook`: `gather`, `kind`, `keep`, `with_kwargs`, `prepend`, `always_call`
     ):
         is_attached, hooks = isinstance(ms, Group), None
         if is_attached: group = ms
         else: group, hooks = _hooks_made(ms, hook_func, is_forward, detach, cpu, names=names, root=root, **options)
         self.group = group
-        self.hooks: list[Hook] = group.hooks if is_attached else hooks # The hooks in the order of the layers
-        if not is_attached: group.attach(hooks)  # last: who has this object can remove them
+        self.hooks: list[Hook] = group.hooks if is_attached else hooks # The hooks in layer order
+        if not is_attached: group.attach(hooks)  # last: whoever has this object can remove them
 
     @property
     def stored(self) -> list:
-        "What each hook stored last, as a list in the order of the layers."
+        "What each hook stored last, as a list in layer order."
         return [h.stored for h in self.hooks]
 
     @property
@@ -236,11 +236,11 @@ class Hooks:
     def removed(self) -> bool: return all(h.removed for h in self.hooks) # True once all hooks are removed
 
     def clear(self):
-        "Drop what was stored; called when a pass begins."
+        "Drop the stored values; called when a pass starts."
         for h in self.hooks: h.clear()
 
     def remove(self):
-        "Remove the hooks. What they stored stays until `clear()`."
+        "Remove the hooks. Their stored values stay until `clear()`."
         try: self.group.remove()
         except BaseException:  # Ctrl-C
             self.group.close(report=False)
@@ -272,14 +272,14 @@ class Hooks:
 
 # %% ../../nbs/lib/hooks/hook.ipynb #c46b5975
 def _removed_hooks(names: list[str]) -> Hooks:
-    "Removed hooks, which is what a copy of `Hooks` is."
+    "Removed hooks: copying `Hooks` gives these."
     group = HookGroup(last_given)
     group.hooks = [_removed(name) for name in names]
     return Hooks(group, None)
 
 # %% ../../nbs/lib/hooks/hook.ipynb #fcdba471
 def _hooks_made(ms, hook_func, is_forward, detach, cpu, *, names, root, **options) -> tuple[HookGroup, list[Hook]]:
-    "A hook for each of the layers that were asked for, and their group, which does not have them attached yet."
+    "A hook for each requested layer, and their group, which has not attached them yet."
     if isinstance(ms, nn.Module): refuse_opaque(ms)
     named = _asked_for(ms, names, root)
     if root is None and isinstance(ms, nn.Module) and runs(ms): root = ms
@@ -291,7 +291,7 @@ def _hooks_made(ms, hook_func, is_forward, detach, cpu, *, names, root, **option
 def hooks_to_attach(
     ms: Layers, f: Callable, is_forward: bool = True, detach: bool = True, cpu: bool = False, **options: Any,
 ) -> tuple[Hooks, Callable[[], None]]:
-    "Hooks that are not on yet, and a function that attaches them, for an object that must have them before."
+    "Hooks that aren't attached yet, and a function to attach them, for an object that must hold them first."
     group, made = _hooks_made(ms, f, is_forward, detach, cpu, **{"names": None, "root": None} | options)
     hooks = Hooks(group, None)
     hooks.hooks = made
@@ -300,7 +300,7 @@ def hooks_to_attach(
 
 @contextmanager
 def hooks_for_now(ms: Layers, f: Callable, **options: Any) -> Iterator[list[Hook]]:
-    "Hooks of our own, which are on during the `with`. They do not report a layer that did not run."
+    "Our own hooks, attached during the `with` block. They do not report a layer that did not run."
     group, made = _hooks_made(ms, f, True, True, False, **{"names": None, "root": None} | options)
     with closing(group, report=False):
         group.attach(made)
@@ -308,13 +308,13 @@ def hooks_for_now(ms: Layers, f: Callable, **options: Any) -> Iterator[list[Hook
 
 
 def _asked_for(ms, names, root) -> list[tuple[str, nn.Module]]:
-    "The layers that `Hooks` was asked for, with names."
+    "The layers requested from `Hooks`, with names."
     if names is not None:
         what = names if isinstance(names, list | tuple) else [names]
         return list(layers(ms, *what).items()) if what else []
     if isinstance(ms, Mapping | nn.ModuleDict): return list(ms.items())
     if isinstance(ms, nn.Module) and not isinstance(ms, Iterable):
-        raise TypeError(f"which layers of this {class_name(ms)}? Hooks(model, f, names=\"*\") takes all of them; "
+        raise TypeError(f"which layers of this {class_name(ms)}? Hooks(model, f, names=\"*\") hooks all of them; "
                         "Hook(layer, f) hooks one")
     if not isinstance(ms, Iterable): raise TypeError(not_a_model(ms))
     if isinstance(ms, nn.Module): return list(without_scripted(ms._modules).items())  # a Sequential may name its items
@@ -323,7 +323,7 @@ def _asked_for(ms, names, root) -> list[tuple[str, nn.Module]]:
     known = {id(m): name for name, m in reversed(named_layers(root))}
     for m in ms:
         if id(m) in known: continue
-        raise ValueError(f"a {class_name(m)} among the layers is not a part of the model that was given as root")
+        raise ValueError(f"one of the layers, a {class_name(m)}, is not part of the model passed as root")
     return [(known[id(m)], m) for m in ms]
 
 # %% ../../nbs/lib/hooks/hook.ipynb #2ab83561

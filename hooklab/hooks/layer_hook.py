@@ -63,7 +63,7 @@ class LayerHook:
         self.name: str = name # The name of the layer
         self.removed: bool = False # True if the hook has been removed from its layer
         self.fired: bool = False # True if the hook has been called since it was attached
-        self.warned = False  # True if it has warned about something that cannot be looked at
+        self.warned = False  # True if it has warned about something that can't be inspected
         self.n_ran, self.recorded = 0, True  # how often the layer ran, and whether it recorded a graph
         self.unreadable = None  # the type of an output in which no tensor was found
         self.entrances = {}  # by thread: what was noted at the start of calls that have not ended
@@ -73,7 +73,7 @@ class LayerHook:
     def enters(self, given, rerun): "Called before the layer runs."
     def left(self, output, rerun): "Called after the layer has run, or has raised an error: then `output` is None."
     def gradients(self, call, *given): "Called when the gradients of one call have arrived."
-    def clear(self): "Called when a pass begins."
+    def clear(self): "Called when a pass starts."
     def why_silent(self) -> str: return never_called(self.module)
 
     def register(self):
@@ -111,7 +111,7 @@ class LayerHook:
         self.handles, self.removed = (), True  # last: until then, Ctrl-C may have it done again
 
     def left_alone(self, error: Exception):
-        "For subclasses: warn, once, about something that cannot be looked at. It does not stop the model."
+        "For subclasses: warn, once, about something that can't be inspected. It does not stop the model."
         if self.warned: return
         self.warned = True
         warnings.warn(printable(f"{self.name}: what it was given or returned cannot be looked at, and is left alone "
@@ -129,7 +129,7 @@ def never_called(layer: nn.Module | None = None) -> str:
     "Why a layer that has a hook may not have been called."
     if layer is not None and may_pass_hooks(layer):
         return f"hooked, but not seen (a {class_name(layer)} has a `__call__` of its own, which may go past its hooks)"
-    text = ("hooked, but never called (a layer can be skipped, `m.forward(x)` goes past its hooks, some layers, such "
+    text = ("hooked, but never called (a layer can be skipped, `m.forward(x)` bypasses its hooks, some layers, such "
             "as MultiheadAttention.out_proj, only lend their weights, and a CUDA graph or a model compiled ahead of "
             "time replays without its layers)")
     if not has_compiled(): return text
@@ -174,7 +174,7 @@ class GradientHook(LayerHook):
             return (f"ran, but what it returned ({self.unreadable}) holds no tensor that can be found, "
                     "so no gradient can be seen")
         return ("ran, but no gradient reached it (was backward called before the hook was removed? "
-                "does its output need gradients?)")
+                "does its output require gradients?)")
 
 
 def _arrived(hook: weakref.ref, call, *given):
@@ -213,7 +213,7 @@ def check_layers(named: list[tuple[str, nn.Module]]):
         if not isinstance(m, nn.Module): raise TypeError(printable(f"{name}: {not_a_model(m)}"))
         refuse_scripted(m, name)
         if runs(m): continue
-        raise TypeError(printable(f"{name}: a {type(m).__name__} has no forward of its own and is never called; "
+        raise TypeError(printable(f"{name}: a {type(m).__name__} has no forward of its own, so it is never called; "
                                   "hook the layers in it"))
     if len({m for _, m in named}) == len(named): return
     name, again = next((n, o) for i, (o, m) in enumerate(named) for n, other in named[:i] if other is m)

@@ -32,12 +32,12 @@ from .tree import shape_text, tensors
 # %% ../../nbs/lib/hooks/occasions.ipynb #3dc78b29
 def state_dict_hook(
     m: nn.Module, # The model, or any layer
-    f: Callable, # The function; its arguments depend on the occasion, see the table
+    f: Callable, # The function; its arguments depend on the event, see the table
     *,
-    load: bool = False, # True to call it when a state dict is loaded, False when one is made
-    before: bool = False, # True to call it before that, False after
-) -> Hook: # A hook that is on until its `with` ends, or until `remove()`
-    "Call `f` when `m` makes or loads its part of a state dict."
+    load: bool = False, # True to call it when a state dict is loaded, False when one is created
+    before: bool = False, # True to call it before that, False to call it after
+) -> Hook: # A hook that is on until its `with` block ends or `remove()` is called
+    "Call `f` when `m` creates or loads its part of a state dict."
     if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
     if isinstance(m, torch.jit.ScriptModule):
         raise TypeError("a scripted module takes no hooks; hook the one it was made from")
@@ -50,21 +50,21 @@ def state_dict_hook(
 
 # %% ../../nbs/lib/hooks/occasions.ipynb #b15b9afb
 class Occasion(Port):
-    "Called on an occasion other than a layer's call."
+    "Called on an event other than a layer call."
     __slots__ = ("_from_public_api",)  # torch marks the hooks of state dicts with it
     def __call__(self, *given): return self.hook.called(*given)
 
 
 class OccasionHook(Hook):
-    "Calls its function on an occasion that may or may not come."
+    "Calls its function on an event that may or may not happen."
     def __init__(self, owner, f, kind, where):
-        if not callable(f): raise TypeError(printable(f"a {kind} hook calls a function, not a {type(f).__name__}"))
+        if not callable(f): raise TypeError(printable(f"a {kind} hook needs a function, not a {type(f).__name__}"))
         name = "(model)" if isinstance(owner, nn.Module) else type(owner).__name__
         self._join(name, owner, Group(kind, f))
         self.where = where
 
     def put_on(self) -> Self:
-        "Attach the hook, which is alone in its group. This comes last, when the caller already has it."
+        "Attach the hook, the only one in its group. This comes last, when the caller already holds it."
         self.group.attach([self])
         return self
 
@@ -87,14 +87,14 @@ def step_hook(
     optimizer: Optimizer, # The optimizer, or a wrapper around it from accelerate, Fabric or Lightning
     f: Callable[[Optimizer, tuple, dict], Any], # `f(optimizer, args, kwargs)`, with the arguments of `step`
     *,
-    before: bool = False, # True to call it before the step; then `f` may return other arguments, as a tuple and a dict
-) -> Hook: # A hook that is on until its `with` ends, or until `remove()`
+    before: bool = False, # True to call it before the step; `f` may then return new arguments, as a tuple and a dict
+) -> Hook: # A hook that is on until its `with` block ends or `remove()` is called
     "Call `f` after (or before) each optimizer step."
     return step_hook_to_put_on(optimizer, f, before).put_on()
 
 # %% ../../nbs/lib/hooks/occasions.ipynb #5d1c7a11
 def step_hook_to_put_on(optimizer: Optimizer, f: Callable, before: bool = False) -> "OccasionHook":
-    "A hook that is not on yet, for an object that must have it before."
+    "A hook that isn't attached yet, for an object that must hold it first."
     optimizer = innermost(optimizer)
     def put_on(port, handles):
         handles.append(handle := TorchHandle(optimizer, port, f"_optimizer_step_{'pre' if before else 'post'}_hooks"))
@@ -103,7 +103,7 @@ def step_hook_to_put_on(optimizer: Optimizer, f: Callable, before: bool = False)
 
 # %% ../../nbs/lib/hooks/occasions.ipynb #e1dceba0
 def every_step_hook_to_put_on(f: Callable) -> "OccasionHook":
-    "The same for the steps of all optimizers of torch: it is called after each."
+    "The same for all torch optimizers: it is called after each of their steps."
     def put_on(port, handles):
         handles.append(handle := TorchHandle(torch_optimizer, port, "_global_optimizer_post_hooks"))
         handle.register(torch_optimizer.register_optimizer_step_post_hook)
@@ -113,7 +113,7 @@ def every_step_hook_to_put_on(f: Callable) -> "OccasionHook":
 def innermost(
     optimizer: Any, # An optimizer, or an object that contains one
 ) -> Optimizer: # The first one whose `step` calls hooks
-    "The optimizer that does the work: a wrapper only forwards the step, so a hook on it is never called."
+    "The optimizer that does the work: a wrapper only forwards the step, so a hook on it would never be called."
     layer, seen = [optimizer], []
     while layer:
         for x in layer:
@@ -140,10 +140,10 @@ def global_hook(
 ) -> Hook: # A hook that is on during its `with` block
     "Watch every layer of every model."
     if kind in REGISTRATIONS:
-        if options: raise TypeError(f"a hook for registrations has no {', '.join(options)}")
+        if options: raise TypeError(f"a registration hook does not accept {', '.join(options)}")
         return RegistrationHook(Group(kind, f))
     if options.get("prepend") or options.get("with_kwargs") and kind != "forward":
-        raise ValueError("torch's global hooks always come first, and see keyword arguments after the forward only")
+        raise ValueError("torch's global hooks always run first, and only forward hooks see keyword arguments")
     return GlobalHook(HookGroup(f, kind=kind, **options))
 
 # %% ../../nbs/lib/hooks/occasions.ipynb #03f29eef
@@ -164,14 +164,14 @@ GLOBAL_DICTIONARIES = [name for name in vars(torch_module) if name.startswith("_
 
 
 class GlobalHook(Hook):
-    "A hook on every layer, for use in a `with`."
+    "A hook on every layer, for use in a `with` block."
     def __init__(self, group):
         self._join("every layer", None, group)
         self.unrecorded = weakref.WeakSet()  # the layers that ran without a graph last time
 
     def __enter__(self) -> Self:
-        if self.handles or self.removed: raise RuntimeError("a global hook is for one `with`; make another")
-        if has_compiled(): torch._dynamo.reset()  # what was compiled without it is compiled again
+        if self.handles or self.removed: raise RuntimeError("a global hook works in one `with` only; make a new one")
+        if has_compiled(): torch._dynamo.reset()  # code compiled without it is compiled again
         self.group.attach([self])
         return self
 
@@ -208,7 +208,7 @@ class GlobalHook(Hook):
         call.number, call.in_pass = number, self.group.running
 
     def _entrance_of(self, layer):
-        "The entrance of the call that ends now. Those above it are from calls that Ctrl-C has ended."
+        "The entrance of the call that is ending. Those above it are from calls that Ctrl-C interrupted."
         entered = self.entrances.get(threading.get_ident(), [])
         while entered:
             entered_layer, entrance = entered.pop()
@@ -224,7 +224,7 @@ REGISTRATIONS = "module_registration", "parameter_registration", "buffer_registr
 
 
 class RegistrationHook(GlobalHook):
-    "A hook that is called when anything becomes a part of a module, for use in a `with`."
+    "A hook called when anything becomes part of a module, for use in a `with` block."
     def register(self):
         self.handles = []
         self.put_on(Occasion(self), getattr(torch_module, f"register_module_{self.group.kind}_hook"))
@@ -236,12 +236,12 @@ class RegistrationHook(GlobalHook):
 # %% ../../nbs/lib/hooks/occasions.ipynb #19afa468
 @contextmanager
 def saved_tensors(
-    f: Callable[[Tensor], Any], # Called with each tensor that is saved; with `unpack`, its result is saved instead
+    f: Callable[[Tensor], Any], # Called with each saved tensor; with `unpack`, its result is saved instead
     unpack: Callable[[Any], Tensor] | None = None, # Rebuilds the tensor from what was saved
 ) -> Iterator[None]: # A context manager
-    "See what is saved for the backward pass, or save something else."
+    "See which tensors are saved for the backward pass, or save something else."
     def pack(t):
-        own = t.detach()  # a result that was saved as it is would hold its own graph
+        own = t.detach()  # a result saved unchanged would hold its own graph
         packed = f(own)
         if unpack is None: return own, [t._version]
         # while torch compiles, only `t` counts its changes
@@ -250,6 +250,6 @@ def saved_tensors(
     def unpacked(saved):
         packed, before = saved
         if before in (None, versions(packed)): return packed if unpack is None else unpack(packed)
-        raise RuntimeError(f"what was saved for the gradient (shape {shape_text(packed)}) was changed in place")
+        raise RuntimeError(f"a tensor saved for the backward pass (shape {shape_text(packed)}) was changed in place")
 
     with packing(pack, unpacked): yield

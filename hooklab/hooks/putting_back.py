@@ -107,7 +107,7 @@ def safe_exit(
 
 # %% ../../nbs/lib/hooks/putting-back.ipynb #955b8dc0
 def same_chance(again: bool = True) -> AbstractContextManager[None]:
-    "Afterwards the generators of Python and numpy are as they were. `again`: another run has to draw the same numbers."
+    "Afterward the generators of Python and numpy are as they were. `again`: another run has to draw the same numbers."
     # numpy imports its generator when it is first used. Until then only a further run depends on its state.
     is_needed = again and "numpy" in sys.modules
     numpy_random = import_module("numpy.random") if is_needed else sys.modules.get("numpy.random")
@@ -120,7 +120,7 @@ def same_chance(again: bool = True) -> AbstractContextManager[None]:
 
 @contextmanager
 def seeded(seed: int = 0) -> Iterator[None]:
-    "All random numbers start from the same seed, and afterwards the generators are as they were."
+    "All random numbers start from the same seed, and afterward the generators are as they were."
     gpus = []
     if torch.cuda.is_initialized(): gpus += range(torch.cuda.device_count())
     with same_chance(), torch.random.fork_rng(gpus):
@@ -135,7 +135,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
 def unrecorded_backward(
     model: nn.Module, # The model through which the backward passes go
 ) -> Iterator[set]: # Empty, unless layers ran during a backward pass, as they do under checkpointing
-    "No hook of this package hears the backward passes in here. Afterwards random states and buffers are as before."
+    "No hook of this package hears the backward passes in here. Afterward random states and buffers are as before."
     buffers = [(b, b.detach().clone()) for b in model.buffers()]
     devices = {p.device for p in model.parameters() if p.is_cuda}
     reruns, mark = set(), object()
@@ -169,7 +169,7 @@ def put_aside(leaves: Iterable[Tensor]):
 
 # %% ../../nbs/lib/hooks/putting-back.ipynb #b755531d
 def modes_kept(modules: Iterable[nn.Module]) -> AbstractContextManager[None]:
-    "Afterwards each module is in the mode that it was in before, train or eval."
+    "Afterward each module is in the mode that it was in before, train or eval."
     modes = [(m, m.training) for m in modules if hasattr(m, "training")]  # frozen code has no modes
     def put_back():
         for m, mode in modes:

@@ -32,21 +32,21 @@ class Now(threading.local):
         self.numbers = {}  # how many calls there have been in this pass, by layer and function
         self.inside = []  # the wanted functions that are running
         self.bodies = []  # the functions of torch of which the body is running
-        self.fast = None  # how many layers were running when one began that torch may run as one function
-        self.compiled = []  # for each compiled layer that runs, how many layers were running when it began
+        self.fast = None  # how many layers were running when one started that torch may run as one function
+        self.compiled = []  # for each compiled layer that runs, how many layers were running when it started
         self.on = False  # whether the mode is on
         self.ops, self.calls = [], []  # of a trace: the operations, and the calls of layers, that are running
         self.rerun = None  # while checkpointing runs layers again: how many ran around them, and the count before
         self.around = None  # in a pass inside a pass: all this of the one around it, and the modes that were on
 
     def set_aside(self):
-        "A pass begins inside this one, as where a hook calls the model."
+        "A pass starts inside this one, as where a hook calls the model."
         around = dict(vars(self)), _get_current_function_mode_stack()
         self.__init__()
         self.around = around
 
     def back(self) -> list:
-        "The pass inside has ended. What was set aside goes on; the modes that were on then are returned."
+        "The pass inside has ended. What was set aside continues; the modes that were on then are returned."
         around, modes = self.around
         vars(self).update(around)
         return modes
@@ -74,7 +74,7 @@ class Now(threading.local):
         return self.runs and self.fast is None and not in_compiled
 
     def begins(self, hook: "RunningLayer") -> bool:
-        "A layer begins. May torch run it as one function, and none around it?"
+        "A layer starts. May torch run it as one function, and none around it?"
         self.running.append(hook)
         if self.fast is not None or not hook.has_fast_path or not may_be_fast(hook.module): return False
         self.fast = len(self.running)
@@ -97,13 +97,13 @@ class Now(threading.local):
         return number
 
     def count_again(self, part: str = ""):
-        "Begin to count again: in the whole model, or in a part of it."
+        "Start to count again: in the whole model, or in a part of it."
         self.rerun, old = None, self.numbers if part else {}
         self.numbers = {call: number for call, number in old.items() if not is_within(call[0], part)}
 
 # %% ../../nbs/lib/hooks/running.ipynb #a353d831
 class RunningLayer(LayerHook):
-    "Reports to its group when a layer begins and ends. It leaves compiled code alone."
+    "Reports to its group when a layer starts and ends. It leaves compiled code alone."
     __slots__ = ("has_fast_path",)
     eager_only = True
 
@@ -130,7 +130,7 @@ def may_be_fast(m: nn.Module) -> bool:
 
 
 def runs_already(root: nn.Module) -> bool:
-    "True if the call of this model that begins is inside another one."
+    "True if the call of this model that starts is inside another one."
     calls = (1 for frame in calls_outside(nn.Module._call_impl.__code__) if frame.f_locals.get("self") is root)
     return sum(islice(calls, 2)) == 2
 

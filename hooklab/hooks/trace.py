@@ -50,7 +50,7 @@ def written_by(function: str, args: tuple, kwargs: dict) -> list[Tensor]:
 class Trace:
     "One pass, written down."
     def __init__(self, keep: int = 0, linked: bool = True):
-        self.ops: list[Op] = [] # In the order in which they began
+        self.ops: list[Op] = [] # In the order in which they started
         self.calls: list[LayerCall] = [] # Of layers, in the order in which they ended
         self.blind: set[str] = set() # Why operations, or what some of them got, may be missing
         self.held: set[Value] = set() # What somebody still held when the pass was over
@@ -298,7 +298,7 @@ class Tracing(FunctionGroup):
         super().compiled_ends(hook, output, rerun)
 
     def call_begins(self, hook, given: tuple, is_hidden: bool):
-        "A layer begins. Those inside of a layer that is not looked into are hidden."
+        "A layer starts. Those inside of a layer that is not looked into are hidden."
         trace, calls, call = self.trace, self.now.calls, None
         args, kwargs = given if len(given) == 2 else (given[0], {})
         if trace.is_linked and not is_hidden and not (trace.keeps and any(map(is_unreal, tensors((args, kwargs))))):

@@ -34,21 +34,21 @@ def parts_of(
     if isinstance(x, PackedSequence): return ["data"], [x.data], lambda parts: x._replace(data=parts[0])
     if torch.compiler.is_compiling(): return _special_parts(x)  # torch's compiler cannot follow a `try`
     try: taken = _special_parts(x)
-    except Exception: return None  # a value that cannot be read is not a container
+    except Exception: return None  # an unreadable value is not a container
     if taken is None: return None
     names, parts, make = taken
     return names, parts, lambda new: _like(x, names, parts, new, make)
 
 
 def _special_parts(x) -> tuple[list, list, Callable] | None:
-    "The same as `parts_of`, for containers that are not a plain `tuple`, `list` or `dict`."
+    "Like `parts_of`, for containers other than a plain `tuple`, `list` or `dict`."
     kind, has_fields = type(x), dataclasses.is_dataclass(x) and not isinstance(x, type)
     if isinstance(x, dict) and has_fields:  # a ModelOutput: torch's own way to take it apart drops fields that are None
         return list(x), list(x.values()), lambda parts: _with_parts(x, dict(zip(x, parts)), _set_item)
-    if kind in pytree.SUPPORTED_NODES:  # what torch or another library has registered: OrderedDict, caches
+    if kind in pytree.SUPPORTED_NODES:  # registered by torch or another library: OrderedDict, caches
         node = pytree.SUPPORTED_NODES[kind]
         parts, context = node.flatten_fn(x)
-        names = list(x.keys()) if isinstance(x, Mapping) else range(len(parts))  # to loop over it may give rows
+        names = list(x.keys()) if isinstance(x, Mapping) else range(len(parts))  # iterating over it may give rows
         return names, parts, lambda new: node.unflatten_fn(new, context)
     if isinstance(x, tuple) and hasattr(x, "_fields"): return x._fields, list(x), kind._make
     if isinstance(x, Mapping):
@@ -60,13 +60,13 @@ def _special_parts(x) -> tuple[list, list, Callable] | None:
         return list(fields), list(fields.values()), rebuild
     if isinstance(x, list | tuple): return range(len(x)), list(x), kind
     if not has_items(kind): return None
-    own = copy.copy(x)  # to ask for a part may add one
-    names = sorted(own.keys())  # they may come out of a set
+    own = copy.copy(x)  # reading a part may add one
+    names = sorted(own.keys())  # they may come from a set
     return names, [own[name] for name in names], lambda new: _with_parts(x, dict(zip(names, new)), _set_item)
 
 # %% ../../nbs/lib/hooks/tree.ipynb #c1053932
 def has_items(kind: type) -> bool:
-    "Do objects of this class hold named parts and move between devices, as PyTorch Geometric's graphs do?"
+    "True if objects of this class hold named parts and move between devices, as PyTorch Geometric's graphs do."
     if not hasattr(kind, "keys") or issubclass(kind, torch.nn.Module): return False
     return all(callable(getattr(kind, name, None)) for name in HAS_ITEMS)
 
@@ -78,7 +78,7 @@ def _set_item(container, name, value): container[name] = value
 
 
 def _with_parts(x, parts: dict, put: Callable):
-    "A copy of the container `x` with other parts. Everything else, such as an attribute of a subclass, stays."
+    "A copy of the container `x` with new parts. Everything else, such as an attribute of a subclass, stays."
     new = copy.copy(x)
     for name, part in parts.items(): put(new, name, part)
     # the class of a ModelOutput enters its fields itself, those that are None last
@@ -88,11 +88,11 @@ def _with_parts(x, parts: dict, put: Callable):
 
 # %% ../../nbs/lib/hooks/tree.ipynb #b30d2a51
 def _like(x, names, parts: list, new: list, make: Callable) -> Any:
-    "A container like `x` around the parts `new`, or a plain one if `x` cannot be rebuilt."
+    "A container like `x` with the parts `new`, or a plain one if `x` can't be rebuilt."
     try: made = make(new)
     except Exception: made = None
     shares_parts = any(now is b and now is not a for now, a, b in zip(_special_parts(x)[1], parts, new))
-    if shares_parts:  # the copy has changed `x` too, so its parts are put back
+    if shares_parts:  # the copy changed `x` too, so its parts are put back
         put = _set_item if isinstance(x, Mapping) or has_items(type(x)) else object.__setattr__
         for name, part in zip(names, parts): put(x, name, part)
     elif type(made) is type(x) and _holds(made, new): return made
@@ -106,16 +106,16 @@ def _holds(container, parts: list) -> bool:
 
 # %% ../../nbs/lib/hooks/tree.ipynb #1f1f1049
 def unreadable(x: Any) -> Exception | None:
-    "The error that keeps the container `x` from being taken apart; None if there is none, or `x` is not a container."
+    "The error raised when taking the container `x` apart; None if there is none or `x` is not a container."
     try: _special_parts(x)
     except Exception as e: return e
 
 # %% ../../nbs/lib/hooks/tree.ipynb #66b120d7
 def map_tensors(
     f: Callable[[Tensor], Any], # Called with each tensor
-    x: Any, # A tensor, or a container of containers of tensors; anything else is returned as it is
-) -> Any: # The same containers around what `f` returned
-    "Replace every tensor in `x` by what `f` returns for it."
+    x: Any, # A tensor, or nested containers of tensors; anything else is returned unchanged
+) -> Any: # The same containers with the results of `f`
+    "Replace every tensor in `x` with what `f` returns for it."
     return _mapped(f, x, ())
 
 
@@ -130,10 +130,10 @@ def _mapped(f, x, around):
 
 # %% ../../nbs/lib/hooks/tree.ipynb #995ff703
 def named_tensors(
-    x: Any, # A tensor, or a container of containers of tensors
+    x: Any, # A tensor, or nested containers of tensors
     prefix: str = "", # The text before each name
 ) -> Iterator[tuple[str, Tensor]]: # Pairs of a name such as `pair.left` and a tensor
-    "Every tensor in `x`, with the path that leads to it."
+    "Every tensor in `x`, with the path to it."
     yield from _named(x, prefix, ())
 
 
@@ -145,8 +145,8 @@ def _named(x, prefix, around):
 
 # %% ../../nbs/lib/hooks/tree.ipynb #f90d9212
 def tensors(
-    x: Any, # A tensor, or a container of containers of tensors
-) -> list[Tensor]: # The tensors, in the order in which `map_tensors` visits them
+    x: Any, # A tensor, or nested containers of tensors
+) -> list[Tensor]: # The tensors, in the order that `map_tensors` visits them
     "Every tensor in `x`."
     found = []
     _collect(x, found, ())
@@ -166,9 +166,9 @@ def _collect(x, found, around):
 
 # %% ../../nbs/lib/hooks/tree.ipynb #4882e104
 def shape_text(
-    x: Any, # A tensor, or a container of containers of tensors
-) -> str: # A text such as `2×10` or `logits 2×10, loss scalar`
-    "The shapes of the tensors in `x`, for people to read."
+    x: Any, # A tensor, or nested containers of tensors
+) -> str: # Text such as `2×10` or `logits 2×10, loss scalar`
+    "The shapes of the tensors in `x`, in readable form."
     named = list(named_tensors(x))
     if len(named) == 1: return _shape(named[0][1])
     return ", ".join(f"{name} {_shape(t)}" for name, t in named) or "no tensor"

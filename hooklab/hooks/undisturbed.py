@@ -40,7 +40,7 @@ def is_in_mode(m: nn.Module, train: bool) -> bool:
 
 
 def requirements_kept(inputs: Any) -> AbstractContextManager[None]:
-    "Afterwards the leaves among `inputs` require gradients only if they did before."
+    "Afterward the leaves among `inputs` require gradients only if they did before."
     leaves = [(t, t.requires_grad) for t in tensors(inputs) if t.is_leaf]
     def put_back():
         for t, required in leaves:
@@ -162,12 +162,12 @@ def mode_on(mode: TorchDispatchMode) -> Iterator[TorchDispatchMode]:
 
 
 def modes_off_again() -> AbstractContextManager[None]:
-    "Afterwards no dispatch mode is on that was not on before: Ctrl-C in torch's own code may leave one."
+    "Afterward no dispatch mode is on that was not on before: Ctrl-C in torch's own code may leave one."
     n = len(_get_current_dispatch_mode_stack())
     def put_back():
         while len(stack := _get_current_dispatch_mode_stack()) > n:
             try: stack[-1].__exit__(None, None, None)
-            except IndexError: _pop_mode()  # its end had begun
+            except IndexError: _pop_mode()  # its end had started
     return putting_back(put_back)
 
 # %% ../../nbs/lib/hooks/undisturbed.ipynb #0bf3bb1c

@@ -41,7 +41,7 @@ class LayerCost:
 
 # %% ../../nbs/lib/profiling/cost-table.ipynb #6a974460
 def layer_costs(named: dict[str, nn.Module], calls: Counter, times: list[dict], memory: Memory) -> list[LayerCost]:
-    "A row for each layer, from what was measured for each turn."
+    "A row for each layer, from the measurements of each turn."
     from statistics import median  # slow to import
     turns = dict.fromkeys(turn for spent in times for turn in spent)
     middle = {turn: median(spent.get(turn, 0.) for spent in times) for turn in turns}
@@ -60,7 +60,7 @@ def layer_costs(named: dict[str, nn.Module], calls: Counter, times: list[dict], 
 
 
 def by_layer(amounts: dict[tuple, float], join: Callable) -> tuple[dict, dict]:
-    "The amounts of each layer alone, and with all that it called, by direction and name; `amounts` are those of turns."
+    "The amounts of each layer alone and with the layers it called, by direction and name; `amounts` are by turn."
     own, whole = defaultdict(list), defaultdict(list)
     for (direction, path), amount in amounts.items():
         for name in path[-1:]: own[direction, name].append(amount)
@@ -132,12 +132,12 @@ class Costs:
         return ax
 
 # %% ../../nbs/lib/profiling/cost-table.ipynb #de6f7184
-COLORS = {"forward": "#0072B2", "backward": "#D55E00"}  # for all kinds of color vision
+COLORS = {"forward": "#0072B2", "backward": "#D55E00"}  # safe for color blindness
 SECONDS = (1e-3, "µs"), (1, "ms"), (1e3, "s")
 BYTES = (1, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB")
 PICTURES = {"time": ({"forward": "forward_self", "backward": "backward_self"}, "time of the layer itself", SECONDS),
             "memory": ({"forward": "saved_self"}, "memory kept for the backward pass", BYTES),
-            "peak": ({"forward": "forward_peak", "backward": "backward_peak"}, "memory in use at most", BYTES)}
+            "peak": ({"forward": "forward_peak", "backward": "backward_peak"}, "peak memory in use", BYTES)}
 
 
 def in_units(most: float, units: tuple) -> tuple[float, str]:

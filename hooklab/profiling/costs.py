@@ -38,13 +38,13 @@ def cost(
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     refuse_opaque(model)
     if warmup < 0 or repeat < 1:
-        raise ValueError(f"warmup={warmup}, repeat={repeat}: at least no warm-up and one step to time")
+        raise ValueError(f"warmup={warmup}, repeat={repeat}: warmup must be 0 or more, and repeat 1 or more")
     compiled = bool(compiled_parts(model))
     model = unwrap(model)
     own = [*model.parameters(), *model.buffers()]
     if any(map(is_lazy, own)):
-        raise ValueError(f"{class_name(model)} has lazy layers, which the first run would change for good; "
-                         "run it once before")
+        raise ValueError(f"{class_name(model)} has lazy layers, which the first run would change permanently; "
+                         "run it once first")
     devices = {t.device for t in [*own, *tensors([args, kwargs])]} - {torch.device("cpu")}
     meta, named = torch.device("meta") in devices, {"(model)": model} | layers(model)
     gpu = next(iter(devices)) if len(devices) == 1 and any(d.type == "cuda" for d in devices) else None
@@ -54,9 +54,9 @@ def cost(
         step, memory = Step(model, turns, (args, kwargs), loss or means, backward), Memory(turns, gpu)
         modules = [*model.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())]
         with closing(turns, report=False), ExitStack() as around:  # the table shows which layers did not run
-            turns.put_on()  # before the state is noted, which has the hooks
+            turns.put_on()  # before recording the state, which includes the hooks
             state = StateKept([] if is_sharded(model) else modules)
-            # A mode slows a step down, so it is on in the first warm-up step only, which shows what is written.
+            # A mode slows a step down, so it's on only in the first warm-up step, which shows what is written.
             if not warmup: state.copy_all()
             around.enter_context(modes_off_again())
             around.enter_context(put_aside(t for t in state.tensors if t.is_leaf))
@@ -71,6 +71,6 @@ def cost(
         if not (turns.raised_in and note_on(e, model)): turns.explain(e)
         raise
     notes = step.notes
-    if compiled: notes = ["compiled code has no layers to tell apart: this is the model uncompiled", *notes]
-    if meta: notes.append("nothing is computed on the meta device: no times, and memory by the sizes of tensors")
+    if compiled: notes = ["compiled code has no separate layers: these are the costs of the uncompiled model", *notes]
+    if meta: notes.append("the meta device computes nothing: no times, and memory is from tensor sizes")
     return Costs(layer_costs(named, turns.calls, [c.spent for c in clocks[warmup:]], memory), notes)

@@ -19,12 +19,12 @@ def in_one_line(error: Exception) -> str:
     "The kind of an error, its first line, and the layer that it happened in."
     message = str(error).strip().partition("\n")[0].rstrip(".")
     where = "".join(getattr(error, "__notes__", [])).strip().partition(". The table")[0]
-    kind = next(c for c in type(error).__mro__ if c.__module__.partition(".")[0] != "hooklab")  # one that is known
+    kind = next(c for c in type(error).__mro__ if c.__module__.partition(".")[0] != "hooklab")  # a known one
     return printable(f"{kind.__name__}: {message}" + (f". {where}" if where else ""))
 
 # %% ../../nbs/lib/profiling/importing.ipynb #69035aff
 def importable(spec: str) -> Any:
-    "What `module:name` is: the module is imported, also from the working folder. A `LookupError` says what is missing."
+    "Import `module:name`, also from the working folder. A `LookupError` says what is missing."
     module, _, name = spec.partition(":")
     sys.path.insert(0, os.getcwd())
     try: found = import_module(module)

@@ -49,11 +49,11 @@ def is_size(x: Any) -> bool: return isinstance(x, list | tuple) and len(x) > 0 a
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #1c5334ba
 def _made(model: nn.Module, size: tuple[int, ...], dtype: torch.dtype | None) -> Tensor:
-    "One input, where the weights are, and of a dtype that the first layer takes."
+    "One input on the device of the weights, with a dtype that the first layer takes."
     weight = next((t for t in own_tensors(model.modules()) if t.is_floating_point()), torch.empty(0))
     if dtype is None: dtype = torch.long if _takes_words(model) else weight.dtype
     if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"dtypes= takes number formats such as torch.long, not {dtype!r}")
+        raise TypeError(f"dtypes= takes dtypes such as torch.long, not {dtype!r}")
     device = torch.device("cpu") if weight.is_meta and comes_later(model) else weight.device
     if device.type == "meta": return torch.empty(size, dtype=dtype, device="meta")
     if not dtype.is_floating_point: return torch.zeros(size, dtype=dtype, device=device)
@@ -66,7 +66,7 @@ def _takes_words(model: nn.Module) -> bool:
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #31add14b
 def comes_later(model: nn.Module) -> bool:
-    "Are weights on meta, and may something bring real ones before a layer runs, as offloading does?"
+    "True if weights are on meta, and something may load real ones before a layer runs, as offloading does."
     modules = list(model.modules())
     if not any(t.is_meta for t in own_tensors(modules)): return False
     def someone_else_hooks(m): return any(not isinstance(hook, Port) for hook in m._forward_pre_hooks.values())
@@ -74,15 +74,15 @@ def comes_later(model: nn.Module) -> bool:
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #30d1edbe
 def meant_as_size(model: nn.Module, args: tuple) -> str | None:
-    "How to ask for inputs of these sizes, if `args` are sizes instead of inputs, as some other tools take them."
+    "A hint to use `input_size`, if `args` are sizes instead of inputs, as some other tools take them."
     if len(args) == 1 and isinstance(args[0], list | tuple) and args[0] and all(map(is_size, args[0])): args = args[0]
     sizes = [args] if is_size(args) else args
     if not (sizes and all(map(is_size, sizes))): return None
     sizes = [_with_batch(model, tuple(size)) for size in sizes]
     shown = sizes[0] if len(sizes) == 1 else sizes
     given = ", ".join(map(repr, args))
-    return (f"a {class_name(model)} was called with {given}, which it cannot take; if this is the size of an input, "
-            f"write summary(model, input_size={shown}), with the batch in front")
+    return (f"a {class_name(model)} was called with {given}, which it can't take; if this is an input size, "
+            f"write summary(model, input_size={shown}), with the batch size first")
 
 
 def _with_batch(model: nn.Module, size: tuple[int, ...]) -> tuple[int, ...]:
@@ -93,7 +93,7 @@ def _with_batch(model: nn.Module, size: tuple[int, ...]) -> tuple[int, ...]:
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #9bd111e4
 def first_batch(loader: Iterable) -> Any:
-    "The first batch. The order of the loader and all other random numbers stay as they are."
+    "The first batch. The loader's order and the random state stay as they are."
     if isinstance(loader, Iterator):
         raise TypeError("the loader can be looped over only once, and a summary would take its first batch")
     order = getattr(loader, "generator", None)
@@ -105,7 +105,7 @@ def first_batch(loader: Iterable) -> Any:
     raise ValueError("the loader gave no batch")
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #657feaba
-Inputs = tuple[tuple, dict] # Positional ones, and those by name
+Inputs = tuple[tuple, dict] # Positional and keyword arguments
 
 
 def ways_to_call(model: nn.Module, args: tuple, kwargs: dict) -> Iterator[Inputs]:
@@ -124,7 +124,7 @@ def ways_to_call(model: nn.Module, args: tuple, kwargs: dict) -> Iterator[Inputs
 
 # %% ../../nbs/lib/profiling/inputs.ipynb #79e3b908
 def needs_input(model: nn.Module) -> bool:
-    "Must `model` be called with an input?"
+    "True if `model` needs an input."
     if not runs(model): return True
     variable = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
     taken = signature(model.forward).parameters.values()
@@ -133,9 +133,9 @@ def needs_input(model: nn.Module) -> bool:
 # %% ../../nbs/lib/profiling/inputs.ipynb #cae317ef
 def learner_inputs(
     learn: Any, # A learner: hooklab's or fastai's
-    xb: tuple, # Inputs; if there are none, those of its first batch
+    xb: tuple, # Inputs; if empty, those of its first batch
 ) -> Inputs: # On the model's device
-    "What a learner calls its model with."
+    "The inputs that a learner passes to its model."
     if not isinstance(getattr(learn, "model", None), nn.Module):
         instead = "; for a model, write summary(model, inputs)" if isinstance(learn, nn.Module) else ""
         raise TypeError(printable(f"expected a learner with its .model, got {type(learn).__name__}{instead}"))

@@ -92,7 +92,7 @@ def _formula(op) -> Callable | None:
     if aten and name in OF_ROWS: return lambda args, kwargs, out: _rows(*args, out=out)
     if packet in flop_registry:
         theirs = flop_registry[packet]
-        # what is wrapped is faster: it does not look into containers, which these operations do not take
+        # the wrapped function is faster: it doesn't look into containers, which these operations don't take
         of_shapes = getattr(theirs, "__wrapped__", None)
         if of_shapes is None: return lambda args, kwargs, out: theirs(*args, **kwargs, out_val=out)//2
         return partial(_half_of, of_shapes)
@@ -106,7 +106,7 @@ def _half_of(of_shapes: Callable, args: tuple, kwargs: dict, out: Any) -> int:
 
 
 def _multiplies(name: str) -> bool:
-    "Is this the name of an operation that multiplies matrices?"
+    "True if the name suggests an operation that multiplies matrices."
     name = name.lower()
     if any(word in name for word in NO_PRODUCT): return False
     words = re.findall("[a-z]+", name.rpartition("::")[2])

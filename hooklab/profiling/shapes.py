@@ -30,7 +30,7 @@ def has_params(
 def total_params(
     m: nn.Module, # A layer or a model
 ) -> tuple[int, bool]: # The number of parameters, and whether any is trainable
-    "The number of parameters of `m`. A shared parameter counts once, a lazy one not yet."
+    "The number of parameters of `m`. A shared parameter counts once; a lazy one doesn't count yet."
     if not isinstance(m, nn.Module): raise TypeError(not_a_model(m))
     parameters = list(m.parameters())
     return sum(p.numel() for p in parameters if not is_lazy(p)), any(p.requires_grad for p in parameters)
@@ -38,7 +38,7 @@ def total_params(
 # %% ../../nbs/lib/profiling/shapes.ipynb #92db5741
 CONVOLUTIONS = nn.modules.conv._ConvNd
 SIZED = (CONVOLUTIONS, nn.Linear, nn.Bilinear, nn.Embedding, nn.EmbeddingBag, nn.MultiheadAttention, nn.RNNBase,
-         nn.RNNCellBase)  # what takes inputs by their size
+         nn.RNNCellBase)  # layers with a fixed input size
 
 
 def first_layer(
@@ -49,8 +49,8 @@ def first_layer(
     refuse_opaque(m)
     for layer in unwrap(m).modules():
         if isinstance(layer, SIZED): return layer
-    raise ValueError(f"no layer of this {class_name(unwrap(m))} tells what it takes (a convolution, Linear, "
-                     "Embedding, LSTM … would); give the model an input of your own")
+    raise ValueError(f"no layer of this {class_name(unwrap(m))} shows what it takes (a convolution, Linear, "
+                     "Embedding, LSTM … would); give the model your own input")
 
 # %% ../../nbs/lib/profiling/shapes.ipynb #54bd188c
 def in_channels(
@@ -59,26 +59,26 @@ def in_channels(
     "The number of input channels of the first layer with weights."
     first = first_layer(m)
     if isinstance(first, nn.Embedding | nn.EmbeddingBag):
-        raise ValueError(f"{class_name(unwrap(m))} begins with an {class_name(first)}, which takes whole numbers "
-                         "and no channels")
+        raise ValueError(f"{class_name(unwrap(m))} starts with an {class_name(first)}, which takes whole numbers, "
+                         "not channels")
     for name in ("in_channels", "in_features", "in1_features", "input_size", "embed_dim"):
         if not hasattr(first, name): continue
         n = getattr(first, name)
         if n: return n
-        raise ValueError(f"{class_name(first)} is lazy: it takes any number of channels, and keeps to that of its "
+        raise ValueError(f"{class_name(first)} is lazy: it takes any number of channels, and keeps that of its "
                          "first input")
 
 # %% ../../nbs/lib/profiling/shapes.ipynb #e3b8af8b
 def made_up_input(shape: tuple[int, ...]) -> Tensor:
-    "Numbers from -1 to 1, always the same. torch's random state is not changed."
+    "Values from -1 to 1, always the same. torch's random state doesn't change."
     return torch.rand(shape, generator=torch.Generator().manual_seed(0))*2 - 1
 
 # %% ../../nbs/lib/profiling/shapes.ipynb #e80082de
 def dummy_batch(
     m: nn.Module, # A layer or a model
     size: tuple[int, ...] = (64, 64), # Size of the image; for sound, text and other sequences the first is the length
-) -> Tensor: # One sample: numbers from -1 to 1, or word indices for an `Embedding`
-    "An input to try `m` with. It is always the same, and torch's random state is not changed."
+) -> Tensor: # One sample: values from -1 to 1, or word indices for an `Embedding`
+    "An input to try `m` with. It's always the same, and torch's random state doesn't change."
     first, size = first_layer(m), tuple(size)
     weight = next((p for p in first.parameters() if not is_lazy(p)), torch.empty(0))
     if isinstance(first, nn.Embedding | nn.EmbeddingBag):
@@ -107,7 +107,7 @@ def dummy_eval(
 def model_sizes(
     m: nn.Module, # A model
     size: tuple[int, ...] = (64, 64), # As in `dummy_batch`
-) -> list: # For each child a list of sizes, in the container it returned; None for a child that does not run
+) -> list: # For each child a list of sizes, in the container it returned; None for a child that doesn't run
     "The output shapes of the children of `m`, for a made-up input."
     def sizes(model, x):
         children = outermost(model) or {"": model}

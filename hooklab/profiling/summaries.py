@@ -31,7 +31,7 @@ from .table import Summary
 # %% ../../nbs/lib/profiling/summaries.ipynb #6bca6101
 def summary(
     model: nn.Module | Callable[[], nn.Module], # The model, or a function that builds it
-    *args: Any, # The arguments of the model; or a data loader, or a batch of one
+    *args: Any, # The model's arguments, or a data loader, or one of its batches
     input_size: Any = None, # Instead of inputs: a size such as `(1, 3, 224, 224)`, or a list or dict of sizes
     dtypes: Any = None, # Dtype(s) of inputs made from sizes; by default what the first layer takes
     device: str | torch.device | None = None, # Where a function builds the model; `"meta"` for any model, shapes only
@@ -72,7 +72,7 @@ def summary(
 
 
 def _explain(error: Exception, model: nn.Module):
-    "Note under `error` which layer failed, and what came before."
+    "Add a note to `error`: which layer failed, and what came before."
     table = getattr(error, "table", None)
     if table: note_on(error, model, more=f" The table up to there:\n\n{table}")
 
@@ -84,7 +84,7 @@ def _given_or_made(model: nn.Module | Callable[[], nn.Module], device: Any) -> n
     if device is None: return model
     here = {t.device.type for t in own_tensors(model.modules())}
     if here and torch.device(device).type not in here | {"meta"}:
-        raise ValueError(f"the model is there already, and not on {device}: move it, or give a function that makes it")
+        raise ValueError(f"the model already exists, not on {device}: move it, or pass a function that builds it")
     return model
 
 
@@ -92,20 +92,20 @@ def _made_by(make: Any) -> nn.Module:
     "The model that a function builds."
     if not callable(make): raise TypeError(not_a_model(make))
     if not takes(make, 0):
-        raise TypeError(f"{not_a_model(make)} that cannot be called without arguments; give the model, or `lambda: …`, "
-                        "which makes it")
+        raise TypeError(f"{not_a_model(make)} that cannot be called without arguments; pass the model, or `lambda: …`, "
+                        "which builds it")
     try: model = make()
     except Exception as error:
         if isinstance(make, type | partial) or inspect.isroutine(make): raise  # it makes a model, and failed
         raise TypeError(not_a_model(make)) from error  # such as a compiled artifact
     if isinstance(model, nn.Module): return model
-    raise TypeError(f"the function that was given makes no model: {not_a_model(model)}")
+    raise TypeError(f"the function returned no model: {not_a_model(model)}")
 
 
 def _add_made_inputs(model: nn.Module, args: tuple, kwargs: dict, input_size: Any, dtypes: Any) -> Inputs:
     "The model's arguments, if sizes were given."
     named = set(input_size) if isinstance(input_size, Mapping) else set()
-    if args or named & set(kwargs): raise TypeError("give inputs or input_size, not both")
+    if args or named & set(kwargs): raise TypeError("pass inputs or input_size, not both")
     made = make_inputs(model, input_size, dtypes)
     if isinstance(made, Mapping): return args, {**made, **kwargs}
     return (made,) if isinstance(made, Tensor) else tuple(made), kwargs
@@ -120,7 +120,7 @@ def _is_on_meta(model: nn.Module, device: Any, inputs: Any) -> bool | None:
 
 
 def _with_numbers_or_on_meta(run: Callable[[Inputs, bool], Summary], inputs: Inputs) -> Summary:
-    "Run with real numbers; if that fails, on the meta device."
+    "Run with real values; if that fails, on the meta device."
     try: return run(inputs, False)
     except Exception as error: with_numbers = error
     try: return run(inputs, True)

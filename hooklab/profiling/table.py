@@ -32,7 +32,7 @@ def text_table(rows: list[Row], columns: list[str], depth: int | None, n: int | 
 
 
 def _widths(cells: list[list[str]], columns: list[str], n: int) -> list[int]:
-    "The width of the cells; if that is too wide, the widest text column is made narrower."
+    "The width of the cells; if that is too wide, the widest text column becomes narrower."
     widths = [max(map(len, column)) for column in zip(*cells)]
     texts = [i for i, column in enumerate(columns) if not COLUMNS[column].is_number]
     excess = sum(widths) + 2*(len(columns) - 1) - n
@@ -96,7 +96,7 @@ def _cell(column: str, text: str, depth: int) -> str:
 
 
 def _grid(rows: list[Row], columns: list[str], texts: list[list[str]]) -> str:
-    "Widths in characters, as CSS has them."
+    "Column widths in characters, for CSS."
     widths = []
     for i, column in enumerate(columns):
         is_name = column == "name"
@@ -152,7 +152,7 @@ class Summary:
         raise LookupError(printable(f"no layer {name!r} in this summary; its rows are {some} …"))
 
     def _parameters_text(self) -> str:
-        "How many numbers are in the parameters, and how many of them are trained."
+        "The number of parameters, and how many of them are trainable."
         if not self.params: return "no parameters"
         frozen = self.params - self.trainable
         kinds = f"{self.trainable:,} trainable, {frozen:,} frozen" if frozen else "all trainable"

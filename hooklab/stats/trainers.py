@@ -24,14 +24,14 @@ from .measure.step_end import stepping_optimizers
 # %% ../../nbs/lib/stats/trainers.ipynb #c80c8bf6
 class Follower:
     "Connects statistics to a trainer."
-    trainer = None # The Hugging Face trainer, which does not pass itself to its callbacks
+    trainer = None # The Hugging Face trainer, which doesn't pass itself to its callbacks
     def __init__(self, stats, updates):
         self.stats, self.updates = stats, updates
 
     def begin(self, model, step, optimizers, scaler, wrapped=None):
-        "Start recording at this step. Rows have the trainer's step numbers, even when it resumes a run."
+        "Start recording at this step. Rows use the trainer's step numbers, even in a resumed run."
         if self.updates and not optimizers:
-            raise ValueError("updates=True records what the optimizer does, and this run has none; leave it out")
+            raise ValueError("updates=True records optimizer steps, but this run has no optimizer; leave updates out")
         known = [o for o in optimizers if isinstance(torch_optimizer(o), Optimizer)]
         wanted = known if self.stats.updates_too else []
         if self.updates: wanted = optimizers
@@ -41,7 +41,7 @@ class Follower:
         self.stats._begin(model, known, scaler, updates=bool(wanted), called=wrapped, step=step)
 
     def add_loss(self, loss):
-        "Note the loss of a batch, which trainers have already divided if a step takes several batches."
+        "Note the loss of a batch, which trainers already divide if a step accumulates several batches."
         if not isinstance(loss, Tensor): return
         loss = loss.detach()
         self.loss = loss if self.loss is None else self.loss + loss
@@ -54,18 +54,18 @@ class Follower:
 
 # %% ../../nbs/lib/stats/trainers.ipynb #f2bf6387
 def import_library(*names: str, install: str) -> ModuleType:
-    "A library under one of its names: the one that is already imported, or else the first that is installed."
+    "A library under one of its names: one that's already imported, or else the first that's installed."
     for name in sorted(names, key=lambda name: name not in sys.modules):
         try: return import_module(name)
         except ModuleNotFoundError as e:
-            if not f"{name}.".startswith(f"{e.name}."): raise  # it is installed, but something it needs is not
+            if not f"{name}.".startswith(f"{e.name}."): raise  # it is installed, but a dependency isn't
     raise ImportError(f"{' or '.join(names)} is not installed. Run: python -m pip install {install}")
 
 # %% ../../nbs/lib/stats/trainers.ipynb #2baade23
 def lightning_callback(
     stats: Any, # The `ActivationStats` that records
     updates: bool = False, # Also record how far the optimizer moves the parameters
-) -> Any: # A `lightning.pytorch.Callback`, or one of `pytorch_lightning` if that is what you use
+) -> Any: # A `lightning.pytorch.Callback`, or one of `pytorch_lightning` if you use that
     "A callback that lets `stats` record a Lightning `Trainer`."
     lightning = import_library("lightning.pytorch", "pytorch_lightning", install="lightning")
 
@@ -77,7 +77,7 @@ def lightning_callback(
 
         def on_train_batch_end(self, trainer, module, outputs, *_):
             self.add_loss(outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
-            if trainer.global_step > self.steps: self.step()  # otherwise the step takes several batches
+            if trainer.global_step > self.steps: self.step()  # otherwise, the step accumulates several batches
             self.steps = trainer.global_step
 
         on_train_end = on_exception = Follower.end
@@ -87,7 +87,7 @@ def lightning_callback(
 # %% ../../nbs/lib/stats/trainers.ipynb #6c84d2e5
 @cache
 def end_callbacks(trainer_class: type):
-    "Make `train` of this class always end our callbacks, because Transformers has no event for a failed run."
+    "Make `train` of this class always end our callbacks because Transformers has no event for a failed run."
     train = trainer_class.train
     @wraps(train)
     def train_and_end(self, *args, **kwargs):

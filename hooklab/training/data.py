@@ -46,7 +46,7 @@ def _from_sklearn(name: str) -> tuple[Tensor, Tensor]:
 def _split(x: Tensor, y: Tensor, valid: float, bs: int, seed: int, dim) -> DataLoaders:
     "Loaders of `x` and `y`, with `x` standardized over `dim` by the statistics of the training samples."
     if not 0 < valid < 1:
-        raise ValueError(f"valid={valid}: the share of the samples to validate with is between 0 and 1")
+        raise ValueError(f"valid={valid}: the fraction of samples for validation must be between 0 and 1")
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     n = min(max(round(len(x)*valid), 1), len(x) - 1)
     mean, std = x[order[n:]].mean(dim, keepdim=True), x[order[n:]].std(dim, keepdim=True)
@@ -74,7 +74,7 @@ def tabular(
     seed: int = 42, # Seed for the split and the order of training samples
 ) -> DataLoaders: # Columns with mean 0 and standard deviation 1; the target is a class, or such a column (`diabetes`)
     "A small table of numbers: 150 flowers, 178 wines, 569 tumors, or 442 patients."
-    if name not in _TABLES: raise ValueError(f"there is no table {name!r}; there are {', '.join(_TABLES)}")
+    if name not in _TABLES: raise ValueError(f"there is no table {name!r}; choose one of {', '.join(_TABLES)}")
     x, y = _from_sklearn(name)
     if y.is_floating_point(): y = ((y - y.mean())/y.std()).float()[:, None]
     return _split(x, y, valid, bs, seed, 0)

@@ -74,7 +74,7 @@ def end_all(cbs: list[Callback], error: BaseException | None = None):
         try: end()
         except BaseException as e:
             if first_error is None: first_error = e
-            else: first_error.add_note(f"When the fit was ended after that, there was another error: {e!r}")
+            else: first_error.add_note(f"Another error occurred while ending the fit: {e!r}")
     if first_error is not error: raise first_error
 
 # %% ../../nbs/lib/training/learner.ipynb #51d9830d
@@ -129,7 +129,7 @@ def all_batches(learn: Any):
     for learn.iter, batch in enumerate(learn.dl): learn.one_batch(batch)
     if learn.training and learn.iter < 0:
         raise ValueError(f"there is nothing to train on in epoch {learn.epoch}: the loader gave no batch "
-                         "(a generator gives them only once)")
+                         "(a generator yields its batches only once)")
 
 
 def validate_on(learn: Any, dl: Iterable):
@@ -137,13 +137,13 @@ def validate_on(learn: Any, dl: Iterable):
 
 
 def prepare(learn: Any, lr: float | None):
-    "Model and optimizer, ready to train."
+    "Get the model and the optimizer ready to train."
     learn.model.to(learn.device)
     if learn.opt is None:
         options = {} if learn.lr is None else {"lr": learn.lr}
         learn.opt = learn.opt_func(learn.model.parameters(), **options)
     for group in learn.opt.param_groups:
-        group.setdefault("initial_lr", group["lr"])  # where torch's schedulers look for it, too
+        group.setdefault("initial_lr", group["lr"])  # torch's schedulers look for it here, too
         group["lr"] = group["initial_lr"] if lr is None else lr
 
 
@@ -185,13 +185,13 @@ class Learner:
         self.metrics = as_list(metrics)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.training: bool = False # True while training, False while validating
-        self.n_epoch: int = 1 # How many epochs the fit has
+        self.n_epoch: int = 1 # The number of epochs of the fit
         self.epoch: int = 0 # The number of the current epoch, from 0
-        self.train_iter: int = 0 # How many training batches of the fit are done
-        self.pct_train: float = 0. # How much of the fit is done, from 0 to 1
+        self.train_iter: int = 0 # The number of training batches completed in the fit
+        self.pct_train: float = 0. # The completed fraction of the fit, from 0 to 1
         self.dl: Iterable | None = None # The loader in use
         self.iter: int = -1 # The number of the current batch in this pass, from 0
-        self.n_iter: int | None = None # How many batches there are, if known
+        self.n_iter: int | None = None # The number of batches, if known
         self.cbs: list[Callback] = [] # The callbacks, in the order in which they were added
         self._forget_batch()
         self.add_cbs([TrainEvalCallback, Recorder] if quiet else [TrainEvalCallback, Recorder, ProgressCallback])
@@ -204,7 +204,7 @@ class Learner:
     @model.setter
     def model(self, model):
         self._model = model
-        self.opt: Any = None # The optimizer, once a fit has begun; a new model gets a new optimizer
+        self.opt: Any = None # The optimizer, once a fit has started; a new model gets a new optimizer
 
     @property
     def x(self) -> Any: return self.xb[0] if len(self.xb) == 1 else self.xb # The input, if there is one
@@ -220,7 +220,7 @@ class Learner:
         if isinstance(cb, type): cb = cb()
         if cb in self.cbs: return
         if hasattr(self, cb.name) and getattr(self, cb.name) not in self.cbs:
-            raise ValueError(printable(f"a learner has a {cb.name} already; rename {cb!r}"))
+            raise ValueError(printable(f"the learner has a {cb.name} already; rename {cb!r}"))
         if cb.learn is not None: cb.learn.remove_cb(cb)
         cb.learn = self
         setattr(self, cb.name, cb)
@@ -285,7 +285,7 @@ class Learner:
     ) -> dict[str, float]: # The loss and the metrics
         "Compute the validation loss and metrics of the model."
         dl = self.dls.valid if dl is None else dl
-        if dl is None: raise ValueError("there is nothing to validate with; give validate() a loader")
+        if dl is None: raise ValueError("there is no validation data; pass a loader to validate()")
         self.model.to(self.device)
         try:
             with self._place_kept(): validate_on(self, dl)
@@ -297,7 +297,7 @@ class Learner:
 
     @contextmanager
     def _place_kept(self):
-        "Afterwards, put each layer back in its mode, and the learner back to its place in the loop."
+        "Afterward, restore each layer's mode and the learner's place in the loop."
         place = {name: getattr(self, name) for name in ("training", "dl", "n_iter", "iter")}
         with modes_kept(self.model.modules()):
             try: yield
@@ -305,7 +305,7 @@ class Learner:
 
     def fit(
         self,
-        n_epoch: int, # How often to go through the training data
+        n_epoch: int, # The number of passes over the training data
         lr: float | None = None, # Learning rate of this fit
         cbs: Callback | type[Callback] | Iterable | None = None, # Callbacks for this fit only
     ):
@@ -319,10 +319,10 @@ class Learner:
                     end_all(self.ordered_cbs(), error)
                     raise
                 end_all(self.ordered_cbs())
-            except KeyboardInterrupt:  # it may have stopped the ending
+            except KeyboardInterrupt:  # it may have interrupted the cleanup
                 for cb in self.cbs: cb.clean_up()
                 raise
-            self._forget_batch()  # after an error, it stays, to be looked at
+            self._forget_batch()  # after an error, the batch stays for inspection
 
     def summary(self) -> Summary:
         "Summarize the model, optimizer, loss and callbacks. Runs the first training batch and changes nothing."
@@ -345,7 +345,7 @@ def synth_learner(
     data: DataLoaders | tuple | None = None, # Other data than `synth_data`
     model: nn.Module | None = None, # Another model than `RegModel`
     **options: Any, # As in `Learner`: `cbs`, `metrics`, `device`, `quiet`
-) -> Learner: # It has not been fit yet
+) -> Learner: # Not fitted yet
     "A learner that fits a line to noisy points, with mean squared error and gradient descent with momentum."
     dls = synth_data(n_trn=n_trn, n_val=n_val) if data is None else data
     options = {"opt_func": partial(torch.optim.SGD, momentum=0.9)} | options

@@ -89,7 +89,7 @@ class ProgressCallback(Callback):
     before_train = before_validate = _start
 
     def after_batch(self):
-        if self.bar.update() and self.loss is not None:  # it was redrawn, which is seldom enough to ask for the loss
+        if self.bar.update() and self.loss is not None:  # it was redrawn, which is rare enough to read the loss
             self.bar.set_postfix_str(f"loss {self.loss.mean().item():.4f}", refresh=False)
 
     def clean_up(self):

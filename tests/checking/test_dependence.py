@@ -54,17 +54,17 @@ def found_in(model, what, **options):
 
 
 @pytest.mark.parametrize(("between", "layer", "said"), [
-    (lambda m, x: m.a(x).relu().detach(), "b", "b (Linear) gets numbers that depend on them, without a graph."),
-    (lambda m, x: torch.from_numpy(m.a(x).detach().numpy()), "b", "b (Linear) gets numbers that depend on them"),
-    (lambda m, x: m.a(x).data, "b", "gets numbers that depend on them"),
-    (lambda m, x: torch.tensor(m.a(x).tolist()), "b", "gets numbers that depend on them"),
-    (without_gradients, "a", "a (Linear) runs while gradients are switched off."),
-    (lambda m, x: F.one_hot(m.a(x).argmax(1), 32).float(), "b", "gets numbers that depend on them"),
+    (lambda m, x: m.a(x).relu().detach(), "b", "b (Linear) gets values that depend on them, but without a graph."),
+    (lambda m, x: torch.from_numpy(m.a(x).detach().numpy()), "b", "b (Linear) gets values that depend on them"),
+    (lambda m, x: m.a(x).data, "b", "gets values that depend on them"),
+    (lambda m, x: torch.tensor(m.a(x).tolist()), "b", "gets values that depend on them"),
+    (without_gradients, "a", "a (Linear) runs with gradients turned off."),
+    (lambda m, x: F.one_hot(m.a(x).argmax(1), 32).float(), "b", "gets values that depend on them"),
 ])
 def test_where_a_gradient_is_cut(between, layer, said):
     (sure, layers, evidence), = found_in(Two(between), "gradient is cut")
     assert (sure, layers) == ("certain", [layer]) and said in evidence
-    assert evidence.startswith("The loss changes with a.weight, a.bias, but no gradient reaches them: ")
+    assert evidence.startswith("The loss depends on a.weight, a.bias, but no gradient reaches them: ")
 
 
 def test_a_loss_that_is_computed_without_gradients():
@@ -73,8 +73,8 @@ def test_a_loss_that_is_computed_without_gradients():
     found = checked(nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 5)), None, call=call)
     first = next(iter(found))
     assert first.what == "gradient is cut" and first.layers == ["0"]
-    assert first.evidence == ("The loss has no graph, though it changes with 0.weight, 0.bias, 2.weight, 2.bias: "
-                              "0 (Linear) runs while gradients are switched off.")
+    assert first.evidence == ("The loss has no graph, though it depends on 0.weight, 0.bias, 2.weight, 2.bias: "
+                              "0 (Linear) runs with gradients turned off.")
     found = checked(nn.Linear(20, 5), lambda out, y: y.float().mean())
     assert "not trained" in found and "gradient is cut" not in found
 
@@ -82,7 +82,7 @@ def test_a_loss_that_is_computed_without_gradients():
 def test_a_layer_that_returns_no_graph_is_named():
     model = nn.Sequential(nn.Linear(20, 32), Frozen(), nn.Linear(32, 5))
     (_, layers, evidence), = found_in(model, "gradient is cut")
-    assert layers == ["1"] and "1 (Frozen) gets numbers with a graph and returns numbers without one." in evidence
+    assert layers == ["1"] and "1 (Frozen) gets values with a graph and returns values without one." in evidence
 
 
 def test_what_is_not_trained_on_purpose_is_no_cut():
@@ -144,10 +144,10 @@ def test_batch_norm_and_spectral_norm_have_whole_gradients():
 
 
 def test_what_cannot_be_measured_is_said():
-    claim = "No number that is taken out of the graph is added to the loss."
+    claim = "The loss has no term that was taken out of the graph."
     generator = torch.Generator()
     model = Two(lambda m, x: m.a(x + torch.randn(x.shape, generator=generator)) + m.a.bias.sum().item())
-    assert "something else each time" in checked(model).not_looked_at[claim]
+    assert "a different result each time" in checked(model).not_looked_at[claim]
     zero = checked(Two(lambda m, x: m.a(x)), lambda out, y: 0*out.sum() + out.sum().item())
     assert "all gradients are zero" in zero.not_looked_at[claim]
 
@@ -159,4 +159,4 @@ def test_a_term_that_is_a_number_in_any_dtype(dtype):
         return out.abs().square().mean() + out[0].abs().sum().item()
     model = nn.Linear(20, 5).to(dtype)
     (sure, layers, evidence), = found_in(model, "term without gradient", loss_fn=None, call=call)
-    assert sure == "likely" and not layers and "With twice that number" in evidence
+    assert sure == "likely" and not layers and "Doubling it changes the loss" in evidence

@@ -41,7 +41,7 @@ def texts(length=10):
 
 def test_positions_along_the_batch():
     (sure, layers, said), = found_in("samples leak", Positions(0), F.cross_entropy, texts())
-    assert sure == "likely" and not layers and "the place of a sample in the batch" in said
+    assert sure == "likely" and not layers and "a sample's position in the batch" in said
 
 
 @pytest.mark.parametrize("model", [Positions(1), Positions(1, noise=True)], ids=["along the text", "noise"])
@@ -78,7 +78,7 @@ def test_a_mask_that_shows_the_padding_only():
     assert (sure, layers) == ("likely", ["text"])
     assert not found_in("mask ignored", Pooled(lambda text: text > 0), F.cross_entropy, padded())
     (sure, _, evidence), = found_in("mask ignored", Pooled(torch.ones_like), F.cross_entropy, padded())
-    assert sure == "note" and evidence.startswith("With one more place of padding")
+    assert sure == "note" and evidence.startswith("One more position of padding")
 
 
 # The sign of a loss that is written by hand

@@ -41,7 +41,7 @@ def weighed(model, batch):
 def test_a_column_meets_a_row(call):
     (sure, said), *others = found_in(call, "labels broadcast")
     assert sure in ("certain", "likely") and not others and "(16, 1) and (16,)" in said
-    assert "16 times 16 in place of 16" in said
+    assert "16 x 16 results instead of 16" in said
     assert ("value - y" if call is gathered else "model(x)*y") in said
 
 
@@ -84,10 +84,10 @@ def chosen(model, batch): return -model(batch[0])[:, 0].clamp(min=1e-6).log().me
 
 
 @pytest.mark.parametrize(("functions", "said"), [
-    ((torch.relu, softmax), "A softmax (`def softmax(x): return x.softmax(1)`) gets what ReLU returns"),
-    ((torch.relu, tempered), "gets what ReLU returns"), ((softmax, softmax), "gets what softmax returns"),
-    ((torch.relu, torch.sigmoid), "A sigmoid (`for f in self.functions: x = f(x)`) gets what ReLU returns"),
-    ((torch.sigmoid, torch.sigmoid), "gets what sigmoid returns")], ids=lambda x: "" if isinstance(x, str) else None)
+    ((torch.relu, softmax), "A softmax (`def softmax(x): return x.softmax(1)`) gets the output of ReLU"),
+    ((torch.relu, tempered), "gets the output of ReLU"), ((softmax, softmax), "gets the output of softmax"),
+    ((torch.relu, torch.sigmoid), "A sigmoid (`for f in self.functions: x = f(x)`) gets the output of ReLU"),
+    ((torch.sigmoid, torch.sigmoid), "gets the output of sigmoid")], ids=lambda x: "" if isinstance(x, str) else None)
 def test_two_activations_in_a_row(functions, said):
     (sure, evidence), = found_in(chosen, "activation before the loss", Then(*functions))
     assert sure == "likely" and said in evidence
@@ -161,7 +161,7 @@ def error(model, batch): return F.mse_loss(model(batch[0])[:, 0], batch[1])
 
 def test_a_softmax_over_one_number():
     (sure, said), = found_in(error, "wrong axis", Weighted(2))
-    assert sure == "likely" and "dimension 2 of 16×4×1, which has one number" in said
+    assert sure == "likely" and "dimension 2 of 16×4×1, which has size 1" in said
     assert not found_in(error, "wrong axis", Weighted(1))
 
 
@@ -178,7 +178,7 @@ def contrasted(model, batch):
 
 def test_a_softmax_of_the_loss_goes_over_samples():
     (sure, said), = found_in(normed(0), "softmax over samples", network(4))
-    assert sure == "likely" and "dimension 0 of 16×4, which has 16 numbers with 16 samples and 12 with 12." in said
+    assert sure == "likely" and "dimension 0 of 16×4, which has size 16 with 16 samples and 12 with 12." in said
     assert not found_in(normed(1), "softmax over samples", network(4))
     assert not found_in(contrasted, "softmax over samples", network(4))
 
@@ -208,7 +208,7 @@ def of_next(stays, best=True):
 
 def test_a_target_that_is_trained():
     (sure, said), = found_in(of_next(False), "gradient into the target", network(4))
-    assert sure == "likely" and "as where the value of the next state is wanted" in said
+    assert sure == "likely" and "as with the value of the next state" in said
     (sure, _), = found_in(of_next(False, best=False), "gradient into the target", network(4))
     assert sure == "note"
     assert not found_in(of_next(True), "gradient into the target", network(4))
@@ -225,7 +225,8 @@ def matched(temperature):
 
 def test_similarities_without_a_temperature():
     (sure, said), = found_in(matched(1), "loss takes another form", network(4))
-    assert sure == "likely" and "from -1 to 1: with 16 of them even a perfect answer loses 1.1, and a guess 2.8" in said
+    assert sure == "likely"
+    assert "from -1 to 1: with 16 of them, even a perfect answer has a loss of 1.1, and a guess 2.8" in said
     (_, said), = found_in(matched(2), "loss takes another form", network(4))
     assert "from -0.5 to 0.5" in said
     assert not found_in(matched(.07), "loss takes another form", network(4))

@@ -547,7 +547,7 @@ planted = {
     "layers in a list": ("not registered", case(lambda: Listed([nn.Linear(20, 32), nn.Linear(32, 5)]), ce, points)),
     "layers in a dict of lists": ("not registered",
             case(lambda: Listed({"a": [nn.Linear(20, 32)], "b": [nn.Linear(32, 5)]}), ce, points)),
-    "a layer that is made in forward": ("not registered",
+    "a layer created in forward": ("not registered",
             case(lambda: Flat(lambda m, x: nn.Linear(32, 5)(m.a(x).relu()), a=nn.Linear(20, 32)), ce, points)),
     "a criterion with parameters that no optimizer has": ("not registered", case(mlp, Temperature(), points)),
     "-1 and 1 for yes or no": ("loss does not fit the targets", case(partial(mlp, 20, 1), bce,
@@ -580,7 +580,7 @@ planted = {
     "NaN in the loss": ("NaN or Inf", case(lambda: Flat(lambda m, x: m.net(x).log(), net=mlp()), ce, points)),
     "NaN in the targets": ("NaN or Inf", case(partial(mlp, 20, 1), mse,
             lambda: (torch.randn(32, 20), torch.randn(32, 1).log()))),
-    "one class only": ("constant targets", case(mlp, ce, labels_of(lambda n: torch.full((n,), 3)))),
+    "only one class": ("constant targets", case(mlp, ce, labels_of(lambda n: torch.full((n,), 3)))),
     "one target only": ("constant targets", case(partial(mlp, 20, 1), mse,
             labels_of(lambda n: torch.full((n, 1), 7.)))),
     "targets in thousands": ("targets not scaled", case(partial(mlp, 20, 1), mse,
@@ -630,14 +630,14 @@ def test_nothing_is_said_twice_or_of_the_wrong_part():
     assert [f.what for f in found["softmax, label smoothing"] if f.sure != "note"] == ["activation before the loss"]
     assert [f.what for f in found["optimizer of a copy"]] == ["other parameters in the optimizer"]
     assert found["optimizer of a copy"].findings[0].evidence == (
-        "The optimizer has 4 parameters that are not the model's, and lacks 4 that are; "
-                                                                 "4 of these have the shape of one it has.")
+        "The optimizer has 4 parameters that aren't the model's, and lacks 4 that are; "
+                                                                 "4 of these have the same shape as one it has.")
     assert found["dead units"].findings[0].what == "dead units" and found["dead units"].findings[0].layers == ["1"]
     assert found["black images"].findings[0].what == "constant inputs" and "dead units" not in found["black images"]
     assert [f.what for f in found["wrong sign"]] == ["wrong sign"]
     assert found["NaN in the loss"].findings[0].evidence.startswith((
-        "The first loss is nan; what layers return is finite. NaN arises in log (",
-        "The first loss is nan, and the first layer that returns such numbers is net. NaN arises in log ("))
+        "The first loss is nan; layers return finite values. NaN starts in log (",
+        "The first loss is nan, and the first layer that returns such values is net. NaN starts in log ("))
 
 
 # ---- Nothing is left behind
@@ -739,7 +739,7 @@ def test_faults_of_a_model_with_forces():
     m, (x, y) = Energy(graph=False), places()
     found, = hl.preflight(m, mse, (x, y), adam(m.parameters()), seconds=.1)
     assert found.what == "gradient is cut"
-    assert found.evidence.startswith("The loss has no graph, though it changes with")
+    assert found.evidence.startswith("The loss has no graph, though it depends on")
     m = Energy()
     m.energy[0].weight.requires_grad_(False)
     m.energy[0].weight.zero_()
@@ -829,15 +829,15 @@ def test_errors_are_the_users_own():
 @pytest.mark.parametrize("given, error, said", [
     (lambda m: (m, lambda model, x, y: 0, points()), TypeError,
             r"loss_fn is called as loss_fn\(output, target\).*call=lambda model, batch"),
-    (lambda m: (m, ce, {"x": torch.randn(8, 20)}), TypeError, "no part of the batch is called labels"),
+    (lambda m: (m, ce, {"x": torch.randn(8, 20)}), TypeError, "no part of the batch is named labels"),
     (lambda m: (m, ce, iter([points()])), TypeError, "can be looped over only once"),
-    (lambda m: (m, ce, []), ValueError, "gave no batch"),
+    (lambda m: (m, ce, []), ValueError, "returned no batch"),
     (lambda m: (m, ce, 3), TypeError, "not a int"),
     (lambda m: ("model", ce, points()), TypeError, "expected a torch.nn.Module, got str"),
     (lambda m: (m, None, points()), TypeError, "without loss_fn the model must return its loss"),
     (lambda m: (m, ce, points(), 3), TypeError, "expected a torch optimizer"),
     (lambda m: (nn.LazyLinear(3), ce, points()), ValueError, "lazy layers"),
-    (lambda m: (nn.Linear(20, 3, device="meta"), ce, points()), ValueError, "no numbers"),
+    (lambda m: (nn.Linear(20, 3, device="meta"), ce, points()), ValueError, "no values"),
     (lambda m: (torch.jit.trace(m, torch.randn(2, 20)), ce, points()), TypeError, "scripted"),
 ])
 def test_what_cannot_be_used_is_explained(given, error, said):
@@ -845,9 +845,9 @@ def test_what_cannot_be_used_is_explained(given, error, said):
 
 
 def test_call_and_loss_are_not_both_given():
-    with pytest.raises(TypeError, match="give None as loss_fn"): hl.preflight(mlp(), ce, points(), call=lambda m,
+    with pytest.raises(TypeError, match="pass None as loss_fn"): hl.preflight(mlp(), ce, points(), call=lambda m,
             b: 0)
-    with pytest.raises(TypeError, match="call.model, batch."): hl.preflight(mlp(), None, points(), call=lambda m: 0)
+    with pytest.raises(TypeError, match="take .model, batch."): hl.preflight(mlp(), None, points(), call=lambda m: 0)
     with pytest.raises(TypeError, match="the loss is a float"): hl.preflight(mlp(), None, points(), call=lambda m,
             b: 0.)
 
@@ -864,7 +864,7 @@ def test_batches_come_in_many_forms(batch):
     m.forward = lambda input: nn.Sequential.forward(m, input)
     found = hl.preflight(m, ce, batch(), adam(m.parameters()), overfit=False)
     assert not found and found.not_looked_at == {
-        "What a mask hides does not reach the output.": "no input looks like a mask of positions",
+        "No masked position reaches the output.": "no input looks like a mask over positions",
         "The loss falls when the model trains on 16 samples.": "overfit=False"}, f"{found!r}"
 
 
@@ -879,7 +879,7 @@ def test_a_model_with_a_loss_of_its_own():
     m = Flat(f, net=mlp())
     batch = {"ids": torch.randn(32, 20), "labels": classes(32)}
     found = hl.preflight(m, None, [batch, {"ids": torch.randn(32, 20), "labels": classes(32)}], adam(m.parameters()))
-    assert not found and not found.not_looked_at.keys() - {"What a mask hides does not reach the output."}, f"{found!r}"
+    assert not found and not found.not_looked_at.keys() - {"No masked position reaches the output."}, f"{found!r}"
 
 
 def test_a_call_that_uses_parts_of_a_model():
@@ -920,7 +920,7 @@ def test_a_model_that_draws_its_own_numbers_is_not_compared():
     generator = torch.Generator()
     m = Flat(lambda m, x: m.net(x + torch.randn(x.shape, generator=generator)), net=mlp())
     found = hl.preflight(m, ce, points(), adam(m.parameters()), overfit=False)
-    assert not found and "something else each time" in found.not_looked_at["The output depends on the input."]
+    assert not found and "a different result each time" in found.not_looked_at["The output depends on the input."]
 
 
 def test_a_compiled_model_is_looked_at_as_plain_python():
@@ -932,7 +932,7 @@ def test_optimizers_of_other_kinds():
     m = mlp()
     found = hl.preflight(m, ce, points(), torch.optim.LBFGS(m.parameters()))
     assert found.not_looked_at["The loss falls when the model trains on 16 samples."] == (
-        "training has ended with TypeError: LBFGS.step() missing 1 required positional argument: 'closure'")
+        "training ended with TypeError: LBFGS.step() missing 1 required positional argument: 'closure'")
     for kind in (torch.optim.Adagrad, torch.optim.RMSprop, torch.optim.NAdam, torch.optim.Adadelta, torch.optim.Rprop,
             torch.optim.Adamax, torch.optim.ASGD):
         assert "The loss falls when the model trains on 16 samples." not in hl.preflight(m, ce, points(),
@@ -956,10 +956,10 @@ def test_the_result_reads_like_a_diagnosis():
     assert found and len(found) == len(list(found))
     assert "activation before the loss" in found and "samples leak" not in found
     text, page = repr(found.all), found._repr_html_()
-    for part in ("certain: activation before the loss", "cross-entropy wants logits",
-            "What helps: Return what the last linear layer",
+    for part in ("certain: activation before the loss", "cross-entropy expects logits",
+            "What helps: Return the last linear layer's",
                  "Fine:\n", "\n  Inputs are finite",
-                 "Not looked at:\n  What a mask hides", "(no input looks like a mask of positions)"):
+                 "Not looked at:\n  No masked position", "(no input looks like a mask over positions)"):
         assert part in text
     assert "certain: <b>activation before the loss</b>" in page and "<script" not in page
     assert [f.sure for f in found] == sorted((f.sure for f in found), key=SURE.index)

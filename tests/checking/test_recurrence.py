@@ -35,7 +35,7 @@ def found_in(read, what):
     torch.manual_seed(1)
     batch = torch.randint(0, 20, (16, 6)), torch.arange(16) % 3
     found = hl.preflight(Reader(read), F.cross_entropy, batch, overfit=False)
-    return [(f.sure, f.evidence) for f in found if f.what == what and ("called" in f.evidence or "place" in f.evidence)]
+    return [(f.sure, f.evidence) for f in found if f.what == what and ("called" in f.evidence or "step" in f.evidence)]
 
 
 def cell_starts_over(m, x, first): return sum(m.cell(word, first) for word in x.unbind(1))
@@ -139,5 +139,5 @@ def test_a_first_layer_to_which_the_loss_does_not_lead(one_by_one):
 
     batch = torch.randn(8, 6, 4), torch.arange(8) % 3
     found = hl.preflight(Idle(), nn.CrossEntropyLoss(), batch, overfit=False)
-    assert "Gradients go back along a sequence." not in found.not_looked_at
+    assert "Gradients flow back along a sequence." not in found.not_looked_at
     assert not [f for f in found if f.what == "gradient is cut"]

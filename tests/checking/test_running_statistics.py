@@ -37,7 +37,7 @@ def kept(): return nn.InstanceNorm2d(8, track_running_stats=True)
 def test_batches_that_differ(how):
     found, = said(net(), batches(**how))
     assert found.sure == "likely" and found.layers == ["1"]
-    assert found.evidence.startswith("What 1 gets differs from batch to batch by ")
+    assert found.evidence.startswith("Inputs of 1 differ from batch to batch by ")
 
 
 @pytest.mark.parametrize("how", [{"moved": 8., "each": True}, {"wide": 20., "each": True}, {"moved": 8.}])
@@ -118,7 +118,7 @@ def test_running_statistics_that_are_not_those_of_the_data(model):
         for x, _ in digits(): model(x)
         again = F.cross_entropy(model.eval()(digits()[0][0]), digits()[0][1]).item()
     assert own > 1.5*again
-    said_again = float(finding.evidence.split("running ones it is ")[1].split(". Those")[0])
+    said_again = float(finding.evidence.split("these batches it's ")[1].split(". The running")[0])
     assert said_again == pytest.approx(again, rel=.3)
 
 

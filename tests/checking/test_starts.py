@@ -30,14 +30,14 @@ def found_in(model, what, loss_fn=F.cross_entropy, batch=None):
     return [(f.sure, f.layers, f.evidence) for f in found if f.what == what]
 
 
-@pytest.mark.parametrize(("number", "said"), [(torch.nan, "100% of its numbers are NaN"),
-                                              (3e38, "its largest number is 3e+38"),
-                                              (1e-38, "100% of its numbers that are not zero are below 1e-30")])
+@pytest.mark.parametrize(("number", "said"), [(torch.nan, "100% of its values are NaN"),
+                                              (3e38, "its largest value is 3e+38"),
+                                              (1e-38, "100% of its nonzero values are below 1e-30")])
 def test_a_parameter_that_nothing_has_filled(number, said):
     model = network(fill=lambda model: model[6].bias.fill_(number))
     first, = hl.preflight(model, F.cross_entropy, data(), overfit=False).findings[:1]
     assert (first.what, first.sure, first.layers) == ("not initialised", "certain", ["6.bias"])
-    assert first.evidence == f"Before the first step, 6.bias looks as if nothing had filled it: {said}."
+    assert first.evidence == f"Before the first step, 6.bias looks uninitialized: {said}."
 
 
 def test_zeros_ones_and_constants_are_chosen():
@@ -68,7 +68,7 @@ def drawn(model):
 @pytest.mark.parametrize("norm", [lambda: nn.LayerNorm(20), lambda: RMSNorm(False)])
 def test_scales_that_are_drawn_like_weights(norm):
     (sure, layers, said), = found_in(network(norm, drawn), "scale of a norm")
-    assert sure == "likely" and layers == ["1", "4"] and said.startswith("The scale of 2 norms begins with small")
+    assert sure == "likely" and layers == ["1", "4"] and said.startswith("The scale of 2 norms starts at small")
     assert not found_in(network(norm), "scale of a norm")
 
 
@@ -92,7 +92,7 @@ class Branches(nn.Module):
 def test_scales_of_zero():
     (sure, layers, said), = found_in(Branches(False), "scale of a norm")
     assert (sure, layers) == ("likely", ["norm"])
-    assert said == "All of norm.weight is zero, and so is its gradient: nothing comes through."
+    assert said == "All of norm.weight is zero, and so is its gradient: nothing gets through."
     assert not found_in(Branches(True), "scale of a norm")
 
 
@@ -104,10 +104,10 @@ def of_sizes(out, y): return F.smooth_l1_loss(out, (y[:, 2:] - y[:, :2]).log())
 def test_which_operation_makes_nan():
     corners = torch.rand(32, 4)
     (_, _, said), = found_in(nn.Linear(20, 2), "NaN or Inf", of_sizes, (data()[0], corners))
-    assert "NaN arises in log (`def of_sizes(out, y): return F.smooth_l1_loss(" in said
-    assert "look at the data and at how targets are encoded" in said
+    assert "NaN starts in log (`def of_sizes(out, y): return F.smooth_l1_loss(" in said
+    assert "check the data and how targets are encoded" in said
     (_, _, said), = found_in(nn.Linear(20, 5), "NaN or Inf", lambda out, y: out.sqrt().mean())
-    assert "NaN arises in sqrt" in said and "encoded" not in said
+    assert "NaN starts in sqrt" in said and "encoded" not in said
 
 
 # A parameter that is no more
@@ -126,7 +126,7 @@ class Gated(nn.Module):
 
 def test_a_parameter_that_was_moved_when_it_was_made():
     (sure, layers, said), = found_in(Gated(True), "not registered")
-    assert (sure, layers) == ("likely", ["gate"]) and "no parameter but was computed from one" in said
+    assert (sure, layers) == ("likely", ["gate"]) and "a parameter but was computed from one" in said
     assert not found_in(Gated(False), "not registered")
 
 
@@ -156,7 +156,7 @@ def test_a_gradient_that_is_nan_where_the_loss_is_not(call, odd):
     found = [f for f in hl.preflight(network(), None, data(), call=call, overfit=False) if f.what == "NaN or Inf"]
     assert len(found) == odd
     for f in found:
-        assert f.sure == "certain" and "It arises at Sqrt, on the way back" in f.evidence
+        assert f.sure == "certain" and "It starts in the backward pass of Sqrt" in f.evidence
         assert set(f.layers) <= {"0", "3", "6"}
 
 
@@ -167,4 +167,4 @@ def test_a_loss_that_becomes_nan_while_it_is_learned():
         for p in model[6].parameters(): p.mul_(.01)
     found = hl.preflight(model, None, data(), torch.optim.Adam(model.parameters(), 1e-2), call=call)
     said, = [f.evidence for f in found if f.what == "NaN or Inf"]
-    assert said.startswith("The loss of 16 samples is 0.3") and "nan after" in said
+    assert said.startswith("The loss on 16 samples is 0.3") and "nan after" in said

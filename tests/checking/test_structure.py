@@ -67,7 +67,7 @@ def attention(always):
     (lambda: attention(True), [], "scaled_dot_product_attention in the model itself")])
 def test_dropout_that_does_not_look_at_its_mode(make, layers, kind):
     (sure, where, evidence), = said("random in eval", make())
-    assert (sure, where) == ("likely", layers) and f"random numbers: {kind} still drops numbers." in evidence
+    assert (sure, where) == ("likely", layers) and f"random seed: {kind} still drops values." in evidence
 
 
 @pytest.mark.parametrize("make", [
@@ -90,7 +90,7 @@ def test_samples_that_are_drawn_are_a_note():
 def test_a_softmax_over_samples(dim, n):
     found = said("softmax over samples", two(lambda m, x: m.b(m.a(x).softmax(dim))))
     assert [(sure, evidence) for sure, _, evidence in found] == n*[
-        ("likely", "A softmax in the model itself goes over dimension 0 of 16×32, which has 16 numbers with 16 "
+        ("likely", "A softmax in the model itself is over dimension 0 of 16×32, which has size 16 with 16 "
                    "samples and 12 with 12.")]
 
 
@@ -123,7 +123,7 @@ def test_shapes_that_look_swapped():
 def test_a_view_in_place_of_a_permutation(f, n):
     model = Flat(lambda m, x: m.b(f(m, x)).mean(1), a=nn.Conv2d(1, 7, 3), b=nn.Linear(7, 5))
     found = said("places mixed up", model, (24, 1, 8, 8))
-    assert len(found) == n and all("makes 16×36×7 of 16×7×6×6" in evidence for *_, evidence in found)
+    assert len(found) == n and all("turns 16×7×6×6 into 16×36×7" in evidence for *_, evidence in found)
 
 
 def test_sizes_that_agree_by_chance_are_no_permutation():
@@ -266,7 +266,7 @@ class Factors(nn.Module):
 
 def test_factors_that_wait_for_each_other():
     (sure, _, evidence), = said("stuck at zero", Factors(0, 0))
-    assert sure == "likely" and evidence.startswith("All numbers of down, up are zero, and so is their gradient")
+    assert sure == "likely" and evidence.startswith("All values of down, up are zero, and so is their gradient")
     for down, up in ((1, 0), (0, 1), (1, 1)): assert not said("stuck at zero", Factors(down, up))
 
 
@@ -304,7 +304,7 @@ def test_two_filters_with_nothing_between_them(middle, bent, sures):
     model = nn.Sequential(SpaceAndTime(middle, bent), nn.Linear(8, 5))
     found = said("no non-linearity", model, (8, 4, 6, 6))
     assert [sure for sure, *_ in found] == sures
-    assert all("0.time gets what 0.space returns" in evidence for *_, evidence in found)
+    assert all("0.time gets the output of 0.space" in evidence for *_, evidence in found)
 
 
 def test_two_filters_with_few_numbers_between_them():

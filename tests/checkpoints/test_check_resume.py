@@ -215,7 +215,7 @@ def test_a_make_that_is_not_fresh():
 
 @pytest.mark.parametrize("loss", [None, "0.5", True, []])
 def test_a_step_without_a_loss(loss):
-    with pytest.raises(TypeError, match="`step` returned .* in step 1, before the save, and the loss"):
+    with pytest.raises(TypeError, match="`step` returned .* in step 1, before the save, but must return the loss"):
         hl.check_resume(Run, lambda run: loss, save, load)
 
 
@@ -239,7 +239,7 @@ def test_an_error_says_which_of_the_four_it_came_from(which):
 def test_a_gpu_that_is_absent():
     def on_gpu(run): raise RuntimeError("Found no NVIDIA driver on your system")
     with pytest.raises(RuntimeError) as caught: hl.check_resume(Run, on_gpu, save, load)
-    assert "It wants a GPU that is absent here" in caught.value.__notes__[0]
+    assert "It needs a GPU, and there is none here" in caught.value.__notes__[0]
 
 
 def test_wrong_arguments():

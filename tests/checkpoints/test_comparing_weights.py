@@ -105,7 +105,7 @@ def test_two_models_are_compared_as_before():
     model = net().eval()
     assert hl.compare(model, model, torch.randn(4, 5)).same
     with pytest.raises(TypeError, match="is a model"): hl.compare(model.state_dict(), model)
-    with pytest.raises(TypeError, match="leave out inputs"):
+    with pytest.raises(TypeError, match="takes no inputs"):
         hl.compare(model.state_dict(), model.state_dict(), torch.ones(1))
 
 

@@ -220,7 +220,7 @@ def test_steps_of_a_thread_end_with_it():
             steps.losses.append(n)
     steps.start(train)
     assert (steps.one(), steps.one()) == ([0], [1]) and steps.is_over
-    with pytest.raises(RuntimeError, match="the trainer has ended: let it train more steps"): steps.one()
+    with pytest.raises(RuntimeError, match="the trainer has finished: let it train more steps"): steps.one()
     waits, done = Steps(), []
     def forever():
         try:

@@ -99,7 +99,7 @@ FAULTS = {
     "an array in place": ("data changed by reading", "likely", "read twice",
         lambda: (DataLoader(Kept(table()[0].numpy(), table()[1], lambda x: np.divide(x, 2, out=x)), 25),)),
     "a table in order": ("data not shuffled", "likely", "1 of 4 classes", lambda: (in_order(*table()),)),
-    "pictures in the order of folders": ("data not shuffled", "likely", "in order",
+    "pictures in the order of folders": ("data not shuffled", "likely", "the labels are sorted",
         lambda: (in_order(*pictures()), pictures())),
     "only the first class was reached": ("data not shuffled", "likely", "validation has 4 classes",
         lambda: (in_order(*table(9000)), table(200))),
@@ -121,7 +121,7 @@ FAULTS = {
         lambda: (batches(*(data := table())), tuple(t[:100] for t in data))),
     "a tenth of validation": ("validation repeats training", "possible", "exact copies",
         lambda: (batches(*(data := pictures())), tuple(map(torch.cat, zip(pictures(180), [t[:20] for t in data]))))),
-    "each sample twice": ("samples repeat", "note", "several labels",
+    "each sample twice": ("samples repeat", "note", "different labels",
         lambda: (batches(*(lambda x, y: (x[torch.arange(400) % 150], y))(*table())),)),
     "an index that is cut off": ("samples repeat", "note", "copies of others",
         lambda: (batches(*(lambda x, y: (x[torch.arange(200) % 64], y))(*pictures())),)),
@@ -133,7 +133,7 @@ FAULTS = {
         lambda: (batches(*(lambda x, y: (x, (torch.rand(400) < .06).long()))(*table())),)),
     "shuffled apart": ("labels look random", "note", "by chance",
         lambda: (batches(*(lambda x, y: (x, y[torch.randperm(len(y))]))(*table())),)),
-    "labels of the row before": ("inputs of other rows", "likely", "shifted by one row",
+    "labels of the row before": ("inputs of other rows", "likely", "misaligned by one row",
         lambda: (batches(*(lambda x, y, order: (x[order], y[order].roll(1)))(*table(), torch.randperm(400))),)),
     "a column of zeros": ("constant inputs", "note", "1 of 7 features",
         lambda: (batches(*(lambda x, y: (with_column(x, 0*y), y))(*table())),)),
@@ -203,11 +203,11 @@ UNCHANGED = {
 
 def test_only_what_was_read_twice_is_called_unchanged():
     "A batch that preflight gets may be another one than the first of the training data."
-    claim, x, y = "Reading the training data changes nothing in it.", *table()
+    claim, x, y = "Reading the training data doesn't change it.", *table()
     def looked(batch):
         found = hl.preflight(nn.Linear(6, 4), F.cross_entropy, batch, train=batches(x, y), overfit=False)
         return found.not_looked_at.get(claim)
-    assert looked(batches(x, y)) is None and "another one" in looked((x[100:125], y[100:125]))
+    assert looked(batches(x, y)) is None and "a different one" in looked((x[100:125], y[100:125]))
 
 
 @pytest.mark.parametrize("name", UNCHANGED)
@@ -238,7 +238,7 @@ def test_targets_of_the_whole_set_are_in_the_range_of_the_loss():
     y = (x[:, :4] > 0).float()
     assert not said(batches(x, y), loss=answers)
     y[300] = 2
-    assert "wants targets from 0 to 1" in said(batches(x, y), loss=answers)["loss does not fit the targets"][1]
+    assert "expects targets from 0 to 1" in said(batches(x, y), loss=answers)["loss does not fit the targets"][1]
 
 
 RIGHT = {
@@ -343,8 +343,8 @@ def test_no_more_is_read_than_time_allows(monkeypatch):
 
 @pytest.mark.parametrize("given, error, words", [
     (lambda: iter(batches(*table())), TypeError, "train can be looped over only once"),
-    (lambda: 3, TypeError, "train is a loader or a list of batches, not a int"), (list, ValueError, "no batch"),
-    (lambda: ["a", "b"], TypeError, "train gives str, which is no batch")])
+    (lambda: 3, TypeError, "train must be a loader or a list of batches, not a int"), (list, ValueError, "no batch"),
+    (lambda: ["a", "b"], TypeError, "train returns str, which isn't a batch")])
 def test_what_is_no_data_is_explained(given, error, words):
     with pytest.raises(error, match=words):
         hl.preflight(nn.Linear(6, 4), F.cross_entropy, batches(*table())[:2], train=given(), overfit=False)

@@ -130,7 +130,7 @@ def test_a_row_that_is_not_there(model, x):
 
 
 def test_a_model_that_calls_nothing(x):
-    with pytest.warns(hl.HookWarning, match="no layer called a function of torch"): found = hl.calls(nn.Identity(), x)
+    with pytest.warns(hl.HookWarning, match="no layer called a torch function"): found = hl.calls(nn.Identity(), x)
     assert str(found) == "no calls" and not found.rows
     with warnings.catch_warnings():
         warnings.simplefilter("error")

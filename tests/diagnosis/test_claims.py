@@ -86,7 +86,7 @@ def rounded(f, w):
 @claims("not trained")
 def rests(f, w):
     if "No parameter moves" in f.evidence: return not w.moved
-    if "These parameters do not move" in f.evidence: return not w.moved & {*f.layers} and bool(w.moved)
+    if "These parameters don't move" in f.evidence: return not w.moved & {*f.layers} and bool(w.moved)
     if "biases" in f.evidence: return not w.moved & {*f.layers}
     if "never had" in f.evidence or "ever had" in f.evidence: return not w.came
     inside = [name for name in w.first if name.startswith(tuple(f"{layer}." for layer in f.layers))]
@@ -125,7 +125,7 @@ def inputs_alike(f, w): return all(torch.equal(x, x[:1].expand_as(x)) for x in a
 
 @claims("inputs not scaled")
 def inputs_so(f, w):
-    low, high, mean, std = numbers(f.evidence.split("goes from")[1])[:4]
+    low, high, mean, std = numbers(f.evidence.split("ranges from")[1])[:4]
     of_all = torch.cat([x.float().flatten() for x in w.inputs])
     tight = of_all.abs().max()
     return (of_all.min() <= low + .06*tight and of_all.max() >= high - .06*tight and close(std, float(of_all.std()), .5)
@@ -148,8 +148,9 @@ def activated(f, w):
     if "between 0 and 1" in f.evidence: return all_given(lambda o, y: o.min() >= 0 and o.max() <= 1)
     if "never negative" in f.evidence: return all_given(lambda o, y: o.min() >= 0)
     if "between -1 and 1" in f.evidence: return all_given(lambda o, y: o.abs().max() <= 1)
-    if "lie outside" in f.evidence: return any(y.min() < o.min() - .01 or y.max() > o.max() + .01 for _, o, y in given)
-    return "no logarithms" in f.evidence and all_given(lambda o, y: (o.logsumexp(1).abs() > .01).any())
+    if "outside the range" in f.evidence:
+        return any(y.min() < o.min() - .01 or y.max() > o.max() + .01 for _, o, y in given)
+    return "aren't log-probabilities" in f.evidence and all_given(lambda o, y: (o.logsumexp(1).abs() > .01).any())
 
 
 @claims("loss does not fall")

@@ -66,7 +66,7 @@ def test_most_units_are_dead(make, n, layer, share):
     torch.manual_seed(0)
     finding, = found(make(n))
     assert (finding.what, finding.sure, finding.layers) == ("dead units", "possible", [layer]) and finding.steps[0] == 0
-    said, where = re.search(r"(\d+)% of those of (\S+?)\.", finding.evidence).groups()
+    said, where = re.search(r"(\d+)% in (\S+?)\.", finding.evidence).groups()
     assert where == layer and abs(float(said)/100 - share) < .07  # of 32 of its units
     before, = checked(make(n))
     where = "first" if layer == "act" else layer
@@ -119,7 +119,7 @@ def test_a_dead_layer_comes_before_what_follows_from_it(steps, known):
     assert "input unused" not in [f.what for f in others]
     for other in others: assert other.follows or other.what == "loss does not fall"
     alike, = [f for f in others if f.what == "samples alike"]
-    assert alike.follows == "dead units" and alike.layers == ["4"] and "zeros only" in alike.evidence
+    assert alike.follows == "dead units" and alike.layers == ["4"] and "only zeros" in alike.evidence
 
 
 class Ignores(nn.Module):

@@ -173,9 +173,9 @@ def test_no_dead_units_where_no_relu_follows(act, options):
 
 
 @pytest.mark.parametrize("act, followed, sure, words", [
-    (nn.ReLU, "ReLU", "likely", "The ReLU behind them returns only zeros."),
-    (nn.GELU, "GELU", "possible", "The GELU behind them may return hardly anything; gradients, with grads=True, would tell."),
-    (lambda: nn.Sequential(nn.Identity(), nn.ReLU6()), "ReLU6", "likely", "The ReLU6 behind them returns only zeros."),
+    (nn.ReLU, "ReLU", "likely", "The ReLU after them returns only zeros."),
+    (nn.GELU, "GELU", "possible", "The GELU after them may return almost nothing; record gradients with grads=True to find out."),
+    (lambda: nn.Sequential(nn.Identity(), nn.ReLU6()), "ReLU6", "likely", "The ReLU6 after them returns only zeros."),
 ])
 def test_dead_units_behind_what_closes(act, followed, sure, words):
     s = pushed_down(act)
@@ -189,7 +189,7 @@ def test_where_nobody_knows_what_follows():
     s = pushed_down(nn.ReLU, wired=True)
     assert s.history.followed == {}
     ((sure, evidence),) = dead(s)
-    assert sure == "possible" and evidence.endswith("If a ReLU follows, it returns only zeros; gradients, with grads=True, would tell.")
+    assert sure == "possible" and evidence.endswith("If a ReLU follows, it returns only zeros; record gradients with grads=True to find out.")
     ((sure, evidence),) = dead(pushed_down(nn.ReLU, wired=True, grads=True))
     assert sure == "certain" and "ReLU" not in evidence
     for options in ({"grads": True}, {"grads": True, "with_hist": True}): assert not dead(pushed_down(partial(nn.LeakyReLU, .4), wired=True, **options))
@@ -205,7 +205,7 @@ def test_a_part_of_the_units():
     for wired in (False, True):
         for options in ({}, {"grads": True}):
             ((sure, evidence),) = dead(part(nn.ReLU, wired, **options))
-            assert sure == "possible" and ("If a ReLU follows" if wired else "Behind the ReLU that follows") in evidence
+            assert sure == "possible" and ("If a ReLU follows" if wired else "After the ReLU that follows") in evidence
     assert not dead(part(partial(nn.LeakyReLU, .4))) and not dead(part(partial(nn.LeakyReLU, .4), wired=True, grads=True))
 
 
@@ -340,20 +340,20 @@ def test_names_are_escaped():
 
 def test_nothing_recorded():
     d = diagnose(ActivationStats())
-    assert d and len(d) == 1 and "nothing recorded" in d and str(d).startswith("Nothing was recorded: nothing has been watched yet")
+    assert d and len(d) == 1 and "nothing recorded" in d and str(d).startswith("Nothing was recorded: nothing has been recorded yet")
     assert d.findings[0].where == "" and "(step" not in str(d) + str(d.findings[0])
     assert d._repr_html_().startswith("<p><b>Nothing was recorded: ")
 
 
-@pytest.mark.parametrize("given, hint", [(nn.Linear(1, 1), r"a Linear; record a run, with ActivationStats\(\).on\(model\) as s: …, and then write diagnose\(s\)"),
+@pytest.mark.parametrize("given, hint", [(nn.Linear(1, 1), r"a Linear; record a run with ActivationStats\(\).on\(model\) as s: …, then call diagnose\(s\)"),
                                          ("run.safetensors", "a str; record a run"), (History([], row_names(False, False)), "a History; record a run")])
 def test_what_is_no_record(given, hint):
-    with pytest.raises(TypeError, match=f"diagnose reads what an ActivationStats has recorded, and got {hint}"): diagnose(given)
+    with pytest.raises(TypeError, match=f"diagnose reads what an ActivationStats recorded, but got {hint}"): diagnose(given)
 
 
 def test_a_learner_is_told_where_its_record_is():
     learn = hl.synth_learner(cbs=ActivationStats(), quiet=True)
-    with pytest.raises(TypeError, match=r"got a Learner; .*write diagnose\(learner.activation_stats\)"): diagnose(learn)
+    with pytest.raises(TypeError, match=r"got a Learner; .*call diagnose\(learner.activation_stats\)"): diagnose(learn)
 
 
 def test_each_fault_has_a_run_and_advice():
@@ -402,9 +402,9 @@ def test_layers_that_lend_their_weights_are_no_fault():
         return diagnose(s)
     model = Lends()
     d = recorded(model, model)
-    assert not d and found(d) == ["nothing recorded"] and "lend their weights" in str(d)
+    assert not d and found(d) == ["nothing recorded"] and "only their weights are used" in str(d)
     d = recorded(Lends(), model)
-    assert d.first.sure == "certain" and "lend" not in str(d), "another model is trained"
+    assert d.first.sure == "certain" and "only their weights" not in str(d), "another model is trained"
 
 
 def test_while_it_records():

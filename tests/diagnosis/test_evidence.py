@@ -101,7 +101,7 @@ def scaled(unscale, optimizer_type=torch.optim.SGD, growth_interval=2000, clip=1
 def test_clipping_before_the_scale_is_taken_out(optimizer_type, growth_interval):
     finding = scaled(False, optimizer_type, growth_interval).first
     assert (finding.what, finding.sure) == ("clipping before unscaling", "likely")
-    assert "or a power of two times that: they are clipped while the scaler has them multiplied" in finding.evidence
+    assert "or a power of two times that: gradients are clipped while still scaled" in finding.evidence
     assert finding.advice.startswith("Call scaler.unscale_(optimizer)")
 
 

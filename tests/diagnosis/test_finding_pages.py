@@ -52,7 +52,7 @@ def test_a_section_shows_a_run_that_has_the_fault(repo, page):
     for what, found in sections(repo, page).items():
         text = "".join(map(printed, found))
         if what in NO_LONGER_LOOKED_FOR:
-            assert "hooklab does not look for this any more" in words(found[0]) and text, what
+            assert "hooklab no longer looks for this" in words(found[0]) and text, what
             continue
         assert re.search(rf"^(certain|likely|possible|note): {re.escape(what)}\b", text, re.M) or \
             (what == "nothing recorded" and text.startswith("Nothing was recorded: ")), what

@@ -84,7 +84,7 @@ def without_scale(n): return nn.BatchNorm1d(n, affine=False)
 def test_statistics_of_a_frozen_part(model, before, layers, part):
     finding, = found(model(), before)
     assert finding.sure == "possible" and finding.layers == layers
-    assert finding.advice.startswith(f"Call eval() on {part} behind each model.train()")
+    assert finding.advice.startswith(f"Call eval() on {part} after each model.train()")
 
 
 @pytest.mark.parametrize("model, before", [

@@ -92,7 +92,7 @@ def test_a_layer_that_was_asked_for_is_due():
 
 def test_where_no_layer_was_seen():
     s, said = trained(hl.ActivationStats.for_diagnosis(), Around(Shift8()))
-    assert len(said) == 1 and "a Around has a `__call__` of its own, which may go past its hooks" in said[0]
+    assert len(said) == 1 and "a Around has its own `__call__`, which may bypass its hooks" in said[0]
     d = hl.diagnose(s)
     assert [f.sure for f in d if f.what == "nothing recorded"] == ["note"] and "never ran" not in d
 

@@ -79,9 +79,10 @@ def judges(place, y):
 
 
 @pytest.mark.parametrize("kind, sizes, options, why", [
-    ("logits", (16, 16), {"targets": judges}, "its passes do not all show the same loss"),
-    ("squares", (8,)*6, {}, "none of the kinds"),  # not all of its passes are looked at
-    ("squares", (24,), {"auto": True}, "step(loss) gets"), ("squares", (12, 12), {"how": None}, "step(loss) gets")])
+    ("logits", (16, 16), {"targets": judges}, "its passes have different losses"),
+    ("squares", (8,)*6, {}, "matches no known kind"),  # not all of its passes are looked at
+    ("squares", (24,), {"auto": True}, "step(loss) also gets"),
+    ("squares", (12, 12), {"how": None}, "step(loss) also gets")])
 def test_what_cannot_be_judged_is_told(kind, sizes, options, why):
     stats = record(kind, sizes, **options)
     text, = not_judged(stats)

@@ -367,7 +367,7 @@ def with_scaler(kind):
 @pytest.mark.parametrize("kind, what, words", [
     ("divided", "clipping before unscaling", "divided by the scale twice"),
     ("own step", "clipping before unscaling", "still multiplied by the scale"),
-    ("behind", "stepped twice", "made all the same"), ("unscaled", "", ""), ("clipped", "", ""), ("right", "", "")])
+    ("behind", "stepped twice", "still makes it"), ("unscaled", "", ""), ("clipped", "", ""), ("right", "", "")])
 def test_steps_with_a_scaler(kind, what, words):
     found = {name: f for name, f in with_scaler(kind).items() if name in ("clipping before unscaling", "stepped twice")}
     assert [*found] == ([what] if what else [])

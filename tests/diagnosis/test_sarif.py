@@ -140,4 +140,4 @@ def test_a_file_says_the_same_as_the_run(tmp_path):
 
 def test_a_record_of_outputs_is_no_run(tmp_path):
     path = hl.record(nn.Linear(4, 2), tmp_path/"outputs.safetensors", torch.randn(3, 4))
-    with pytest.raises(ValueError, match="has no statistics that ActivationStats has saved"): diagnosis_of(path)
+    with pytest.raises(ValueError, match="has no statistics saved by ActivationStats"): diagnosis_of(path)

@@ -44,18 +44,19 @@ def root_of_zero(step):
 def log_of_zero(step): return lambda i, o, y: F.mse_loss(o, y) + (0*(0*o).log().sum() if i == step else 0)
 
 
-@pytest.mark.parametrize("loss_of, loss", [(root_of_zero, "so it arises on the way back"), (log_of_zero, "is nan")])
+@pytest.mark.parametrize("loss_of, loss", [(root_of_zero, "so the fault is in the backward pass"),
+                                           (log_of_zero, "is nan")])
 def test_a_nan_that_the_loss_gives_was_made_by_no_layer(loss_of, loss):
     found = said(model := net(), loss_of(3), sgd(model))
     one, = found
     assert (one.what, one.sure, one.layers, one.steps[0]) == ("NaN or Inf", "certain", [], 3)
-    assert "No layer made it" in one.evidence and loss in one.evidence
+    assert "They don't come from a layer" in one.evidence and loss in one.evidence
 
 
 def test_a_nan_in_a_step_that_was_not_measured_is_not_put_on_a_layer():
     found = said(model := net(), root_of_zero(13), sgd(model))
     one, = found
-    assert (one.layers, one.steps[0]) == ([], 13) and "where it began is not known" in one.evidence
+    assert (one.layers, one.steps[0]) == ([], 13) and "the origin isn't known" in one.evidence
 
 
 def test_a_nan_that_a_layer_makes_on_the_way_back_is_put_there():
@@ -64,7 +65,8 @@ def test_a_nan_that_a_layer_makes_on_the_way_back_is_put_there():
     model = net()
     model.insert(1, Root())
     one, = said(model, lambda i, o, y: F.mse_loss(o, y), sgd(model))
-    assert one.layers == ["0"] and "The last of these layers is 0: what follows it gives" in one.evidence, f"{one}"
+    assert one.layers == ["0"], f"{one}"
+    assert "The last of these layers is 0: its gradient comes from what follows" in one.evidence
 
 
 # What else was wrong
@@ -117,6 +119,6 @@ def test_a_softmax_over_one_unit():
 def test_targets_beyond_an_activation_are_told_with_numbers():
     y = torch.linspace(-2, 2, 32)[:, None]
     found = said(model := net(nn.Sigmoid()), lambda i, o, _: F.mse_loss(o, y), sgd(model), steps=60)
-    assert found.first.what == "activation before the loss" and "Targets go from -2 to 2," in found.first.evidence
+    assert found.first.what == "activation before the loss" and "Targets range from -2 to 2," in found.first.evidence
     low, high = map(float, found.first.evidence.removesuffix(".").split("outputs from ")[1].split(" to "))
     assert 0 <= low < high <= 1

@@ -150,7 +150,7 @@ def test_what_names_no_cause_is_last_and_says_what_to_look_at():
     lone, = verdict([finding("loss does not fall", "certain", only_that=True)], {})
     assert "hl.preflight(" in lone.advice and "Look next: Call `hl.preflight(" in str(lone)
     after, = verdict([finding("loss does not fall", only_that=True)], {"preflight": []})
-    assert "print ten inputs beside their labels" in after.advice and "hl.preflight(" not in after.advice
+    assert "print ten inputs with their labels" in after.advice and "hl.preflight(" not in after.advice
     found = verdict([finding("loss does not fall", "certain", only_that=True)],
                     {"preflight": rows(finding("mask ignored", "possible"))})
     assert whats(found) == ["mask ignored", "loss does not fall"] and "(mask ignored)" in found[1].advice
@@ -170,7 +170,7 @@ def test_the_layer_with_the_first_large_numbers_is_named():
     with torch.no_grad(): model[2].weight *= 300
     found = checked(model)
     one, = (f for f in found if f.what == "first loss too high")
-    assert one.layers == ["2"] and "2 returns values" in one.evidence
+    assert one.layers == ["2"] and "2 gets values of about 0.52 and returns values of about 78." in one.evidence
 
 
 # NaN

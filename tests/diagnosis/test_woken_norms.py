@@ -48,7 +48,8 @@ def findings(after, frozen=True, n=60):
 
 
 def found(*options):
-    return [f.layers for f in findings(*options) if f.what == "batch norm" and "rested" in f.evidence]
+    return [f.layers for f in findings(*options)
+            if f.what == "batch norm" and "were in eval mode in the first" in f.evidence]
 
 
 @pytest.mark.parametrize("after, frozen, layers", [

@@ -302,7 +302,7 @@ def lambda_net(model, reentrant):
 
 def test_one_call_cannot_be_picked_where_layers_run_again(x):
     model = Model(lambda block, t: checkpoint(block, t, use_reentrant=False))
-    with pytest.raises(RuntimeError, match="call= does not go with checkpointing"), hl.edit_calls(model, SDPA,
+    with pytest.raises(RuntimeError, match="call= does not work with checkpointing"), hl.edit_calls(model, SDPA,
                                                                                                   hl.scale(2), call=0):
         step(model, x)
     assert nothing_left(model)
@@ -352,7 +352,7 @@ def test_another_form_is_named_where_something_stumbles(model, x):
                                                               names="blocks.0"):
         model(x)
     assert raised.value.__notes__ == [
-        "edit_calls of blocks.0/scaled_dot_product_attention#0: what was Tensor((2, 2, 5, 4) torch.float32 cpu) became "
+        "edit_calls of blocks.0/scaled_dot_product_attention#0: Tensor((2, 2, 5, 4) torch.float32 cpu) became "
         "Tensor((2, 2, 5, 3) torch.float32 cpu)"]
     with pytest.raises(RuntimeError) as raised, hl.edit_calls(model, torch.add, lambda call: call.output.double(),
                                                               names="*.0"):
@@ -370,25 +370,25 @@ def test_a_call_in_place_keeps_its_form(x):
     model = Returns(lambda t: t.clone().relu_())
     for f in (lambda call: call.output.double(), lambda call: call.output[0], lambda call: 3.,
               lambda call: (call.output, 1)):
-        with pytest.raises(ValueError, match="/relu_#0 works in place, so its output keeps its form"):
+        with pytest.raises(ValueError, match="/relu_#0 works in place, so its output must keep its form"):
             with hl.edit_calls(model, torch.Tensor.relu_, f): model(x)
 
 
 def test_what_cannot_be_replaced_is_refused(model, x):
-    with pytest.raises(ValueError, match="returns nothing that could be replaced"):
+    with pytest.raises(ValueError, match="returns nothing to replace"):
         hl.edit_calls(model, operator.setitem, hl.scale(2))
-    with pytest.raises(TypeError, match=r"edit_calls calls f\(call\), and <lambda>\(m, i, o\) was given"):
+    with pytest.raises(TypeError, match=r"edit_calls calls f\(call\), but got <lambda>\(m, i, o\)"):
         hl.edit_calls(model, SDPA, lambda m, i, o: o)
     with pytest.raises(TypeError, match="must be a function"): hl.edit_calls(model, SDPA, 3)
-    with pytest.raises(TypeError, match="a kind of layer"): hl.edit_calls(model, nn.ReLU, hl.scale(2))
-    with pytest.raises(LookupError, match="no layer of this Model fits 'nowhere'"):
+    with pytest.raises(TypeError, match="is a layer, not a function"): hl.edit_calls(model, nn.ReLU, hl.scale(2))
+    with pytest.raises(LookupError, match="no layer of this Model matches 'nowhere'"):
         hl.edit_calls(model, SDPA, hl.scale(2), "nowhere")
     assert nothing_left(model)
 
 
 def test_what_an_edit_raises_says_where(model, x):
     with pytest.raises(AttributeError) as raised, hl.edit_calls(model, SDPA, lambda t: t.mul(2)): model(x)
-    said = "raised in edit_calls of blocks.0/scaled_dot_product_attention#0; what it was given is called as f(call)"
+    said = "raised in edit_calls of blocks.0/scaled_dot_product_attention#0; the function is called as f(call)"
     assert said in raised.value.__notes__
     assert nothing_left(model)
 
@@ -399,7 +399,7 @@ def test_silence_is_reported(model, x):
     with pytest.warns(hl.HookWarning,
                       match=r"log_softmax: never called while the model ran; it called softmax \(in the model"):
         with hl.edit_calls(model, torch.log_softmax, hl.scale(2)): model(x)
-    with pytest.warns(hl.HookWarning, match="not called in the layers that names='head' picks, but in blocks.0"):
+    with pytest.warns(hl.HookWarning, match="not called in the layers selected by names='head', but in blocks.0"):
         with hl.edit_calls(model, SDPA, hl.scale(2), "head"): model(x)
     with pytest.warns(hl.HookWarning, match="the model was not called"):
         with hl.edit_calls(model, SDPA, hl.scale(2)): pass

@@ -300,14 +300,15 @@ def test_a_patch_is_not_overwritten_by_layers_that_work_in_place():
     net, value = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)), torch.tensor([-1., 1, -1, 1])
     with edit_output(net[0], patch(value)): assert net(torch.randn(2, 4)).sum() == 4
     assert value.tolist() == [-1, 1, -1, 1]
-    with edit_output(net[0], patch(torch.ones(5))), pytest.raises(ValueError, match="replaces 2×4, and .* of 5 "): net(torch.randn(2, 4))
+    with edit_output(net[0], patch(torch.ones(5))), pytest.raises(ValueError, match="replaces 2×4, but .* of 5 "):
+        net(torch.randn(2, 4))
 
 
 def test_a_patch_that_does_not_fit_says_what_is_replaced():
     net, whole = nn.Sequential(nn.Linear(4, 6), nn.Tanh()), torch.ones(3, 5, 6)
     x, at = torch.randn(3, 5, 4), (slice(None), 2)
     with edit_output(net[0], patch(whole, at=at)), pytest.raises(ValueError) as raised: net(x)
-    assert "patch replaces 3×6, and its value of 3×5×6 cannot be spread over that; with at=" in str(raised.value)
+    assert "patch replaces 3×6, but its value of 3×5×6 cannot be spread over that; with at=" in str(raised.value)
     with edit_output(net[0], patch(whole[at], at=at)): assert (net(x)[at] == torch.tanh(torch.ones(()))).all()
     with edit_output(net[0], patch(torch.ones(2))), pytest.raises(ValueError) as raised: net(x)
     assert str(raised.value).endswith("of 2 cannot be spread over that")
@@ -349,7 +350,7 @@ def test_checkpointing(net, x, reentrant):
         assert all_equal(step(wrapped, x), expected)
         assert [e.n_calls for e in edits] == [1, 2, 2]
     with edit_output(wrapped, ablate(2), names="inner.0.b", call=1):
-        with pytest.raises(RuntimeError, match="call= does not go with checkpointing"): step(wrapped, x)
+        with pytest.raises(RuntimeError, match="call= does not work with checkpointing"): step(wrapped, x)
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)])
@@ -427,7 +428,7 @@ def test_compiled_containers(x):
 # Errors help
 
 def test_errors(net, x):
-    with pytest.raises(LookupError, match="fits 'actt'; it has act"): edit_output(net, scale(2), names="actt")
+    with pytest.raises(LookupError, match="matches 'actt'; it has act"): edit_output(net, scale(2), names="actt")
     with pytest.raises(LookupError): edit_output(net, scale(2), names=nn.Conv2d)
     with pytest.raises(ValueError, match="no layers"): edit_output(net, scale(2), names=[])
     for wrong in ([net.a], "a", None):
@@ -571,14 +572,14 @@ def adapted(f):
 
 @pytest.mark.parametrize("f", [lambda o: o, lambda value, hook: value, lambda: None, lambda m, i: i, Callable(), functools.partial(lambda a, o: o, 1)])
 def test_a_function_that_takes_something_else_is_refused_at_once(net, f):
-    with pytest.raises(TypeError, match=r"calls f\(layer, inputs, output\), and .*was given; .*hl\.Change\(lambda value"): hl.edit_output(net.a, f)
+    with pytest.raises(TypeError, match=r"calls f\(layer, inputs, output\), but got .*; .*hl\.Change\(lambda value"): hl.edit_output(net.a, f)
     assert not hl.hooks_on(net)
 
 
 def test_a_refused_function_is_shown_with_what_it_takes(net):
     def my_edit(value, hook): return value
     with pytest.raises(TypeError) as error: hl.edit_output(net.a, my_edit)
-    assert str(error.value) == ("edit_output calls f(layer, inputs, output), and my_edit(value, hook) was given; for a function of one tensor, "
+    assert str(error.value) == ("edit_output calls f(layer, inputs, output), but got my_edit(value, hook); for a function of one tensor, "
                                 "write hl.Change(lambda value: …)")
     with pytest.raises(TypeError, match="with_kwargs=True"): hl.edit_output(net.a, lambda m, i, k, o: o)
     with pytest.raises(TypeError, match=r"edit_input calls f\(layer, inputs\)"): hl.edit_input(net.a, lambda x: x)

@@ -146,11 +146,11 @@ def summed(m, x):
 def test_an_index_that_is_too_large():
     found = explained(words(20), torch.tensor([[1, 60]]))
     assert (found.layer, found.kind, found.repairs) == ("word", "index", [])
-    assert str(found) == "`word` (Embedding) has 50 rows, 0 to 49, and got 60."
+    assert str(found) == "`word` (Embedding) has 50 rows, 0 to 49, but got 60."
     model = nn.Linear(4, 3)
     found = explained(model, run=lambda: F.cross_entropy(model(torch.randn(2, 4)), torch.tensor([1, 5])))
     assert found.kind == "index" and not found.certain
-    assert str(found) == ("The output has 3 classes, 0 to 2, and the target holds class 5. "
+    assert str(found) == ("The output has 3 classes, 0 to 2, but the target contains class 5. "
                           "`Linear(4, 6)` fits; so does `ignore_index=5`.")
 
 

@@ -188,7 +188,7 @@ def test_numbers_that_are_no_classes_are_not_rounded():
 def test_a_class_out_of_range_is_told_as_before():
     model = model_of(3)
     found = explained(model, lambda: F.cross_entropy(model(torch.rand(6, 4)), classes(6, n=5)))
-    assert (found.kind, str(found)) == ("index", "The output has 3 classes, 0 to 2, and the target holds class 3.")
+    assert (found.kind, str(found)) == ("index", "The output has 3 classes, 0 to 2, but the target contains class 3.")
     found = explained(model, lambda: F.cross_entropy(model(torch.rand(6, 4)), classes(6, n=5).float()))
     assert not found.repairs  # whole numbers, and still no classes of this output
 
@@ -197,7 +197,7 @@ def test_a_weight_for_another_number_of_classes():
     model, w = model_of(3), torch.ones(5)
     for name, loss in ("w", lambda out, y: F.nll_loss(out, y, w)), ("weight", nn.CrossEntropyLoss(w)):
         found = explained(model, lambda loss=loss: loss(model(torch.rand(6, 4)), classes(6)))
-        assert not found.repairs and f"`{name}` has 5 numbers for 3 classes." in str(found)
+        assert not found.repairs and f"`{name}` has 5 values for 3 classes." in str(found)
 
 
 def test_a_weight_in_double():
@@ -222,7 +222,7 @@ def test_of_two_outputs_the_right_layer_is_named():
         found = explained(model, run(lambda out, wrap=wrap: F.mse_loss(wrap(out["sizes"]), torch.rand(6, 5))))
         assert found.layer == "a" and "from `a` (Linear)" in str(found)
         found = explained(model, run(lambda out, wrap=wrap: F.cross_entropy(wrap(out["kinds"]), classes(6, 1))))
-        assert found.layer == "b" and "from relu of what `b` (Linear) returned" in str(found)
+        assert found.layer == "b" and "from relu of the output of `b` (Linear)" in str(found)
 
 
 def test_a_view_is_known_without_a_graph():
@@ -234,7 +234,7 @@ def test_a_view_is_known_without_a_graph():
             out = model(torch.rand(6, 4))
             return F.nll_loss(out["kinds"][:5], classes(6))
         found = explained(model, run)
-    assert found.layer == "b" and "made of what came from" in str(found)
+    assert found.layer == "b" and "computed from a tensor from" in str(found)
 
 
 def test_the_model_may_have_been_called_several_times():
@@ -326,7 +326,7 @@ def test_large_tensors_are_not_copied(monkeypatch):
     monkeypatch.setattr(loss_errors, "LARGEST", 10)
     model = model_of(3)
     found = explained(model, lambda: F.cross_entropy(model(torch.rand(6, 4)), classes(6, 1)))
-    assert not found.repairs and "It wants a score for each class" in str(found)
+    assert not found.repairs and "It expects a score for each class" in str(found)
 
 
 def test_random_numbers_and_modes_stay():

@@ -203,7 +203,7 @@ def test_a_weight_that_is_tied():
     model.out.weight = model.words.weight
     found = explained(model, torch.randint(20, (2, 3)))
     assert str(found).startswith("The `weight` of `out` (Linear) is 20×6 and not 20×10: it is tied to `words.weight`.")
-    assert texts(found)[0] == "`Linear(10, 20)` with a `weight` of its own" and not found.certain
+    assert texts(found)[0] == "`Linear(10, 20)` with its own `weight`" and not found.certain
 
 
 def test_tied_layers_get_another_size_together():
@@ -249,7 +249,7 @@ def test_a_layer_or_an_input_on_another_device():
 def test_an_array_of_numpy(dtype, code):
     model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2))
     found = explained(model, np.zeros((3, 5), dtype))
-    assert "an array of NumPy, 3×5" in str(found) and found.kind == "numpy"
+    assert "a NumPy array, 3×5" in str(found) and found.kind == "numpy"
     assert texts(found) == [f"the input `{code}`"]
 
 

@@ -228,18 +228,18 @@ def ragged(*sizes):
     (LookupError, "no column 'y'; there is 'x', 'id'", {"inputs": "y"}, {}),
     (LookupError, "no column 'ids'; there is 'id'", {"keep": "ids"}, {}),
     (LookupError, "no column 'y'; there is 'x', 'id'", {"inputs": {"x": "y"}}, {}),
-    (ValueError, "the rows of column 'x' have different shapes (2×6, 3×6): change that before, or give inputs=",
+    (ValueError, "the rows of column 'x' have different shapes (2×6, 3×6): change that first, or pass inputs=",
      {}, {"x": ragged(3, 2)}),
-    (TypeError, "column 'x' holds <U1, of which torch makes no tensor: change that before", {},
+    (TypeError, "column 'x' holds <U1, which can't become a tensor: change that first", {},
      {"x": np.array(["a", "b"])}),
-    (TypeError, "column 'x' holds object, of which torch makes no tensor", {}, {"x": [{"a": 1}]}),
-    (RuntimeError, "raised for a batch of 2 rows, of which the model was given 2×5 torch.float32", {},
+    (TypeError, "column 'x' holds object, which can't become a tensor", {}, {"x": [{"a": 1}]}),
+    (RuntimeError, "raised for a batch of 2 rows; the model got 2×5 torch.float32", {},
      {"x": np.zeros((2, 5), "float32")}),
-    (RuntimeError, "raised for a batch of 2 rows, of which the model was given 2×6 torch.float64", {},
+    (RuntimeError, "raised for a batch of 2 rows; the model got 2×6 torch.float64", {},
      {"x": np.zeros((2, 6))}),
-    (TypeError, "raised for a batch of 10 rows, of which the model was given y 10×6 torch.float32",
+    (TypeError, "raised for a batch of 10 rows; the model got y 10×6 torch.float32",
      {"inputs": {"y": "x"}}, {}),
-    (ValueError, "b: a column to keep and a feature have this name; a dict such as", {"keep": "b"},
+    (ValueError, "b: a kept column and a feature have this name; a dict such as", {"keep": "b"},
      {"b": np.arange(10)}),
     (ValueError, "is of shape (1, 3) for 2 samples", {"inputs": lambda b: torch.zeros(1, 6)}, {"x": np.zeros((2, 6))}),
 ])
@@ -252,8 +252,8 @@ def test_no_columns(net): says(ValueError, "the batch has no columns", BatchExtr
 
 
 @pytest.mark.parametrize("model, names, kind, text", [
-    (Net, "c", LookupError, "no layer of this Net fits 'c'"), (Net, [], ValueError, "no layer is asked for"),
-    (Net, "d*", LookupError, "no layer of this Net fits 'd*'"),
+    (Net, "c", LookupError, "no layer of this Net matches 'c'"), (Net, [], ValueError, "no layer was requested"),
+    (Net, "d*", LookupError, "no layer of this Net matches 'd*'"),
     (lambda: 5, "b", TypeError, "expected a torch.nn.Module, got int"),
     ("net", "b", TypeError, "expected a torch.nn.Module, got str")], ids=range(5))
 def test_bad_models(model, names, kind, text): says(kind, text, BatchExtractor, model, names, "x")

@@ -281,7 +281,7 @@ def test_an_error_in_a_pass_leaves_it_out_and_nothing_on(model):
 
 
 def test_bad_input(model):
-    with pytest.raises(LookupError, match="fits 'blocks.7'"): by_token(model, "blocks.7")
+    with pytest.raises(LookupError, match="matches 'blocks.7'"): by_token(model, "blocks.7")
     with pytest.raises(TypeError, match="pass the function itself"): by_token(model, function="softmax")
     assert not hooks_on(model)
     with pytest.warns(HookWarning, match="head: hooked, but never called"), by_token(model, "head") as h: pass

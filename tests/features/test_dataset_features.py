@@ -247,7 +247,7 @@ class Stream(IterableDataset):
     ({"shuffle": True}, ValueError, r"the loader shuffles \(RandomSampler\)"),
     ({"sampler": torch.utils.data.SubsetRandomSampler(range(9))}, ValueError, "SubsetRandomSampler"),
     ({"sampler": WeightedRandomSampler([1.]*57, 57)}, ValueError, "WeightedRandomSampler"),
-    ({"sampler": Shuffles()}, ValueError, "Shuffles gives another order each time"),
+    ({"sampler": Shuffles()}, ValueError, "Shuffles returns a different order each time"),
     ({"sampler": Endless("new")}, ValueError, "sample 57 of a dataset of 57"),
     ({"sampler": Endless("same")}, ValueError, "sample 0 twice"),
     ({"sampler": [0, -1]}, ValueError, "sample -1 of a dataset"),
@@ -262,7 +262,7 @@ def test_refuses_loaders(net, data, folder, options, error, text):
 def test_refuses_streams_and_what_is_no_loader(net, data, folder):
     with pytest.raises(ValueError, match="Stream is an IterableDataset"): extract(net, DataLoader(Stream()), "b", folder)
     for other in (data, iter(DataLoader(data)), [data[:5]]):
-        with pytest.raises(TypeError, match="extract takes a DataLoader of torch, got"): extract(net, other, "b", folder)
+        with pytest.raises(TypeError, match="extract takes a PyTorch DataLoader, got"): extract(net, other, "b", folder)
     with pytest.raises(TypeError, match="expected a torch.nn.Module, got"): extract(data, DataLoader(data), "b", folder)
     with pytest.raises(ValueError, match="shard_size=0"): run(net, data, folder, shard_size=0)
     with pytest.raises(LookupError, match="no layer of this Net"): run(net, data, folder, "c")
@@ -297,7 +297,7 @@ def test_refuses_rows_of_different_shapes(folder, interrupted):
 
 def test_layers_that_do_not_run(net, data, folder):
     net.unused = nn.Linear(2, 2)
-    with pytest.raises(RuntimeError, match="unused was asked for and did not run"): run(net, data, folder, ["b", "unused"])
+    with pytest.raises(RuntimeError, match="unused was requested but did not run"): run(net, data, folder, ["b", "unused"])
     # nothing has been written, so a call with other layers may start again
     with pytest.warns(HookWarning, match="unused"): run(net, data, folder, nn.Linear)
     assert len(load_features(folder, "a")) == 57
@@ -307,7 +307,7 @@ def test_layers_that_do_not_run(net, data, folder):
 
 @pytest.mark.parametrize("change, text", [
     ({"names": "a"}, "layers: b there, a here"), ({"dtype": torch.float16}, "dtype: as they are there, torch.float16 here"), ({"batch_size": 6}, "batch_size: 5 there, 6 here"),
-    ({"shard_size": 20}, "shard_size: 10 there, 20 here"), ({"stop": True}, "stop: False there, True here"), ({"inputs": lambda b: b[0] + 1}, "another first batch")])
+    ({"shard_size": 20}, "shard_size: 10 there, 20 here"), ({"stop": True}, "stop: False there, True here"), ({"inputs": lambda b: b[0] + 1}, "a different first batch")])
 def test_refuses_other_settings(net, data, folder, change, text):
     run(net, data, folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -317,11 +317,11 @@ def test_refuses_other_settings(net, data, folder, change, text):
 
 def test_refuses_other_weights_data_and_samples(net, data, folder):
     run(net, data, folder)
-    with pytest.raises(ValueError, match="other samples"): run(net, Subset(data, range(56)), folder)
-    with pytest.raises(ValueError, match="another first batch"): run(net, TensorDataset(data[:][0]*2, data[:][1]), folder)
+    with pytest.raises(ValueError, match="different samples"): run(net, Subset(data, range(56)), folder)
+    with pytest.raises(ValueError, match="a different first batch"): run(net, TensorDataset(data[:][0]*2, data[:][1]), folder)
     with pytest.raises(ValueError, match="model: Net there, Sequential here"): run(nn.Sequential(net), data, folder, "0.b")
     net.bn.running_mean += 1
-    with pytest.raises(ValueError, match="other weights"): run(net, data, folder)
+    with pytest.raises(ValueError, match="different weights"): run(net, data, folder)
 
 
 def test_refuses_shards_of_nobody_knows_what(net, data, folder):
@@ -337,7 +337,7 @@ def test_all_kinds_of_weights(data, folder):
         model.register_buffer(name, t)
     run(model, data, folder, "0")
     model.flag.logical_not_()
-    with pytest.raises(ValueError, match="other weights"): run(model, data, folder, "0")
+    with pytest.raises(ValueError, match="different weights"): run(model, data, folder, "0")
 
 
 # Interrupted
@@ -540,7 +540,7 @@ def test_new_names(net, data, folder):
     assert torch.equal(load_features(folder, "head")[:], expected(net, data, "b"))
     assert len(load_features(folder, "act#1")) == 57
     with pytest.raises(LookupError, match="'head'"): load_features(folder, "b")
-    with pytest.raises(ValueError, match="other settings: layers: b as head"): run(net, data, folder, {"b": "tail", "relu": "act"})
+    with pytest.raises(ValueError, match="different settings: layers: b as head"): run(net, data, folder, {"b": "tail", "relu": "act"})
 
 
 def test_full_disk(net, data, folder):
@@ -552,7 +552,7 @@ def test_full_disk(net, data, folder):
         run(net, data, folder, shard_size=30)
     process, told = in_a_process(full)
     process.join()
-    assert "could not write" in (text := told.recv()) and "File too large" in text and "call extract again to go on" in text
+    assert "could not write" in (text := told.recv()) and "File too large" in text and "call extract again to continue" in text
     assert sorted(os.listdir(folder)) == ["features-00000.safetensors", "index.json"]
     run(net, data, folder, shard_size=30)
     check(net, data, folder)

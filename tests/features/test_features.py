@@ -132,9 +132,9 @@ def test_new_names_as_in_torchvision(net, x):
 
 
 @pytest.mark.parametrize("names, error, text", [
-    ({"?": "x"}, ValueError, r"'\?' fits 2 layers \(a, b …\), and a new name is for one"), ({nn.Linear: "x"}, ValueError, "fits 3 layers"),
-    ({"a": "x", "b": "x"}, ValueError, "'x' is the new name of 'a' and of 'b'"), ({"a": 0}, TypeError, "that of 'a' is of type int, not a string"),
-    ({"a": None}, TypeError, "not a string"), ({"a": "x#1"}, ValueError, "# is for the number of a call"), ({}, ValueError, "no layer is asked for"),
+    ({"?": "x"}, ValueError, r"'\?' fits 2 layers \(a, b …\), but a new name is for one"), ({nn.Linear: "x"}, ValueError, "fits 3 layers"),
+    ({"a": "x", "b": "x"}, ValueError, "'x' is the new name of 'a' and of 'b'"), ({"a": 0}, TypeError, "the one for 'a' is of type int, not a string"),
+    ({"a": None}, TypeError, "not a string"), ({"a": "x#1"}, ValueError, "# is for the number of a call"), ({}, ValueError, "no layer was requested"),
     ({"a": "x", "[a]": "y"}, ValueError, "a is given two names, 'x' and 'y'")])
 def test_bad_new_names(net, names, error, text):
     with pytest.raises(error, match=text): FeatureExtractor(net, names)
@@ -142,7 +142,7 @@ def test_bad_new_names(net, names, error, text):
 
 def test_what_was_renamed_and_did_not_run_is_called_as_it_was_asked_for(net, x):
     for names in {"skipped": "x"}, {"relu#2": "x"}:
-        with pytest.raises(RuntimeError, match=f"{next(iter(names))} was asked for and did not run"): FeatureExtractor(net, names)(x)
+        with pytest.raises(RuntimeError, match=f"{next(iter(names))} was requested but did not run"): FeatureExtractor(net, names)(x)
 
 
 def test_a_dict_of_layers_is_no_dict_of_new_names(net, x): assert list(FeatureExtractor(net, layers(net, "[ab]"))(x)) == ["a", "b"]
@@ -265,7 +265,7 @@ def test_layers_are_looked_up_in_each_pass(net, x):
     net.b = nn.Linear(4, 7)
     assert extract(x)["b"].shape == (3, 7)
     del net.b
-    with pytest.raises(LookupError, match="b was asked for and is not in the model any more"): extract(x)
+    with pytest.raises(LookupError, match="b was requested but is no longer in the model"): extract(x)
 
 
 def test_threads(net):
@@ -400,8 +400,8 @@ def test_what_a_backward_pass_runs_again_is_no_call(net, x, reentrant):
 
 @pytest.mark.parametrize("stop", [False, True])
 def test_did_not_run(net, x, stop):
-    with pytest.raises(RuntimeError, match="^skipped was asked for and did not run"): FeatureExtractor(net, ["a", "skipped"], stop=stop)(x)
-    with pytest.raises(RuntimeError, match="^relu#2 was asked for and did not run in this pass: relu ran 2 times"):
+    with pytest.raises(RuntimeError, match="^skipped was requested but did not run"): FeatureExtractor(net, ["a", "skipped"], stop=stop)(x)
+    with pytest.raises(RuntimeError, match="^relu#2 was requested but did not run in this pass: relu ran 2 times"):
         FeatureExtractor(net, ["relu#2"], stop=stop)(x)
     assert not hooks_on(net)
     extract = FeatureExtractor(net, "*", stop=stop)
@@ -420,8 +420,8 @@ def test_layers_that_only_lend_weights():
 
 
 @pytest.mark.parametrize("names, error, text", [
-    ("layer", LookupError, "no layer of this Net fits 'layer'"), ("ax*", LookupError, "fits 'ax"), ("reul", LookupError, "it has relu"),
-    ([], ValueError, "no layer is asked for"), ("relu#x", ValueError, "# is followed by the number"), ("relu#-1", ValueError, "# is followed"),
+    ("layer", LookupError, "no layer of this Net matches 'layer'"), ("ax*", LookupError, "matches 'ax"), ("reul", LookupError, "it has relu"),
+    ([], ValueError, "no layer was requested"), ("relu#x", ValueError, "# is followed by the number"), ("relu#-1", ValueError, "# is followed"),
     ([3], TypeError, "by name, pattern, type or a function"), (nn.Conv2d, LookupError, "Conv2d")])
 def test_bad_names(net, names, error, text):
     with pytest.raises(error, match=text): FeatureExtractor(net, names)
@@ -510,7 +510,7 @@ def test_sharded(net, x, one_process):
     fully_shard(net.a, mesh=torch.distributed.init_device_mesh("cpu", (1,)))
     fully_shard(net, mesh=torch.distributed.init_device_mesh("cpu", (1,)))
     assert torch.equal(FeatureExtractor(net, "a", detach=True)(x)["a"], expected)
-    with pytest.raises(RuntimeError, match="does not go with FSDP"): FeatureExtractor(net, "a", stop=True)(x)
+    with pytest.raises(RuntimeError, match="does not work with FSDP"): FeatureExtractor(net, "a", stop=True)(x)
 
 
 @pytest.mark.gpu

@@ -150,7 +150,7 @@ def test_sharded_models_are_refused(tmp_path):
         model = network()
         fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
         extract(model, DataLoader(Logged(tmp_path/"log"), batch_size=5), "3", tmp_path/"shared")
-    assert all("extract needs a whole model in each" in told for told in together(tmp_path, work))
+    assert all("extract needs the whole model in each" in told for told in together(tmp_path, work))
     assert not (tmp_path/"shared").exists()
 
 
@@ -166,7 +166,7 @@ def test_an_error_in_one_is_told_to_all(direct, tmp_path):
     same(run(tmp_path/"shared", tmp_path/"log"), direct)
 
 
-@pytest.mark.parametrize("what, text", [("weights", "other weights"), ("samples", "other samples"), ("layers", "layers: 2, 3 there, 3 here")])
+@pytest.mark.parametrize("what, text", [("weights", "different weights"), ("samples", "different samples"), ("layers", "layers: 2, 3 there, 3 here")])
 def test_processes_must_agree(tmp_path, what, text):
     def work(rank):
         model, other = network(), rank == 1
@@ -174,10 +174,10 @@ def test_processes_must_agree(tmp_path, what, text):
         data = Logged(tmp_path/"log", n=56 if what == "samples" and other else 57)
         extract(model, DataLoader(data, batch_size=5), ["3"] if what == "layers" and other else ["2", "3"], tmp_path/"shared")
     first, second = together(tmp_path, work)
-    assert first.startswith("RuntimeError: process 1 failed: ValueError: process 0 has other settings") and text in first and text in second
+    assert first.startswith("RuntimeError: process 1 failed: ValueError: process 0 has different settings") and text in first and text in second
     assert not (tmp_path/"shared").exists()
 
 
 def test_processes_must_share_the_disk(tmp_path):
     told = together(tmp_path, lambda rank: run(tmp_path/f"disk {rank}", tmp_path/"log"))
-    assert all("3 shards that other processes wrote are not in" in text for text in told)
+    assert all("3 shards of other processes are missing in" in text for text in told)

@@ -218,11 +218,11 @@ class Locked(nn.Module):
 @pytest.mark.parametrize("kind, text, change", [
     (LookupError, "no column 'y'; there is 'x', 'id', 'name'", {"inputs": "y"}),
     (LookupError, "no column 'ids'; there is 'id'", {"keep": "ids"}),
-    (LookupError, "no layer of this Net fits 'c'", {"names": "c"}),
-    (TypeError, r"this Locked cannot be sent to workers \(TypeError: .*lock.*\): give a function that builds it",
+    (LookupError, "no layer of this Net matches 'c'", {"names": "c"}),
+    (TypeError, r"this Locked cannot be sent to workers \(TypeError: .*lock.*\): pass a function that builds it",
      {"model": Locked(), "names": "layer"}),
     (TypeError, "expected a torch.nn.Module, got str", {"model": "net"}),
-    (TypeError, "expected a data set of Ray, got list; functions such as ray.data.read_parquet", {"ds": []}),
+    (TypeError, "expected a Ray data set, got list; functions such as ray.data.read_parquet", {"ds": []}),
     (ValueError, "batch_size=0", {"batch_size": 0}),
     (ValueError, "workers=0", {"workers": 0}),
 ], ids=range(8))
@@ -249,9 +249,9 @@ def test_errors_of_workers_are_told(ds):
     bad = map_features(ds, nn.Sequential(nn.Linear(5, 2)), "0", "x", batch_size=SIZE)
     text = said(bad.take_all)
     assert "mat1 and mat2 shapes cannot be multiplied" in text
-    assert "raised for a batch of 16 rows, of which the model was given 16×6 torch.float32" in text
+    assert "raised for a batch of 16 rows; the model got 16×6 torch.float32" in text
     there = map_features(ds, lambda: nn.Sequential(nn.Linear(6, 2)), "7", "x")
-    assert "no layer of this Sequential fits '7'" in said(there.take_all)
+    assert "no layer of this Sequential matches '7'" in said(there.take_all)
 
 
 def test_folders_are_not_mixed(table, tmp_path):
@@ -261,7 +261,7 @@ def test_folders_are_not_mixed(table, tmp_path):
     with pytest.raises(ValueError, match="delete it, or choose another folder"): write_features(few, tmp_path/"one")
     assert {path.name: path.read_bytes() for path in (tmp_path/"one").iterdir()} == before
     (tmp_path/"one"/"index.json").unlink()  # as a run leaves it that did not end
-    with pytest.raises(ValueError, match="what a run that did not end has left"): write_features(few, tmp_path/"one")
+    with pytest.raises(ValueError, match="leftovers of an unfinished run"): write_features(few, tmp_path/"one")
     with pytest.raises(FileNotFoundError, match="has no index.json"): load_features(tmp_path/"one", "b")
 
 
@@ -272,17 +272,17 @@ def test_machines_must_share_the_disk(table, tmp_path, monkeypatch):
         (tmp_path/"new"/"features-00001.safetensors").unlink()
     write = type(few).write_datasink
     monkeypatch.setattr(type(few), "write_datasink", write_elsewhere)
-    with pytest.raises(RuntimeError, match="1 files that other machines wrote are not in .*: all must share the disk"):
+    with pytest.raises(RuntimeError, match="1 files of other machines are missing in .*: all must share this disk"):
         write_features(few, tmp_path/"new", shard_size=64)
     assert not (tmp_path/"new"/"index.json").exists()
 
 
 @pytest.mark.parametrize("text, rows, options", [
     ("no column 'ids'; there is 'id'", [{"x": 1., "id": 0}], {"samples": "ids"}),
-    ("column 'name' holds <U1, of which torch makes no tensor: drop this column before", [{"name": "a", "id": 0}], {}),
-    ("samples='x': a whole number for each row numbers them, and this column holds torch.float64", [{"x": 1.}],
+    ("column 'name' holds <U1, which can't become a tensor: drop this column first", [{"name": "a", "id": 0}], {}),
+    ("samples='x': sample numbers are one integer per row, but this column holds torch.float64", [{"x": 1.}],
      {"samples": "x"}),
-    ("samples='id': 3 numbers more than one row, and is to number one", [{"x": 1., "id": 3}, {"x": 2., "id": 3}],
+    ("samples='id': more than one row has the number 3", [{"x": 1., "id": 3}, {"x": 2., "id": 3}],
      {"samples": "id"}),
     ("have different shapes (2, 3)", [{"x": np.zeros(2)}, {"x": np.zeros(3)}], {}),
     ("shard_size=0: a shard holds at least one row", [{"x": 1.}], {"shard_size": 0}),

@@ -65,7 +65,7 @@ def looked(model, **options):
 def test_no_pass_begins_after_the_limit(clock, seconds, learns, overfit):
     found = looked(Slow(clock, learns), seconds=seconds, overfit=overfit)
     assert found.seconds == clock.time < seconds + 1 or seconds == 0 and clock.time == 1
-    said = f"the time limit of {seconds:g} s was reached", "would take longer than", "steps were made in"
+    said = f"the time limit of {seconds:g} s was reached", "would take longer than", "steps fit into"
     assert any(words in why for why in found.not_looked_at.values() for words in said)
 
 

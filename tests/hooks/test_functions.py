@@ -140,12 +140,13 @@ def test_aliases_are_those_that_torch_documents():
 
 def test_what_is_no_function_of_torch_is_refused():
     def gate(t): return t.sigmoid()
-    for wrong, words in [(gate, "gate is a Python function"), (len, "len is no function of torch"),
+    for wrong, words in [(gate, "gate is a Python function"), (len, "len is not a torch function"),
                          ("softmax", "F.softmax"),
-                         (nn.ReLU(), "a kind of layer"), (nn.ReLU, "a kind of layer"), (3, "3 is no function"),
+                         (nn.ReLU(), "is a layer, not a"),
+                         (nn.ReLU, "is a layer, not a"), (3, "3 is not a torch function"),
                          (torch.ones(2).add, "torch.Tensor.add"), ([torch.add, gate], "gate"), (None, "None is no")]:
         with pytest.raises(TypeError, match=words): print(wrong, hl.hook_calls(Model(), wrong))
-    with pytest.raises(ValueError, match="the list is empty"): hl.hook_calls(Model(), [])
+    with pytest.raises(ValueError, match="the list of functions is empty"): hl.hook_calls(Model(), [])
     model = Model()
     for options, kind, words in [({"names": "nowhere"}, LookupError, "no layer of this Model"),
                                  ({"keep": 0}, ValueError, "keep=0"),
@@ -188,7 +189,7 @@ def test_detach_false_keeps_the_graph_and_says_when_a_tensor_was_changed():
         t = t.exp()
         return t.mul_(2)
     with hl.hook_calls(Calls(f), torch.exp, detach=False) as h: h.group.root(torch.ones(3))
-    with pytest.warns(hl.HookWarning, match="/exp#0: what was stored has been changed in place"): h[0].output
+    with pytest.warns(hl.HookWarning, match="/exp#0: the stored value has been changed in place"): h[0].output
 
 
 def test_f_decides_what_is_kept():
@@ -216,7 +217,7 @@ def test_names_pick_layers_and_the_model_itself():
         assert len(h) == found
     with hl.hook_calls(model, torch.softmax, names="") as h: model(x())
     assert names_of(h) == ["/softmax#0"]
-    with pytest.warns(hl.HookWarning, match=r"not called in the layers that names='head' picks, but in layers.0.attn"):
+    with pytest.warns(hl.HookWarning, match=r"not called in the layers selected by names='head', but in layers.0.attn"):
         with hl.hook_calls(model, SDPA, names="head"): model(x())
 
 
@@ -236,7 +237,7 @@ def test_gradients_of_several_outputs_and_of_none():
         h.group.root(torch.ones(3, requires_grad=True)).sum().backward()
     assert [float(g) if g is not None else None for g in h[0].gradient] == [0., 1., 2.]
     model = Model()
-    with pytest.warns(hl.HookWarning, match="no gradient of its output came"):
+    with pytest.warns(hl.HookWarning, match="its output got no gradient"):
         with hl.hook_calls(model, SDPA, kind="backward"): model(x())
 
 

@@ -500,7 +500,7 @@ def test_errors_say_what_to_do(net):
     exported = torch.export.export(nn.Sequential(nn.Linear(4, 4)), (torch.ones(1, 4),)).module()
     with pytest.raises(TypeError, match="exported"): hl.hook_outputs(exported, names="*")
     with pytest.raises(TypeError, match="hook the layers in it"): hl.hook_output(nn.ModuleList([nn.Linear(2, 2)]))
-    with pytest.raises(ValueError, match="not a part"): hl.hook_outputs([nn.Linear(2, 2)], root=net)
+    with pytest.raises(ValueError, match="not part of the model"): hl.hook_outputs([nn.Linear(2, 2)], root=net)
     with pytest.raises(ValueError, match="same layer"): hl.hook_outputs([net.a, net.a])
     with pytest.raises(ValueError, match="no layers"): hl.hook_outputs([])
     with pytest.raises(ValueError, match="no layers"): hl.hook_outputs(net, names=[])
@@ -724,7 +724,7 @@ def test_a_feature_that_cannot_be_copied_stops_no_model(names, left, x):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for _ in range(3): assert torch.equal(extract(x)["2"], y)
-    assert len(said) == len(left) and all("1: what it returned cannot be copied" in str(w.message) for w in said)
+    assert len(said) == len(left) and all("1: its output cannot be copied" in str(w.message) for w in said)
 
 
 class Outputs(OrderedDict):

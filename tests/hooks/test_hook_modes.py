@@ -236,7 +236,7 @@ def test_scripted(model, x, attach):
 
 
 def test_a_scripted_layer_that_was_named_says_how_to_leave_it_out():
-    words = 'scripted is scripted: .*, or the layers beside it: a pattern, such as "\\*", leaves it out'
+    words = 'scripted is scripted: .*, or the layers next to it: a pattern such as "\\*" leaves it out'
     with pytest.raises(TypeError, match=words):
         hl.hook_outputs(Mixed(), names=["plain", "scripted"])
 

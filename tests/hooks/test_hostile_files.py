@@ -74,7 +74,8 @@ def test_a_pickle_is_called_so(tmp_path, originals, capsys):
         with pytest.raises(SystemExit) as ended: cli.main(["diagnose", str(tmp_path/file)])
         said = capsys.readouterr().err
         assert ended.value.code == 2 and re.fullmatch(
-            rf"hooklab: ValueError: \S+{file} is no .* \(a pickle.*as torch.save.*\): give a file that .*\n", said)
+            rf"hooklab: ValueError: \S+{file} is no .* \(a pickle.*as torch.save.*\): "
+            r"pass a file written by .*\n", said)
         cli.main(["compare", *[str(tmp_path/file)]*2])  # a checkpoint is one of the things that it compares
         assert re.fullmatch(r"All \d+ tensors are equal\.\n", capsys.readouterr().out)
 
@@ -148,7 +149,7 @@ def test_more_calls_than_can_be_paired_are_refused_before_they_take_memory(tmp_p
     with pytest.raises(SystemExit) as ended: cli.main(["compare", *map(str, paths)])
     said = capsys.readouterr().err
     assert ended.value.code == 2 and said.count("\n") == 1
-    assert re.search(r"the reference has 8,\d+ calls of layers and the candidate 8,\d+, .* too many", said)
+    assert re.search(r"the reference has 8,\d+ layer calls and the candidate 8,\d+, .* too many", said)
 
 
 class Bomb(Case):
@@ -182,5 +183,5 @@ def test_what_does_not_fit(x, kind, said): assert said in misfit(x, kind)
 def test_what_torch_has_written_is_read(tmp_path):
     save_file({"a": torch.ones(2)}, tmp_path/"a.safetensors")
     said = refusal(hl.ActivationStats.load, tmp_path/"a.safetensors")
-    assert "has no statistics that ActivationStats has saved: give" in said
+    assert "has no statistics saved by ActivationStats: pass" in said
     assert "no record of a run: give" in refusal(compare, tmp_path/"a.safetensors", torch.nn.ReLU())

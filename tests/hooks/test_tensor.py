@@ -125,10 +125,10 @@ def test_errors_say_what_to_do(net):
     with pytest.raises(ValueError, match="requires_grad_"): hl.post_accumulate(torch.ones(2))
     with pytest.raises(ValueError, match="tensor_hook"): hl.post_accumulate(leaf(1.)*2)
     with pytest.raises(TypeError, match="Hook\\("): hl.tensor_hook(nn.Linear(1, 1))
-    with pytest.raises(TypeError, match="with the gradient"): hl.tensor_hook(leaf(1.), 3)
+    with pytest.raises(TypeError, match="a function of the gradient"): hl.tensor_hook(leaf(1.), 3)
     with pytest.raises(ValueError, match="all, any"): hl.multi_grad_hook([leaf(1.)], print, mode="some")
     with pytest.raises(ValueError, match="no tensors"): hl.multi_grad_hook([], print)
-    with pytest.raises(ValueError, match="is trained"): hl.parameter_hooks(net.requires_grad_(False))
+    with pytest.raises(ValueError, match="requires a gradient"): hl.parameter_hooks(net.requires_grad_(False))
     with pytest.raises(TypeError, match="torch.nn.Module"): hl.parameter_hooks([net])
     scripted = torch.jit.script(nn.Linear(1, 1))
     for f in hl.parameter_hooks, lambda m: hl.gradient_clipper(m, 1.0), lambda m: hl.state_dict_hook(m, print):
@@ -216,18 +216,18 @@ def test_silence():
 
     def run():
         with hl.tensor_hook(a, name="a"): pass
-    assert warning_of(run).startswith("a: no gradient came")
+    assert warning_of(run).startswith("a: no gradient arrived")
     hl.tensor_hook(a).remove()  # it is unknown whether backward was called, and removing at once is no mistake
     with pytest.raises(ZeroDivisionError), hl.tensor_hook(a): 1/0
     h = hl.tensor_hook(a, name="a")
     a.grad = torch.ones(1)  # as sharding does: torch calls no hook
-    assert "did not pass the hook (it was written to .grad, or is of a sharded" in warning_of(h.remove)
+    assert "bypassed the hook (it was written to .grad, or is of a sharded" in warning_of(h.remove)
     hl.tensor_hook(a).remove()  # this gradient is older than the hook
     b = leaf(1.)
     h = hl.post_accumulate(b, name="b")
     b.grad = torch.ones(1)
     said = warning_of(h.remove)
-    assert "did not pass the hook (it was written to .grad)" in said and "post_accumulate" not in said
+    assert "bypassed the hook (it was written to .grad)" in said and "post_accumulate" not in said
 
 
 def test_double_backward_goes_through_the_function():
@@ -366,7 +366,7 @@ def test_names_kinds_and_shared_parameters(net, x):
 def test_unused_parameters_are_reported_unless_quiet(net, x):
     def run(**options):
         with hl.parameter_hooks(net, **options): gradients(net, x)
-    assert warning_of(run).startswith("unused.weight, unused.bias: no gradient came")
+    assert warning_of(run).startswith("unused.weight, unused.bias: no gradient arrived")
     run(quiet=True)
 
 
@@ -387,14 +387,14 @@ def test_what_cannot_be_followed_is_reported(net, x):
             gradients(net, x)
             net.a.bias = nn.Parameter(torch.ones(4))
             gradients(net, x)
-    assert warning_of(run) == "a.bias: another parameter has taken its place, without a hook"
+    assert warning_of(run) == "a.bias: it was replaced by another parameter, which has no hook"
     net.b.bias.requires_grad_(False)
 
     def thaw():
         with hl.clipped_gradients(net, 1e-3):
             net.b.bias.requires_grad_()
             gradients(net, x)
-    assert "b.bias: it was not trained yet" in warning_of(thaw)
+    assert "b.bias: it was not trainable yet" in warning_of(thaw)
     assert nothing_left(net)
 
 
@@ -772,7 +772,7 @@ def test_a_loss_of_nan():
 def test_clipping_twice_is_not_needed(net):
     def run():
         with hl.clipped_gradients(net, 1.0): pass
-    assert "no gradient came" in warning_of(run)  # the backward pass was outside of the `with`
+    assert "no gradient arrived" in warning_of(run)  # the backward pass was outside of the `with`
 
 
 # State dicts and steps
@@ -831,8 +831,8 @@ def test_the_other_kinds_say_what_is_wrong(net):
     with pytest.raises(TypeError, match="Module"): hl.state_dict_hook({}, print)
     with pytest.raises(TypeError, match="function"): hl.state_dict_hook(net, None)
     with pytest.raises(ValueError, match="forward"): hl.global_hook(print, kind="sideways")
-    with pytest.raises(ValueError, match="come first"): hl.global_hook(print, prepend=True)
-    with pytest.raises(ValueError, match="come first"): hl.global_hook(print, kind="forward_pre", with_kwargs=True)
+    with pytest.raises(ValueError, match="run first"): hl.global_hook(print, prepend=True)
+    with pytest.raises(ValueError, match="run first"): hl.global_hook(print, kind="forward_pre", with_kwargs=True)
     with pytest.raises(TypeError, match="keep"): hl.global_hook(print, kind="module_registration", keep=3)
     assert nothing_left(net)
 

@@ -376,7 +376,7 @@ def test_untouched(x, where, training):
     with pytest.raises(ValueError, match="boom") if where else nullcontext() as e: cost(net, x, repeat=2, **kwargs)
     if where:
         told = {"layer": "`boom` (Calling) got ", "model": "The forward of Awkward itself got ",
-                "backward": "raised in boom, on the way backward", "loss": "raised in the loss"}
+                "backward": "raised in boom, in the backward pass", "loss": "raised in the loss"}
         assert told[where] in "".join(e.value.__notes__)
     assert all(torch.equal(a, b) for a, b in zip(state.values(), net.state_dict().values()))
     assert all(a is p.grad for a, p in zip(grads, net.parameters())) and torch.equal(grads[0], torch.ones(4, 4))

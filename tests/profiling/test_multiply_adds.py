@@ -230,7 +230,7 @@ def test_dynamically_quantized_layers_count_as_they_did_before(kind, dtype):
     told, before = summary(quantization().quantize_dynamic(model, {type(model[0])}, dtype=dtype), given), summary(model, given)
     assert told.multiply_adds == before.multiply_adds > 0 and told["0"].multiply_adds == before["0"].multiply_adds
     assert told.totals()[0] == "no parameters" and not any(line.startswith(("not called", "not counted")) for line in told.totals())
-    assert told.totals()[-1] == f"{before.params:,} numbers in packed weights, which are no parameters: 0"
+    assert told.totals()[-1] == f"{before.params:,} values in packed weights, which aren't parameters: 0"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -244,7 +244,7 @@ def test_statically_quantized_layers_count_as_they_did_before(kind):
     prepared(given)
     told = summary(q.convert(prepared), given)
     assert told.multiply_adds == told["layer"].multiply_adds == before.multiply_adds > 0
-    assert told.totals()[-1] == f"{before.params:,} numbers in packed weights, which are no parameters: layer"
+    assert told.totals()[-1] == f"{before.params:,} values in packed weights, which aren't parameters: layer"
 
 
 @pytest.mark.peers

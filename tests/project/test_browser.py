@@ -548,7 +548,7 @@ def test_a_page_is_whole_without_scripts(browser, site, page, size):
         assert not browser.execute_script("return document.documentElement.dataset.bsTheme"), "scripts have run"
         assert browser.execute_script("return innerWidth") == size[0]
         said = browser.find_element(By.CSS_SELECTOR, ".no-scripts")
-        assert said.is_displayed() and "search" in said.text and "figures that move" in said.text
+        assert said.is_displayed() and "search" in said.text and "animated figures" in said.text
         shown = "main figure:not([hidden]) :is(svg, img)"
         figures = browser.execute_script("""return [...document.querySelectorAll(arguments[0])].map((figure) =>
             figure.checkVisibility() && figure.getBoundingClientRect().height > 50)""", shown)
@@ -623,17 +623,17 @@ def test_which_hook_is_one_page_on_paper(visit):
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
 def test_table_of_layers_opens_and_closes(visit, size):
     browser = visit("lib/profiling/summaries.html", size=size)
-    table = next(t for t in browser.find_elements(By.CSS_SELECTOR, ".hl-layers") if "BasicBlock" in t.get_attribute("innerHTML"))
+    table = next(t for t in browser.find_elements(By.CSS_SELECTOR, ".hl-layers") if "BatchNorm2d" in t.get_attribute("innerHTML"))
     seen = """[...arguments[0].querySelectorAll(".hl-row")].filter((row) => row.checkVisibility())"""
     def shown(): return browser.execute_script(f"return {seen}.map((row) => row.innerText.trim().split('\\n')[0])", table)
     closed = shown()
-    assert closed[:2] == ["layer", "ResNet"] and not any("BasicBlock" in row for row in closed)
-    layer1 = next(s for s in table.find_elements(By.TAG_NAME, "summary") if s.text.startswith("layer1"))
-    layer1.click()
-    becomes(["0: BasicBlock", "1: BasicBlock"], lambda: [row for row in shown() if row not in closed])
+    assert closed[:2] == ["layer", "Sequential"] and not any("BatchNorm2d" in row for row in closed)
+    block = next(s for s in table.find_elements(By.TAG_NAME, "summary") if s.text.startswith("0: Sequential"))
+    block.click()
+    becomes(["0: Conv2d", "1: BatchNorm2d", "2: ReLU"], lambda: [row for row in shown() if row not in closed])
     rights = browser.execute_script(f"return {seen}.map((row) => row.children[2].getBoundingClientRect().right)", table)
     assert max(rights) - min(rights) < 1, "columns are not aligned"
-    layer1.click()
+    block.click()
     becomes(closed, shown)
 
 
@@ -657,7 +657,7 @@ def test_lessons_that_were_worked_through_are_ticked(visit, site):
     becomes([this, this], later, "lessons/index.html", ".page-list", "#quarto-sidebar")
     becomes([this], later, "index.html", "main table")
     n_lessons = len([*(site/"lessons").glob("[0-9]*.html")])
-    said = f"You have worked through 1 of {n_lessons} lessons."
+    said = f"You have completed 1 of {n_lessons} lessons."
     assert browser.find_element(By.CSS_SELECTOR, ".progress").text == said
     after = "return getComputedStyle(document.querySelector('main table a.worked-through'), '::after').content"
     assert "✓" in browser.execute_script(after)

@@ -234,8 +234,9 @@ def test_summary_of_ones_own_model(models):
     (["nowhere:f"], "there is no module 'nowhere'"), (["asks:f"], "there is no module 'not_there', which asks imports"),
     (["fails:f"], "importing fails failed with ZeroDivisionError: division by zero"),
     (["mine:Nett"], "there is no 'Nett' in mine; there is Net"), (["mine:Family.big"], "there is no 'big' in mine"),
-    (["mine:broken", "--size", "1"], "ValueError: no such size"), (["mine:number", "--size", "1"], "TypeError: the function that was given makes no model: expected a torch.nn.Module, got int"),
-    (["mine:Family", "--size", "1"], "TypeError: the function that was given makes no model: expected a torch.nn.Module, got Family"),
+    (["mine:broken", "--size", "1"], "ValueError: no such size"),
+    (["mine:number", "--size", "1"], "TypeError: the function returned no model: expected a torch.nn.Module, got int"),
+    (["mine:Family", "--size", "1"], "TypeError: the function returned no model: expected a torch.nn.Module, got Family"),
     (["mine:Net", "--size", "2,4"], "The forward of Net itself got 2×4"),
     (["mine:Family.small", "--size", "2,5"], "`0` (Linear) takes 4 features and got 5")])
 def test_summary_that_fails_is_one_line(models, fails, capsys, tmp_path, monkeypatch, args, said):
@@ -250,7 +251,7 @@ def test_summary_that_fails_is_one_line(models, fails, capsys, tmp_path, monkeyp
 def test_a_file_in_the_place_of_a_module(typed, folder, instead):
     done = shell("summary", typed)
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
-    assert f"a module is given, and not its file: run this in {folder}, with {instead}" in done.stderr
+    assert f"give the module, not its file: run this in {folder}, with {instead}" in done.stderr
 
 
 def test_summary_says_that_importing_runs_code():
@@ -363,8 +364,8 @@ def test_report_of_something_else_than_a_model():
 def test_report_of_a_file_says_whose_report_writes_one(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TypeError) as refused: report(file)
-    assert str(refused.value) == ("hl.report lists versions for a bug report; it takes a model or nothing, not 'run.html'. The page of "
-                                  "a run comes from its statistics: s = hl.ActivationStats().on(model), and later s.report('run.html')")
+    assert str(refused.value) == ("hl.report lists versions for a bug report; it takes a model or nothing, not 'run.html'. To make a "
+                                  "page of a run, use its statistics: s = hl.ActivationStats().on(model), and later s.report('run.html')")
     assert not os.listdir()
 
 
@@ -423,7 +424,7 @@ def test_ctrl_c_while_comparing(compared):
 
 
 @pytest.mark.parametrize("files, said", [(("before.safetensors", "nowhere"), "CANDIDATE: nowhere does not exist"),
-                                         ((".", "before.safetensors"), "REFERENCE: . is a folder, and no file")])
+                                         ((".", "before.safetensors"), "REFERENCE: . is a folder, not a file")])
 def test_files_that_are_not_there_are_named(compared, files, said):
     assert compared(None, *files) == (2, "", f"hooklab: argument {said}. Try: hooklab compare --help\n")
 
@@ -463,7 +464,7 @@ def test_compare_for_programs(files):
     code, out, err = files("before", "after", "--json")
     told = plain_json(out)
     assert (code, err) == (1, "") and told["same"] is False
-    assert told["verdict"].startswith("They part first in 2 (Linear). ")
+    assert told["verdict"].startswith("They first diverge in 2 (Linear). ")
     assert told["first"] == next(row for row in told["rows"] if row["kind"] == "fault")
     assert (told["first"]["a"], told["first"]["b"], told["first"]["layer"]) == ("2", "2", "Linear")
     assert [row["a"] for row in told["rows"]] == ["0", "1", "2", ""] and told["rows"][0]["error"] == 0
@@ -478,7 +479,7 @@ def test_compare_of_training_runs_for_programs(files):
     told = plain_json(out)
     assert (code, err) == (1, "") and list(told) == ["same", "verdict", "first", "rows"]
     assert told["first"] in told["rows"]
-    assert told["first"]["step"] >= 0 and told["first"]["what"] and told["verdict"].startswith("They began")
+    assert told["first"]["step"] >= 0 and told["first"]["what"] and told["verdict"].startswith("They start")
     code, out, err = files("run", "run", "--json")
     assert code == 0 and plain_json(out)["same"] is True
 
@@ -488,7 +489,7 @@ def test_files_of_two_kinds_are_one_line(files):
         code, out, err = files(*args)
         assert (code, out) == (2, "") and err.count("\n") == 1
         assert err.startswith("hooklab: TypeError: before.safetensors is a record of one pass, and run.safetensors is ")
-        assert "a recorded training run: compare takes two of a kind, or a record of one pass and a model" in err
+        assert "a recorded training run: compare takes two of the same kind, or a record of one pass and a model" in err
 
 
 def test_numbers_that_json_lacks():
@@ -564,10 +565,10 @@ def test_diagnose_exits_1_on_a_finding_and_0_on_a_note(diagnosed):
 @pytest.mark.parametrize("file, said", [
     ("half.safetensors", r"hooklab: ValueError: half\.safetensors was cut off .+: record it again, or .+\n"),
     ("outputs.safetensors",
-     r"hooklab: ValueError: outputs\.safetensors has no statistics that ActivationStats has saved: give .+\n"),
+     r"hooklab: ValueError: outputs\.safetensors has no statistics saved by ActivationStats: pass .+\n"),
     ("nowhere.safetensors",
      r"hooklab: argument RUN: nowhere\.safetensors does not exist. Try: hooklab diagnose --help\n"),
-    (".", r"hooklab: argument RUN: \. is a folder, and no file. Try: .+\n")])
+    (".", r"hooklab: argument RUN: \. is a folder, not a file. Try: .+\n")])
 def test_a_run_that_cannot_be_read_is_one_line_and_exit_code_2(diagnosed, file, said):
     code, out, err = diagnosed(file)
     assert (code, out) == (2, "") and re.fullmatch(said, err)
@@ -598,7 +599,7 @@ def test_the_files_of_all_processes_are_diagnosed_together(diagnosed):
     code, out, err = diagnosed("run-1-of-2.safetensors", "run-0-of-2.safetensors")
     assert (code, err) == (1, "") and "certain: no zero_grad" in out and "rank" not in out
     code, out, err = diagnosed("run-0-of-2.safetensors", "run-0-of-2.safetensors")
-    assert (code, out) == (2, "") and re.fullmatch(r"hooklab: ValueError: these records cannot be combined: .+\n", err)
+    assert (code, out) == (2, "") and re.fullmatch(r"hooklab: ValueError: these records can't be combined: .+\n", err)
 
 
 def test_diagnose_says_what_its_exit_codes_mean():
@@ -723,7 +724,7 @@ def test_fingerprint_sees_people_and_not_jupyter(sources, i):
 
 
 def test_progress_is_printed_and_begins_again(originals, lessons, capsys, fails, monkeypatch):
-    assert "keeps no progress. Make it with: hooklab lessons hooklab-lessons" in fails("lessons", "--progress")
+    assert "has no record of progress. Create it with: hooklab lessons hooklab-lessons" in fails("lessons", "--progress")
     lessons()
     monkeypatch.chdir("hooklab-lessons")
     note("05a", True)
@@ -779,7 +780,7 @@ def test_originals_are_never_written_over(originals, fails, tmp_path):
 def test_a_file_where_a_folder_is_needed(originals, fails):
     Path("notes").touch()
     assert "notes is a file" in fails("lessons", "notes")
-    assert "could not make the folder notes/sub (Not a directory)" in fails("lessons", "notes/sub")
+    assert "could not create the folder notes/sub (Not a directory)" in fails("lessons", "notes/sub")
     Path("out/01-one.ipynb").mkdir(parents=True)
     for force in ([], ["--force"]): assert str(Path("out/01-one.ipynb")) in fails("lessons", "out", *force)
 

@@ -190,11 +190,11 @@ def test_a_case_is_solved(visit, size):
     assert browser.find_element(By.CSS_SELECTOR, "[data-look=gradients] svg").is_displayed()
     wrong, right = choice_of(case, False), choice_of(case, True)
     answer(browser, case, None, wrong)
-    becomes("Choose the line at fault, too: click on it in the program.", said, browser, "reply")
+    becomes("Also choose the faulty line: click it in the program.", said, browser, "reply")
     answer(browser, case, 9, wrong)
     becomes(f"No. {case['choices'][wrong]['reply']}", said, browser, "reply")
     answer(browser, case, 9, right)
-    becomes("That is what is wrong, but it is not this line. It costs one point.", said, browser, "reply")
+    becomes("That is what's wrong, but not in this line. It costs one point.", said, browser, "reply")
     answer(browser, case, case["lines"][0], right)
     becomes("Right. 6 points.", said, browser, "reply")
     solution = browser.find_element(By.ID, "solution")
@@ -257,7 +257,7 @@ def test_progress_is_taken_along(visit):
         area.clear()
         area.send_keys(text)
         click(browser, "#case-import")
-        assert said(browser, "case-score").startswith("This is no progress of these cases"), text
+        assert said(browser, "case-score").startswith("This isn't progress for these cases"), text
     area.clear()
     area.send_keys(kept)
     click(browser, "#case-import")
@@ -278,10 +278,10 @@ def test_without_storage_a_case_can_be_solved(visit, browser):
     added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
     try:
         visit(page(EASY))
-        assert "This browser keeps nothing" in said(browser, "points")
+        assert "This browser doesn't store data" in said(browser, "points")
         answer(browser, EASY, EASY["lines"][0], choice_of(EASY, True))
         becomes("Right. 10 points.", said, browser, "reply")
-        assert "This browser keeps nothing" in said(visit("clinic.html"), "case-score")
+        assert "This browser doesn't store data" in said(visit("clinic.html"), "case-score")
     finally:
         browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
         visit()

@@ -81,7 +81,7 @@ PLANTED = {
 MEANT = {
     "an error that is caught": ("try: f()\nexcept OSError as e: print(e)", stream("No such file or directory\n")),
     "an error in words": ("told(f)", stream("RuntimeError: shapes cannot be multiplied\n")),
-    "an answer of a command": ('!thing; echo "exit code $?"', stream("They part first in 3.\nexit code 1\n")),
+    "an answer of a command": ('!thing; echo "exit code $?"', stream("They first diverge in 3.\nexit code 1\n")),
     "all is well": ('!thing; echo "exit code $?"', stream("exit code 0\n")),
     "help of a command": ("!thing -h", stream("usage: thing [-h]\n")),
     "a warning": ("f()", stream("a.py:1: UserWarning: an error of 0.1 is likely\n  f()\n", "stderr"))}

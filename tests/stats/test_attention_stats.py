@@ -131,7 +131,7 @@ def test_every_and_bounded_memory():
     assert a.steps == [0, 6, 12, 18] and len(a.kept) == 4
     for wrong in ({"sample": 0}, {"every": 0}, {"max_rows": 1}):
         with pytest.raises(ValueError): hl.AttentionStats(**wrong)
-    with pytest.raises(RuntimeError, match="begin with"): hl.AttentionStats().step()
+    with pytest.raises(RuntimeError, match="start with"): hl.AttentionStats().step()
     with pytest.raises(TypeError, match="torch.nn.Module"): hl.AttentionStats().on(3)
 
 
@@ -225,7 +225,7 @@ def no_gradient_of_queries(model, number):
 def test_dead_heads_are_found(how, options, layer, words):
     found = hl.diagnose(recorded(spoiled(how), **options))
     assert [f.what for f in found] == ["dead attention"] and found.first.layers == [layer]
-    assert words in found.first.evidence and "root of the number of features" in found.first.advice
+    assert words in found.first.evidence and "square root of the head dimension" in found.first.advice
 
 
 @pytest.mark.parametrize("how, rate", [("none", 3e-3), ("none", 1e-2), ("zero", 3e-3)])

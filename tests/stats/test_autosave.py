@@ -167,7 +167,7 @@ def test_what_cannot_be_written_is_said_before_the_run(tmp_path):
     with pytest.raises(FileNotFoundError, match="no folder .*nowhere"): stats.autosave(tmp_path/"nowhere"/"run")
     with pytest.raises(IsADirectoryError, match="is a folder"): stats.autosave(tmp_path)
     with pytest.raises(ValueError, match="seconds=-1"): stats.autosave(tmp_path/"run", seconds=-1)
-    with pytest.raises(TypeError, match="hook of its own"):
+    with pytest.raises(TypeError, match="custom hook"):
         hl.ActivationStats(hook=lambda m, i, o: {"mean": 0.}).autosave(tmp_path/"run")
 
 
@@ -323,8 +323,8 @@ def test_a_record_without_steps_begins(tmp_path):
 OTHERS = {
     "a layer less": (lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU()), "it has no 3"),
     "another kind of layer": (lambda: nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 1)),
-                              "`1` was a BatchNorm1d and is a LayerNorm"),
-    "another shape": (lambda: make(width=32)[0], r"the shape of `0.weight` was \[16, 8\] and is \[32, 8\]"),
+                              "`1` was a BatchNorm1d, but is a LayerNorm"),
+    "another shape": (lambda: make(width=32)[0], r"the shape of `0.weight` was \[16, 8\], but is \[32, 8\]"),
     "another model": (lambda: nn.Linear(2, 2), "it has no 0, 1, 3")}
 
 
@@ -334,11 +334,11 @@ def test_another_model_is_refused_by_name_and_nothing_has_changed(other, why):
     with hl.ActivationStats().on(model) as stats: train(model, optimizer, range(3), stats)
     before = stats.history.tables().clone()
     another = other()
-    with pytest.raises(ValueError, match=f"another model than this one: {why}"): stats.resume(another)
+    with pytest.raises(ValueError, match=f"from a different model: {why}"): stats.resume(another)
     assert not hooks_on(another) and torch.equal(stats.history.tables(), before)
     with stats.resume(model): train(model, optimizer, range(3, 5), stats)
     assert stats.steps == [0, 1, 2, 3, 4]
-    with pytest.raises(ValueError, match="another model"): stats.resume(another)
+    with pytest.raises(ValueError, match="a different model"): stats.resume(another)
     assert stats.on(another).steps == []  # a record of its own
     stats.remove()
 
@@ -346,10 +346,10 @@ def test_another_model_is_refused_by_name_and_nothing_has_changed(other, why):
 def test_what_the_record_needs_is_said():
     model, optimizer = make()
     with hl.ActivationStats().on(model, optimizer) as stats: train(model, optimizer, range(3), stats)
-    with pytest.raises(ValueError, match="updates, which need the optimizer: give resume"): stats.resume(model)
+    with pytest.raises(ValueError, match="updates, which need the optimizer: use resume"): stats.resume(model)
     model[0].weight.requires_grad_(False)
     fewer = torch.optim.SGD([*model[0].parameters(), *model[1].parameters()], lr=.1)
-    with pytest.raises(ValueError, match="another model"): stats.resume(model, fewer)
+    with pytest.raises(ValueError, match="a different model"): stats.resume(model, fewer)
     assert not hooks_on(model)
     stats.combined = True
-    with pytest.raises(ValueError, match="all processes together"): stats.resume(model, optimizer)
+    with pytest.raises(ValueError, match="combined record of all processes"): stats.resume(model, optimizer)

@@ -45,7 +45,8 @@ before = stats.report(sys.argv[1]).read_text("utf-8")
 assert not [name for name in sys.modules if name.startswith(("hooklab.diagnosis", "hooklab.checking"))]
 from hooklab.diagnosis.diagnosing import diagnose
 after = stats.report(sys.argv[1]).read_text("utf-8")
-assert "Nothing has judged" in before and "Nothing has judged" not in after and diagnose(stats).title in after
+assert "No diagnosis of this run" in before
+assert "No diagnosis of this run" not in after and diagnose(stats).title in after
 """
 
 

@@ -354,7 +354,7 @@ def test_what_cannot_be_measured_is_left_out_and_told_once(options):
         means = s.stats_tensor[0]
         assert means[1].isnan().all() and not means[[0, 2]].isnan().any()
         outputs, *gradients = [str(w.message) for w in said]
-        assert outputs.startswith("1: its output, a " + name + ", cannot be measured and is left out") and said[0].category is hl.HookWarning
+        assert outputs.startswith("1: its output, a " + name + ", can't be measured and is left out") and said[0].category is hl.HookWarning
         assert len(gradients) <= 1 and all(f"1: the gradient of its output, a {name}, cannot" in text for text in gradients)
 
 
@@ -774,7 +774,7 @@ def test_a_step_of_several_optimizers_ends_when_each_has_made_its_own():
 
 def test_auto_is_asked_for_rightly():
     model = net()
-    with pytest.raises(ValueError, match=r"no optimizer was given; write on\(model, optimizer=optimizer, auto=True\)"): hl.ActivationStats().on(model, auto=True)
+    with pytest.raises(ValueError, match=r"got no optimizer; write on\(model, optimizer=optimizer, auto=True\)"): hl.ActivationStats().on(model, auto=True)
     opt = torch.optim.SGD(model.parameters(), .1)
     with hl.ActivationStats().on(model, optimizer=opt, auto=True) as s:
         train(model, batches(2), opt=opt)
@@ -837,14 +837,14 @@ def no_backward():
 
 
 nothing = {
-    "eval mode": (lambda: ran(net(), mode=False), "the model was in eval mode whenever it was called"),
-    "eval mode, no step": (lambda: ran(net(), mode=False, steps=False), "the model was in eval mode whenever it was called"),
-    "eval mode, gradients": (lambda: ran(net(), mode=False, grads=True), "the model was in eval mode whenever it was called"),
-    "no step": (lambda: ran(net(), steps=False), "train mode, and step() was not called after that"),
+    "eval mode": (lambda: ran(net(), mode=False), "the model was always in eval mode when called"),
+    "eval mode, no step": (lambda: ran(net(), mode=False, steps=False), "the model was always in eval mode when called"),
+    "eval mode, gradients": (lambda: ran(net(), mode=False, grads=True), "the model was always in eval mode when called"),
+    "no step": (lambda: ran(net(), steps=False), "train mode, but step() was not called after that"),
     "no pass": (lambda: ran(net(), times=0), "the model was not called"),
-    "a copy": (no_model_ran, "Was a copy of it trained"),
+    "a copy": (no_model_ran, "Did you train a copy"),
     "another optimizer": (another_optimizer, "the optimizer made no step after that"),
-    "no backward": (no_backward, "no gradient came out"),
+    "no backward": (no_backward, "produced no gradient"),
 }
 
 
@@ -929,7 +929,7 @@ def test_a_run_without_numbers_says_so(tmp_path):
     with hl.ActivationStats(with_hist=True).on(model, optimizer=opt) as s: train(model, torch.empty(2, 8, 8, device="meta"), s, opt=opt)
     assert len(s.steps) == 2
     for read in (lambda: s.stats, lambda: s.stats_tensor, lambda: s.hist(0), lambda: s.updates.values(), lambda: s.save(tmp_path/"run")):
-        with pytest.raises(RuntimeError, match="the model ran on the meta device, where tensors have shapes and no numbers"): read()
+        with pytest.raises(RuntimeError, match="the model ran on the meta device, where tensors have shapes but no values"): read()
     assert "meta device" in str(hl.diagnose(s)) and "nothing recorded" in hl.diagnose(s)
     assert "meta device" in s.report(tmp_path/"run.html").read_text()
 
@@ -1079,7 +1079,7 @@ def test_what_waits_for_a_gpu_is_noticed(fake, monkeypatch):
     def waits(x, *options): return measured(x, *options)*x.sum().item()
     monkeypatch.setattr(measuring, "row_statistics", waits)
     model = nn.Sequential(nn.Linear(8, 4))
-    with pytest.raises(hl.HookWarning, match="cannot be measured"), hl.ActivationStats().on(model): model(torch.randn(2, 8))
+    with pytest.raises(hl.HookWarning, match="can't be measured"), hl.ActivationStats().on(model): model(torch.randn(2, 8))
 
 
 # Kept
@@ -1276,6 +1276,6 @@ def test_what_cannot_be_looked_at_under_a_transform_is_left_out_and_does_not_sto
 
 def test_a_record_for_a_diagnosis_takes_no_model_by_position():
     for wrong in nn.Linear(2, 2), torch.optim:
-        with pytest.raises(TypeError, match=r"got a \w+\. The model comes afterwards: .*_diagnosis\(\)\.on\(model\)"):
+        with pytest.raises(TypeError, match=r"got a \w+\. Pass the model afterward: .*_diagnosis\(\)\.on\(model\)"):
             hl.ActivationStats.for_diagnosis(wrong)
     assert hl.ActivationStats.for_diagnosis(turns=3).turns == 3

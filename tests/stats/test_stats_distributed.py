@@ -157,7 +157,8 @@ def autosaved(rank):
     recorded(net(), batches[:3], s)
     dist.barrier()
     others = hl.ActivationStats.load(file_of(file, s.process._replace(rank=1 - rank)))
-    with pytest.raises(ValueError, match=f"same place: rank {1 - rank} of 2 and rank {rank} of 2"): others.resume(net())
+    here = f"a different process than this one: rank {1 - rank} of 2 and rank {rank} of 2"
+    with pytest.raises(ValueError, match=here): others.resume(net())
     dist.barrier()
     s = hl.ActivationStats.load(file).autosave(file).resume()
     recorded(net(), batches[3:], s)
@@ -169,8 +170,8 @@ def autosaved(rank):
         together = hl.ActivationStats.load(order)
         torch.testing.assert_close(together.history.tables(), s.history.tables())
         assert together.steps == s.steps and together.combined
-    with pytest.raises(ValueError, match="cannot be combined: .* there are 1 files"): hl.ActivationStats.load(paths[:1])
-    with pytest.raises(ValueError, match="all processes together"): together.resume(net())
+    with pytest.raises(ValueError, match="can't be combined: .* there are 1 files"): hl.ActivationStats.load(paths[:1])
+    with pytest.raises(ValueError, match="combined record of all processes"): together.resume(net())
 
 
 def llama_in_data_parallel(rank): check_numbers(part_of_run(DistributedDataParallel(llama()), rank, dist.get_world_size()), rank)
@@ -237,7 +238,7 @@ def what_cannot_be_merged(rank):
         before = s.history.tables().clone()
         with pytest.raises(ValueError, match=why): s.combine()
         assert torch.equal(s.history.tables(), before)
-    refused(record(counts=False, with_hist=bool(rank)), "other numbers")
+    refused(record(counts=False, with_hist=bool(rank)), "different statistics")
     refused(record(grads=bool(rank)), "recorded activations")
     later = record()
     later.history.steps = [step + 10*rank for step in later.steps]
@@ -245,10 +246,10 @@ def what_cannot_be_merged(rank):
     s.process = s.process._replace(rank=0)
     refused(s, "two processes have the record of rank 0")
     s.process = s.process._replace(world=4, rank=rank)
-    refused(s, "and there are 2 processes now")
+    refused(s, "but there are 2 processes now")
     merged = record().combine()
-    refused(merged, "merged already")
-    with record(counts=True).on(llama()) as s, pytest.raises(RuntimeError, match="still records"): s.combine()
+    refused(merged, "already merged")
+    with record(counts=True).on(llama()) as s, pytest.raises(RuntimeError, match="still recording"): s.combine()
 
 
 def optimizers(rank):
@@ -356,13 +357,13 @@ def heads_alone(rank):
         assert f"of rank {rank} of 2" in repr(a) and a.combine() is a and "of all 2 processes together" in repr(a)
         for what in "entropy", "largest_logit", "first_share", "query_norm":
             torch.testing.assert_close(a.values(what), whole.values(what))
-        with pytest.raises(ValueError, match="merged already"): a.combine()
-    with whole.on(llama()), pytest.raises(RuntimeError, match="still records"): whole.combine()
+        with pytest.raises(ValueError, match="already merged"): a.combine()
+    with whole.on(llama()), pytest.raises(RuntimeError, match="still recording"): whole.combine()
     late = of_heads(llama())
     late.steps = [step + 10*rank for step in late.steps]
     with pytest.raises(ValueError, match="none of the steps"): late.combine()
     with warnings.catch_warnings(action="ignore"), hl.AttentionStats().on(llama()) as nothing: pass
-    with pytest.raises(ValueError, match="rank 0 recorded no step"): nothing.combine()
+    with pytest.raises(ValueError, match="rank 0 recorded no steps"): nothing.combine()
 
 
 FOLDER = ""  # set in each process

@@ -315,7 +315,8 @@ def test_several_optimizers_in_one_batch_of_lightning():
 
 def test_updates_of_a_run_without_an_optimizer():
     follower = hooklab.stats.trainers.Follower(ActivationStats(), updates=True)
-    with pytest.raises(ValueError, match="this run has none; leave it out"): follower.begin(Net(), 0, [], None)
+    with pytest.raises(ValueError, match="this run has no optimizer; leave updates out"):
+        follower.begin(Net(), 0, [], None)
 
 
 def in_plain_loop(prepare, n=4):
@@ -513,7 +514,8 @@ def test_a_library_that_is_broken_says_so_itself(monkeypatch, tmp_path):
 def test_a_learner_or_layers_in_the_first_place_are_an_error():
     "fastai v1 had the learner there; a histogram of everything would be a strange answer."
     for given in (nn.Linear(1, 1), "0.*", [nn.Linear(1, 1)], object()):
-        with pytest.raises(TypeError, match=r"Learner\(…, cbs=ActivationStats\(\)\); layers are asked for with modules="): ActivationStats(given)
+        with pytest.raises(TypeError, match=r"Learner\(…, cbs=ActivationStats\(\)\); select layers with modules="):
+            ActivationStats(given)
 
 
 @with_marks(*peers)

@@ -218,7 +218,7 @@ def summary(run: Run) -> bool:
         assert row.params == (0 if run.packed else n_params), f"{name}: {row.params} parameters"
         n = row.multiply_adds
         assert name not in MULTIPLY_ADDS or n == MULTIPLY_ADDS[name], f"{name}: {n} multiply-adds"
-    if run.packed: assert f"{sum(PARAMETERS.values())} numbers in packed weights" in str(told), told
+    if run.packed: assert f"{sum(PARAMETERS.values())} values in packed weights" in str(told), told
     return True
 
 

@@ -277,7 +277,7 @@ def test_what_cannot_be_hooked_is_said_before_training(ours):
     error(LookupError, "no layer of this Net", "nothing")
     error(LookupError, "no layer of this Net", "nothing", every=2)
     error(ValueError, "no layers to hook", [])
-    error(TypeError, "asked for by name", [3])
+    error(TypeError, "select layers by name", [3])
     error(TypeError, "nothing to call", hook=None)
     for wrong in learn, fastai_like(learn): error(TypeError, r"Learner\(…, cbs=HookCallback\(…\)\)", wrong)
     error(TypeError, "which layers of this Linear", learn.model[0])

@@ -416,7 +416,7 @@ def test_empty_loaders():
     learn = Learner((full, []), RegModel(), F.mse_loss, quiet=True, metrics=F.l1_loss)
     learn.fit(1)
     assert math.isnan(learn.recorder.rows[0]["valid_loss"]) and math.isnan(learn.recorder.rows[0]["l1_loss"])
-    with pytest.raises(ValueError, match="nothing to validate"): once.validate()
+    with pytest.raises(ValueError, match="no validation data"): once.validate()
 
 
 def test_a_loss_that_is_nan_is_recorded(capsys):

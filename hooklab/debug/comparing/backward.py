@@ -101,7 +101,7 @@ class Given:
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #b3242712
 class GraphCut:
-    "The graph is cut wherever a number is replaced: there a new leaf begins."
+    "The graph is cut wherever a number is replaced: there a new leaf starts."
     def __init__(self):
         self.leaves, self.ends = {}, {}
 
@@ -158,7 +158,7 @@ def forced_gradients(
 
 # %% ../../../nbs/lib/debug/comparing/backward.ipynb #c374f13d
 def _not_in_float64(error: Exception) -> str:
-    return f"There was no backward pass in float64 ({type(error).__name__}: {error})."
+    return f"No backward pass in float64 was possible ({type(error).__name__}: {error})."
 
 
 @dataclass(eq=False, repr=False)
@@ -243,7 +243,7 @@ class BackwardTrial:
     def _as_they_are(self, why: str) -> list[tuple[dict, dict]]:
         "The gradients where the graph cannot be cut, as in a model that computes gradients itself."
         self.is_cut = False
-        self.trial.problems.append(f"The layers cannot be given gradients one by one, {why}, so only the first layer, "
+        self.trial.problems.append(f"The layers can't get their gradients one by one, {why}, so only the first layer, "
                                    "from the loss on, whose gradients differ by more than rounding is named.")
         try: both = self._noted(wide=True)
         except Exception as error:
@@ -356,8 +356,8 @@ class BackwardTrial:
                 worst = lost
                 of = f"{stop.pair.b.name}.{name}".lstrip(".")
                 dtype = dtype_in_words(q.dtype)
-                text = [f"Gradients underflow in {dtype}: {lost:.0%} of that of {of} is zero, where the reference has "
-                        "numbers that are too small for it. Scale the loss."]
+                text = [f"Gradients underflow in {dtype}: {lost:.0%} of that of {of} is zero where the reference has "
+                        "values too small for this dtype. Scale the loss."]
         return text
 
     def _can_be_blamed(self, stop: Stop, guilty: set[Stop]) -> bool:

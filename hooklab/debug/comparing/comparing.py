@@ -27,7 +27,7 @@ from ...hooks.undisturbed import own_tensors
 def compare(
     reference: Any, # The model that is right, or a recorded run
     candidate: Any, # The model that should do the same, or a recorded run
-    *args: Any, # The arguments of both; each model gets a copy, in the dtype of its parameters if it needs that
+    *args: Any, # The arguments of both; each model gets a copy, in the dtype of its parameters if needed
     pairs: Pairs = None, # Known pairs: {name in the reference: name in the candidate}, or a function of names
     backward: Callable[[Any], Any] | None = None, # `backward(output)` returns a loss: compare gradients too
     names: Any = None, # Compare only these layers: names, patterns or types, as in `layers`
@@ -63,7 +63,7 @@ COMPARISONS: list[tuple[str, Callable[[Any], bool], Callable]] = [
 def register_comparison(
     kind: str, # The kind of object in words, with an article
     is_one: Callable[[Any], bool], # True for an object of this kind
-    compare_them: Callable, # Called with all arguments of `compare` if one of its first two is of this kind
+    compare_them: Callable, # Called with all arguments of `compare` if one of the first two is of this kind
 ):
     "Register how to compare another kind of object."
     COMPARISONS.append((kind, is_one, compare_them))
@@ -78,39 +78,39 @@ def kind_of(x: Any) -> str | None:
 
 
 def refuse_two_kinds(reference: Any, candidate: Any):
-    "Raise an error if both could be compared with an object of their own kind, but not with each other."
+    "Raise an error if each could be compared with an object of its own kind, but not with the other."
     one, other = kind_of(reference), kind_of(candidate)
     for x, kind in ((reference, one), (candidate, other)):
-        # It raises the error that says what the file is
+        # This raises the error that says what the file is
         if isinstance(x, str | Path) and (kind is None or one != other): hooklabs(x)
     if one is None or other is None or one == other: return
     if {one, other} == {A_MODEL, A_RECORD}: return
     found = f"{_called(reference, 'reference')} is {one}, and {_called(candidate, 'candidate')} is {other}"
-    raise TypeError(f"{found}: compare takes two of a kind, or {A_RECORD} and {A_MODEL}")
+    raise TypeError(f"{found}: compare takes two of the same kind, or {A_RECORD} and {A_MODEL}")
 
 
 def _called(x: Any, whose: str) -> str | Path:
-    "A path, or whose model or record it is."
+    "The path, or the role of the model or record."
     return x if isinstance(x, str | Path) else f"the {whose}"
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #ca0deb90
 def check_models(**models: Any):
-    "Raise an error if these cannot be compared: not a model, no numbers, or different devices."
+    "Raise an error if these can't be compared: not a model, no values, or different devices."
     devices = {}
     for whose, model in models.items():
         if not isinstance(model, nn.Module): raise TypeError(f"{whose}: {not_a_model(model)}")
         own = own_tensors(model.modules())
         devices[whose] = {t.device.type for t in own}
         if "meta" not in devices[whose]: continue
-        raise ValueError(f"the {whose} has parameters on the meta device, which have no numbers")
+        raise ValueError(f"the {whose} has parameters on the meta device, which have no values")
     one, other = devices.values()
     if not one or not other or one == other: return
     places = [f"the {whose} on {', '.join(sorted(found))}" for whose, found in devices.items()]
-    raise ValueError(f"{' and '.join(places)}: move one of the models, so that both are on one device")
+    raise ValueError(f"{' and '.join(places)}: move one of the models so that both are on the same device")
 
 # %% ../../../nbs/lib/debug/comparing/comparing.ipynb #d5ce5d40
 def layers_to_compare(reference: nn.Module, candidate: nn.Module, names: Any) -> dict[str, dict[str, nn.Module]]:
-    "The layers of both. `names` selects in the reference, and in the candidate too if some of its layers fit."
+    "The layers of both. `names` selects in the reference, and in the candidate too if some of its layers match."
     return {
         "a": layers_watched(reference, names),
         "b": layers_watched_or_all(candidate, names),

@@ -82,7 +82,7 @@ def stored_numbers(t: Tensor) -> Tensor | None:
 
 # %% ../../../nbs/lib/debug/comparing/few-bits.ipynb #7c6ad138
 def some_of(t: Tensor) -> Tensor:
-    "Up to 64 numbers of a tensor: the beginning of its first row."
+    "Up to 64 numbers of a tensor: the start of its first row."
     if not t.dim() or not t.numel(): return t
     first_row = t[(0,)*(t.dim() - 1)]
     return first_row[:64]

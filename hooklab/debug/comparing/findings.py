@@ -28,7 +28,7 @@ MAX_LAST_BITS = 1e5 # In last bits: no rounding adds up to this
 
 
 def root_of(trial: Trial) -> Stop | None:
-    "The call of the model itself."
+    "The call to the model itself."
     return next((stop for stop in trial.stops if stop.pair.is_root), None)
 
 
@@ -239,7 +239,7 @@ def words(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
             shapes = f"it returns {_shapes(b)} instead of {_shapes(a)}"
             return "; ".join([*found, shapes])
         if n_outputs(a) != n_outputs(b): return f"it returns {n_outputs(b)} tensors instead of {n_outputs(a)}"
-        return "the outputs differ, and no layer by itself explains it"
+        return "the outputs differ, and no single layer explains it"
     share = trial.shares[place]
     if share.overflow: found.insert(0, _overflow_in_words(place, share.overflow))
     else: found += [*_random_numbers(place, a, b), *_dtypes_in_words(place)]
@@ -259,7 +259,7 @@ def words(trial: Trial, stop: Stop, place: TensorPlace | None) -> str:
 def _random_numbers(place: TensorPlace, a: LayerCall, b: LayerCall) -> list[str]:
     "Which of the calls draw random numbers, in words."
     if place.where == "entry" or not (a.drew or b.drew): return []
-    if a.drew and b.drew: return ["both draw random numbers there (dropout is on), but not the same ones"]
+    if a.drew and b.drew: return ["both draw random numbers there (dropout is on), but different ones"]
     whose = "candidate" if b.drew else "reference"
     return [f"only the {whose} draws random numbers there"]
 

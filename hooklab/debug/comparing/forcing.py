@@ -50,15 +50,15 @@ class ReferenceNumbers:
 
 
 class CallsBegun:
-    "Which calls of a run have begun, as places where numbers are replaced; None for a call that is none."
+    "Which calls of a run have started, as places where numbers are replaced; None for a call that is none."
     def __init__(self, stops: dict[tuple[str, int], Stop]):
         self.stops = stops
         self.counts = Counter()  # how often each layer has been called, by name
-        self.stacks = {}  # by thread: the places of the calls that have begun
+        self.stacks = {}  # by thread: the places of the calls that have started
 
     @property
     def stack(self) -> list[Stop | None]:
-        "The places of the calls that have begun in this thread."
+        "The places of the calls that have started in this thread."
         return self.stacks.setdefault(get_ident(), [])
 
     def begin(self, name: str) -> Stop | None:

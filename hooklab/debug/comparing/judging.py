@@ -283,7 +283,7 @@ class Trial:
 
     def _judge_as_seen(self, error: Exception):
         "The candidate cannot run with the reference's numbers: the first layer that differs by far is at fault."
-        self.problems.append("The candidate does not run with the reference's numbers in place of its own "
+        self.problems.append("The candidate does not run with the reference's values in place of its own "
                              f"({type(error).__name__}: {error}), so only the first layer that differs by more than "
                              "rounding is named.")
         self.shares = {}
@@ -337,7 +337,7 @@ class Trial:
     def no_float64(self, error: Exception):
         "Say that a model did not run in float64."
         why = f"{type(error).__name__}: {error}"
-        problem = f"There was no run in float64 ({why}), so small faults go unseen."
+        problem = f"No run in float64 was possible ({why}), so small faults go undetected."
         if problem not in self.problems: self.problems.append(problem)
 
     def expected(self, place: TensorPlace) -> Tensor:

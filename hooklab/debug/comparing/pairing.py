@@ -249,7 +249,7 @@ def _chosen(a: ModelPass, b: ModelPass, pairs: Pairs) -> dict[str, str | None]:
         _check_ran(other, names_b, "candidate")
     for other, n in Counter(pairs.values()).items():
         if n == 1 or other is None: continue
-        raise ValueError(f"pairs: {other!r} is the partner of two layers, and a layer has one")
+        raise ValueError(f"pairs: {other!r} is the partner of two layers, but a layer can have only one")
     return dict(pairs)
 
 
@@ -283,7 +283,7 @@ def _check_few(a: ModelPass, b: ModelPass):
     "Raise an error if there are too many calls for a table."
     n, m = len(a.calls), len(b.calls)
     if n*m <= MOST_FITS: return
-    raise ValueError(f"the reference has {n:,} calls of layers and the candidate {m:,}, in another order or of other "
+    raise ValueError(f"the reference has {n:,} layer calls and the candidate {m:,}, in a different order or with other "
                      "shapes: too many to pair (compare fewer layers with names=, or shorter inputs)")
 
 

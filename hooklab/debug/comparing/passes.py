@@ -81,7 +81,7 @@ class LayerCall:
     outline: Any = None # What it returned, with nothing in its tensors
     drew: bool = False # Whether random numbers were drawn in it
     repeats: bool = False # Whether it did nothing but compute what it returned, as far as can be seen
-    begun: int = 0 # How many calls began before it
+    begun: int = 0 # How many calls started before it
     inner: int = 0 # How many calls happened in it
     norms: list[tuple[int, float]] | None = None # Size and squared norm of each parameter, if they are known already
 
@@ -215,7 +215,7 @@ EMPTY = torch.empty(0)
 
 
 class Watching(Group):
-    "Which calls of one model have begun and which have ended."
+    "Which calls of one model have started and which have ended."
     def __init__(
         self,
         seen: ModelPass, # Where calls are listed when they end
@@ -224,17 +224,17 @@ class Watching(Group):
         super().__init__("comparison", with_kwargs=True)
         self.seen, self.values = seen, values
         self.counts = Counter()  # how often each layer has been called, by name
-        self.n_begun = 0  # how many calls have begun
-        self.stacks = {}  # by thread: the calls that have begun
+        self.n_begun = 0  # how many calls have started
+        self.stacks = {}  # by thread: the calls that have started
         self.given = {}  # by call: what the layer was given, and the states of the generators then
 
     @property
     def stack(self) -> list[LayerCall]:
-        "The calls that have begun in this thread."
+        "The calls that have started in this thread."
         return self.stacks.setdefault(get_ident(), [])
 
     def begin(self, name: str, module: nn.Module) -> LayerCall:
-        "A call begins: it is the innermost one of its thread now."
+        "A call starts: it is the innermost one of its thread now."
         around = self.stack or next(iter(self.stacks.values()))
         parent = around[-1] if around else None
         call = LayerCall(name, self.counts[name], type(module).__name__, module, parent)
@@ -341,7 +341,7 @@ def run_pass(
     "Run the model once, and note each call."
     if any(map(is_lazy, own_tensors(model.modules()))):
         raise ValueError(f"{class_name(model)} has lazy layers, whose shapes the first run decides: "
-                         "run the model once before")
+                         "run the model once first")
     seen = ModelPass(model, kept_state(model))
     if store is None: store = TensorStore()
     named = layers_watched(model) if named is None else named

@@ -75,7 +75,7 @@ def with_containers(stop: Stop | None) -> Iterator[Stop]:
 
 
 def in_order(stops: list[Stop]) -> Iterator[tuple[Stop, str]]:
-    "Each place where a layer begins (`entry`) or ends (`exit`), when it is its turn."
+    "Each place where a layer starts (`entry`) or ends (`exit`), when it is its turn."
     inside = defaultdict(list)
     for stop in stops: inside[stop.parent].append(stop)
     def visit(stop):
@@ -257,7 +257,7 @@ class Overflow(NamedTuple):
         dtype = str(self.dtype).removeprefix("torch.")
         limit = f"above {_digits(most)}, the largest number of {dtype}"
         if self.number > most: return f"{_digits(self.number)} is {limit}"
-        return f"what it returns is in range, but a number inside it is {limit}"
+        return f"its output is in range, but a value inside it is {limit}"
 
 
 def largest(dtype: torch.dtype) -> float:

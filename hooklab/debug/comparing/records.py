@@ -164,9 +164,9 @@ FACTS_OF_RECORD = {
     "samples": [SIZE],
 }
 RECORD = FileKind("record of a run", FACTS_OF_RECORD, {"kind": re.compile("record")}, "record of a run",
-                  "record it again", "give a file that hl.record has written")
+                  "record it again", "give a file that hl.record wrote")
 # Or a training run in a file
-ANY_FILE = RECORD._replace(facts={}, mark={}, lacks="facts of hooklab, so it is no record of a run")
+ANY_FILE = RECORD._replace(facts={}, mark={}, lacks="hooklab metadata, so it is no record of a run")
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #44b589af
 def is_record(x: Any) -> bool:
@@ -352,10 +352,10 @@ def inputs_of(run: Record, args: tuple, kwargs: dict, call: Any) -> tuple[tuple,
     recorded, given = run.facts["inputs"], bool(args or kwargs)
     if run.facts["by_call"] and call is None:
         raise ValueError(printable(f"{run.path} was recorded with call=, so only that function can call the model: "
-                                   "give it here too"))
+                                   "pass it here too"))
     if recorded is None and not call and not given:
-        raise ValueError(printable(f"{run.path} could not hold what the model was called with: "
-                                   "give the same inputs after the model"))
+        raise ValueError(printable(f"{run.path} could not hold the inputs of the model: "
+                                   "pass the same inputs after the model"))
     if given: check_same(run, args, kwargs)
     if recorded is None or given: return args, kwargs
     args, kwargs = decode(recorded, run.get)
@@ -377,10 +377,10 @@ def check_same(run: Record, args: tuple, kwargs: dict):
     same_paths = mine.keys() == theirs.keys()
     if same_paths and all(equal_bits(t, theirs[path].cpu()) for path, t in mine.items()): return
     one, other = list(mine.values()), list(theirs.values())
-    if [t.shape for t in one] == [t.shape for t in other]: what = "the shapes are the same, but not the numbers"
+    if [t.shape for t in one] == [t.shape for t in other]: what = "the shapes are the same, but not the values"
     else: what = f"{shape_text(one)} was recorded, and {shape_text(other)} was given"
-    raise ValueError(printable(f"{run.path} is a record of other inputs: {what}. "
-                               "Leave the inputs out: those in the record are used"))
+    raise ValueError(printable(f"{run.path} has a record of different inputs: {what}. "
+                               "Leave the inputs out to use those in the record"))
 
 # %% ../../../nbs/lib/debug/comparing/records.ipynb #f53978d1
 def select_calls(seen: ModelPass, names: Any) -> ModelPass:

@@ -33,7 +33,7 @@ def notes_on(*records: Record) -> list[str]:
         sizes = [about["kept"] for about in tensors.values() if "kept" in about]
         if sizes:
             found.append(f"{record.path} has only a sample of {len(sizes)} of {len(tensors)} tensors, "
-                         f"of at most {max(sizes)} numbers each.")
+                         f"with at most {max(sizes)} values each.")
         found += [f"{record.path}: {problem}." for problem in record.facts["problems"]]
     versions = dict.fromkeys(record.facts["versions"]["torch"] for record in records)
     if len(records) == 1: versions[torch.__version__] = None
@@ -60,7 +60,7 @@ def no_partners(pairs: list[Pair]) -> list[str]:
     some_a = ", ".join(names_a[:3])
     some_b = ", ".join(names_b[:3])
     return [f"No layer of one has a partner in the other ({some_a} …, and {some_b} …), "
-            "so only inputs and outputs of the whole were compared: is it another model?"]
+            "so only the models' inputs and outputs were compared: is it a different model?"]
 
 # %% ../../../nbs/lib/debug/comparing/records-compared.ipynb #ab32b70f
 def compare_with_model(
@@ -71,7 +71,7 @@ def compare_with_model(
     own = [*model.parameters(), *model.buffers()]
     device = own[0].device if own else torch.device("cpu")
     if device.type == "meta":
-        raise ValueError("the candidate has parameters on the meta device, which have no numbers")
+        raise ValueError("the candidate has parameters on the meta device, which have no values")
     with seeded():
         record = Record(path, device)
         inputs = inputs_of(record, args, kwargs, call)
@@ -94,7 +94,7 @@ def swap_sides(c: Comparison) -> Comparison:
         rows.append(replace(row, a=row.b, b=row.a, kind=kind))
     c.rows = rows
     if not c.same:
-        c.notes.append("The record's numbers were given to the model, "
+        c.notes.append("The record's values were passed to the model, "
                        "so in what differs the record is called the reference.")
     return c
 
@@ -115,8 +115,8 @@ def check_inputs(a: Record, b: Record):
     if hash_a is None or hash_b is None or hash_a == hash_b: return
     shapes_a, shapes_b = _input_shapes(a), _input_shapes(b)
     what = "of the same shapes" if shapes_a == shapes_b else f"{shapes_a} and {shapes_b}"
-    raise ValueError(printable(f"{a.path} and {b.path} are records of other inputs ({what}), "
-                               "so nothing can be compared: record both with the same"))
+    raise ValueError(printable(f"{a.path} and {b.path} are records of different inputs ({what}), "
+                               "so nothing can be compared: record both with the same inputs"))
 
 
 def _input_shapes(record: Record) -> str:
@@ -138,7 +138,7 @@ def compare_records(
     if backward is not None: raise ValueError("a record has no gradients: compare two models with backward=")
     if is_record(reference) and is_record(candidate):
         if args or kwargs or call:
-            raise TypeError("two records are compared as they are: leave out inputs and call=")
+            raise TypeError("two records need no model run: leave out inputs and call=")
         return compare_two_records(reference, candidate, pairs=pairs, names=names)
     options = {"pairs": pairs, "names": names, "call": call}
     if is_record(reference): return compare_with_model(reference, candidate, args, kwargs, **options)

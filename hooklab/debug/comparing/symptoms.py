@@ -114,7 +114,7 @@ def _shifted(a: Tensor, b: Tensor, apart: Tensor) -> str:
         others = [d for d in range(a.dim()) if d != dim]
         if a.numel() < 3*a.shape[dim]: continue
         shifts = apart.mean(others, keepdim=True)
-        if _small(apart - shifts, apart): return "each channel is shifted by a constant, as by another bias"
+        if _small(apart - shifts, apart): return "each channel is shifted by a constant, as by a different bias"
     return ""
 
 
@@ -152,10 +152,10 @@ def _permuted(a: Tensor, b: Tensor, apart: Tensor) -> str:
         if size:
             blocks = order[::size].div(size, rounding_mode="floor")
             shown = blocks.tolist()[:8]
-            return f"blocks of {size} along dimension {dim} are in another order, as heads may be: {shown}"
+            return f"blocks of {size} along dimension {dim} are in a different order, as heads may be: {shown}"
         before = torch.arange(n, device=order.device)
         moved = int((order != before).sum())
-        return f"{moved} of {n} channels along dimension {dim} are in another order"
+        return f"{moved} of {n} channels along dimension {dim} are in a different order"
     return ""
 
 
@@ -229,7 +229,7 @@ def in_numbers(a: Tensor, b: Tensor, names: tuple = OF_OUTPUTS) -> Iterator[str]
     finite_a, finite_b = a.isfinite(), b.isfinite()
     if not bool(finite_a.all()) or not bool(finite_b.all()):
         n = int((finite_a != finite_b).sum())
-        if n: yield f"{n} of {a.numel()} numbers are finite in one model only"
+        if n: yield f"{n} of {a.numel()} values are finite in one model only"
         return
     apart = b - a
     if not bool(apart.any()): return
@@ -335,7 +335,7 @@ def _by_how_much(a: Tensor, b: Tensor) -> str:
     where = [int(i) for i in place]
     largest = sizes.max().item()
     n = int((apart != 0).sum())
-    how_many = f" in {n} of {apart.numel()} numbers," if n < apart.numel()/2 else ""
+    how_many = f" in {n} of {apart.numel()} values," if n < apart.numel()/2 else ""
     text = f"differs{how_many} by up to {largest:.2g} at {where}"
     pattern = next(in_numbers(a, b, OF_PARAMETERS), "")
     return f"{text} ({pattern})" if pattern else text

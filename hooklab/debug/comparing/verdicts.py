@@ -61,7 +61,7 @@ def sample_note(*passes: ModelPass) -> list[str]:
     sizes = [n for n in kept.values() if n is not None]
     if not sizes: return []
     return [f"The tensors need more than {BUDGET/2**20:.0f} MiB of memory, so only a sample of {len(sizes)} of "
-            f"{len(kept)} tensors was compared, of at most {max(sizes)} numbers each."]
+            f"{len(kept)} tensors was compared, with at most {max(sizes)} values each."]
 
 # %% ../../../nbs/lib/debug/comparing/verdicts.ipynb #062fdab8
 def verdict_of(trial: Trial) -> Verdict:
@@ -89,8 +89,8 @@ def outputs_alone(trial: Trial) -> list[str]:
     more_a = _without(a.output, [part.a for part in root.exit])
     more_b = _without(b.output, [part.b for part in root.exit])
     lines = []
-    if more_a: lines.append(f"Only the reference returns {first_few(more_a)}: this was not compared.")
-    if more_b: lines.append(f"Only the candidate returns {first_few(more_b)}: this was not compared.")
+    if more_a: lines.append(f"Only the reference returns {first_few(more_a)}, which was not compared.")
+    if more_b: lines.append(f"Only the candidate returns {first_few(more_b)}, which was not compared.")
     return lines
 
 
@@ -178,5 +178,5 @@ def compiled_row(
     run_undisturbed(seen.model, inputs, run, train=None, copies=True, state=seen.state)
     ratio, error, noise = max(found, default=(0., 0., 0.))
     if ratio <= COMPILED_FACTOR: return None
-    what = f"the compiled code of the {whose} does not return what the same model returns in plain Python"
+    what = f"the compiled {whose} returns different values from the same model in plain Python"
     return ComparedRow("", "", 0, error, error, noise, "fault", what, root.kind)

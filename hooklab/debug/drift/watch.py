@@ -26,7 +26,7 @@ from ...hooks.select import not_a_model, refuse_scripted, unwrap
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #cd413c87
 class PassBegins(LayerHook):
-    "Calls its group's function when a pass in train mode begins."
+    "Calls its group's function when a pass in train mode starts."
     __slots__ = ()
     port, outermost = "forward_pre", True
     def saw(self, layer, given, compiling):
@@ -34,11 +34,11 @@ class PassBegins(LayerHook):
 
 
 def where_passes_begin(model: nn.Module) -> nn.Module:
-    "The model inside its wrappers, or the wrapper of `torch.compile`, inside which no hook may wait for others."
+    "The model inside its wrappers, or the `torch.compile` wrapper, since hooks inside it must not wait for others."
     inner = unwrap(model)
     if getattr(inner, "_compiled_call_impl", None) is not None:
         raise ValueError("model.compile() has compiled this model in place, and a check inside compiled code would "
-                         "split it: give the optimizer, whose steps are counted then")
+                         "split it: pass the optimizer, to count its steps instead")
     for m in model.modules():
         is_compiled = type(m).__name__ == "OptimizedModule"
         if is_compiled and unwrap(m) is inner: return m
@@ -46,14 +46,14 @@ def where_passes_begin(model: nn.Module) -> nn.Module:
 
 
 def report_drift(new: list[Drift], action: str, warns: bool):
-    "Raise an error with what was found, or warn."
-    more = f". So do {len(new) - 1} more; `found` lists them" if len(new) > 1 else ""
+    "Raise an error with the findings, or warn."
+    more = f". {len(new) - 1} more: see `found`" if len(new) > 1 else ""
     text = f"replicas drift: {new[0]}{more}"
     if action == "raise": raise DriftError(text, new)
     if warns: warnings.warn(text, HookWarning, stacklevel=5)
 
 
-def group_for(model: nn.Module, given: Any, of_wrapper: Any) -> Any: # None if all processes compare
+def group_for(model: nn.Module, given: Any, of_wrapper: Any) -> Any: # None if all processes take part
     "The processes that compare their copies."
     group = given if given is not None or meshes(model) else of_wrapper
     if group is None: return None
@@ -70,8 +70,8 @@ class Replicas:
         self.exchange = exchange
         self.action = action
         self.found: list[Drift] = []  # a row for each tensor whose replicas differ, from the first check that found it
-        self.left_out: dict[str, str] = {}  # the tensors that are not compared, with the reason
-        self.ended: list[int] = []  # the ranks whose `with` has ended: no check can follow
+        self.left_out: dict[str, str] = {}  # the tensors not compared, with the reason
+        self.ended: list[int] = []  # the ranks whose `with` block has ended: no check can follow
         self.step = self.n_checks = self._n_passes = 0
         self.removed = False
         self._known = set()  # the keys of the rows in `found`
@@ -97,12 +97,12 @@ class Replicas:
         if self.step % self.every == 0: self._check()
 
     def _at_pass(self):
-        self.step, self._n_passes = self._n_passes, self._n_passes + 1  # the pass that begins is not a step yet
+        self.step, self._n_passes = self._n_passes, self._n_passes + 1  # the pass that is starting is not a step yet
         if self.step and self.step % self.every == 0: self._check()
 
     def check(self) -> list[Drift]: # The new rows
-        "Compare the copies now. All processes have to call this."
-        if self.removed: raise RuntimeError("this watch is off: make another one with hl.replicas")
+        "Compare the copies now. All processes must call this."
+        if self.removed: raise RuntimeError("this watch was removed: make a new one with hl.replicas")
         if self._n_passes: self.step = self._n_passes  # without an optimizer: the last pass is over
         return self._check()
 
@@ -148,25 +148,25 @@ class Replicas:
 
 # %% ../../../nbs/lib/debug/drift/watch.ipynb #643731b8
 def replicas(
-    model: nn.Module, # The model, as this process has it: wrapped, sharded, or a pipeline stage
-    optimizer: Any = None, # The optimizer, whose steps are counted; without it, passes in train mode are counted
+    model: nn.Module, # The model as this process has it: wrapped, sharded, or a pipeline stage
+    optimizer: Any = None, # The optimizer whose steps to count; without it, passes in train mode are counted
     *,
     every: int = 100, # Compare every this many steps
-    buffers: bool | None = None, # Compare all buffers or none; by default all that should be equal
+    buffers: bool | None = None, # Compare all buffers or none; by default, those that should be equal
     leave_out: str | list[str] | Callable[[str], bool] | None = None, # Names or patterns of tensors not to compare
-    group: Any = None, # The process group that has this model; by default all processes, or those of DDP
+    group: Any = None, # The process group with this model; by default, DDP's group or all processes
     action: str = "warn", # `"warn"`, or `"raise"` for a `DriftError` in all processes
-    timeout: float = 300., # How many seconds a check waits for the other processes
-) -> Replicas: # On until its `with` ends, or until `remove()`
-    "Compare the copies of a model in the processes of a run. All processes have to call this."
+    timeout: float = 300., # Seconds that a check waits for the other processes
+) -> Replicas: # On until its `with` block ends or `remove()` is called
+    "Compare the copies of a model across the processes of a run. All processes must call this."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     refuse_scripted(unwrap(model))
     if any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules()):
-        raise ValueError("FullyShardedDataParallel flattens parameters, so what is on a process has no name: "
-                         "use fully_shard, which keeps them")
+        raise ValueError("FullyShardedDataParallel flattens parameters, so the parts on a process have no names: "
+                         "use fully_shard, which keeps the parameters")
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-        raise ValueError(f"every is a number of steps, 1 or more, not {every!r}")
-    if action not in ("warn", "raise"): raise ValueError(f'action is "warn" or "raise", not {action!r}')
+        raise ValueError(f"every must be a number of steps, 1 or more, not {every!r}")
+    if action not in ("warn", "raise"): raise ValueError(f'action must be "warn" or "raise", not {action!r}')
     choice = Choice(model, buffers, leave_out)
     group = group_for(model, group, choice.group) if in_processes() else None
     return Replicas(model, optimizer, every, choice, Exchange(group, timeout), action)

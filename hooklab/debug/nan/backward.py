@@ -32,7 +32,7 @@ class BackwardPass:
         self.bad = {}  # by name, gradients of parameters that were found to be bad
         numbers = self._glance()
         sight.read(numbers)
-        self.old = self._bad_of(self.gradients()) if sight.worst(numbers) else {}  # those bad when the pass began
+        self.old = self._bad_of(self.gradients()) if sight.worst(numbers) else {}  # those bad when the pass started
         queue = torch.autograd.Variable._execution_engine.queue_callback
         judge = partial(ended, self)
         queue(partial(queue, judge))  # behind all that others queue until the pass is over

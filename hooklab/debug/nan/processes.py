@@ -164,7 +164,7 @@ def one_verdict(
     if first.stages: where += f", stage {first.stage} of {first.stages}, microbatch {first.microbatch} of {first.of}"
     came_from = first.stage + (1 if first.direction == "backward" else -1)
     if first.kind in ("data", "loss") and 0 <= came_from < first.stages:
-        notes.insert(0, f"it came from stage {came_from}, where no process has reported it")
+        notes.insert(0, f"it came from stage {came_from}, but no process there has reported it")
     report = "\n".join([f"{where}: {'; '.join([head, *notes])}", *rest])
     return error_of(first, report, made, others["had it from there"])
 
@@ -227,7 +227,7 @@ class Peers:
         self.thread.start()
 
     def pass_begins(self, n_pass: int, part: Microbatch | None):
-        "A forward pass begins. What was found in the pass before it is kept, for those that ask late."
+        "A forward pass starts. What was found in the pass before it is kept, for those that ask late."
         if n_pass != self.n_pass:
             self.judged = {key for key in self.judged if key[0] == self.n_pass}
             self.finds = [f for f in self.finds if f.n_pass == self.n_pass]
@@ -301,7 +301,7 @@ class Peers:
                     stuck = monotonic() + 2
                     self.notes.write(f"heard/{self.place.rank}", True)
                 if stuck and monotonic() > stuck and not self.raised:
-                    text = f"{self.place} waits for a process that has stopped. {self.stop_error}"
+                    text = f"{self.place} is waiting for a process that has stopped. {self.stop_error}"
                     print(text, file=sys.stderr, flush=True)
                     stuck = None
         except Exception: return  # the store is gone, because the run is over

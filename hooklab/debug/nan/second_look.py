@@ -91,7 +91,7 @@ def by_row(name: str, args: tuple, kwargs: dict, output: Tensor, place: tuple[in
     one_each = given and given[0].numel() == output.numel()
     if name in ("std", "var") and one_each: return f"`{name}` of one number"
     if not all(t.numel() for t in given): return f"`{name}` of no numbers"
-    if not all(t.isfinite().all() for t in given): return f"`{name}` of numbers that are not all finite"
+    if not all(t.isfinite().all() for t in given): return f"`{name}` of values that are not all finite"
     if output[place].isinf(): return f"`{name}`, {too_large(output)}"
     return f"`{name}` of finite numbers"
 

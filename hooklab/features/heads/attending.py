@@ -42,7 +42,7 @@ class AttentionGroup(FunctionGroup):
             work_out = {"softmax": self.of_multihead, "flex_attention": flex_weights}.get(function, attention_weights)
             try: self.found[name] = work_out(*args, **kwargs, **of)
             except Exception as e:
-                e.add_note(printable(f"raised by hl.attention at {name}, which was given "
+                e.add_note(printable(f"raised by hl.attention at {name}, called with "
                                      f"{shape_text((*args, *kwargs.values()))}"))
                 raise
         return output
@@ -58,20 +58,20 @@ class AttentionGroup(FunctionGroup):
 # %% ../../../nbs/lib/features/heads/attending.ipynb #65967741
 class AttentionWeights(dict):
     "The weights of each attention call in a pass, by call name, in the order of the calls."
-    heads = queries = None  # those that were asked for
+    heads = queries = None  # the requested ones
 
     def __missing__(self, name: str) -> Tensor:
         calls = [call for call in self if call.rpartition("/")[0] == name]
         if len(calls) == 1: return self[calls[0]]
         if calls: raise LookupError(printable(f"{name!r} attended {len(calls)} times in this pass: {first_few(calls)}"))
         near = nearest(str(name), [part for call in self for part in (call, call.rpartition("/")[0])]) or list(self)
-        raise LookupError(printable(f"no attention {name!r} in this pass; there is {first_few(near)}"))
+        raise LookupError(printable(f"no attention call {name!r} in this pass; there is {first_few(near)}"))
 
     def plot(
         self,
         name: str, # The call, or the layer that made it
         sample: int = 0, # Which sample of the batch
-        tokens: list[str] | None = None, # Labels of the columns, and of the rows if their number is the same
+        tokens: list[str] | None = None, # Labels of the columns, and of the rows if there are equally many
         ax: Any = None, # Axes to draw on, one for each head; by default a new figure
     ) -> Any: # The axes
         "Draw the weights of each head, with a row for each query and a column for each key."
@@ -84,7 +84,7 @@ class AttentionWeights(dict):
             for axis, n in zip((ax.yaxis, ax.xaxis), of_head.shape):
                 if tokens is not None and len(tokens) == n: name_ticks(axis, tokens, size_in_inches(ax)[0])
             if tokens is not None: ax.tick_params(axis="x", rotation=90)
-        axes[0].set_ylabel("queries" if self.queries is None else "queries that were asked for")
+        axes[0].set_ylabel("queries" if self.queries is None else "requested queries")
         return axes
 
     def _head_names(self, n: int) -> list[str]:
@@ -93,7 +93,7 @@ class AttentionWeights(dict):
         if asked is None: return [f"head {i}" for i in range(n)]
         if isinstance(asked, list | tuple) and all(type(i) is int and i >= 0 for i in asked):
             return [f"head {i}" for i in asked]
-        return [f"{i + 1} of {n} that were asked for" for i in range(n)]
+        return [f"{i + 1} of {n} requested" for i in range(n)]
 
     def __repr__(self):
         calls = "1 call" if len(self) == 1 else f"{len(self)} calls"
@@ -105,28 +105,28 @@ class AttentionWeights(dict):
 def _why_none(group: AttentionGroup, model: str, names: Any) -> str:
     "Why there are no weights, and what to do."
     if group.elsewhere:
-        return (f"the layers that names={names!r} picks call no attention; the layers that do are "
+        return (f"no layer selected by names={names!r} calls attention; the layers that do are "
                 f"{first_few([layer or 'the model itself' for layer in group.elsewhere])}")
     none = f"{model} does not call scaled_dot_product_attention"
     others = [function for function in group.first_seen if "attention" in function or "attn" in function]
     others = [function for function in others if function not in ("multi_head_attention_forward", *group.wanted)]
-    if others: return f"{none}, but {first_few(others)}, whose weights are not known here"
+    if others: return f"{none}, but {first_few(others)}, whose weights hooklab can't compute"
     if not group.softmaxes: return f"{none}, and no softmax either: it called {first_few(sorted(group.first_seen), 12)}"
     where = first_few([layer or "the model itself" for layer in group.softmaxes])
-    return (f"{none}; softmax was called in {where}. If that is attention written by hand, softmax returns its "
-            "weights: hl.hook_calls(model, torch.softmax) has them. A model of transformers calls "
-            'scaled_dot_product_attention after model.set_attn_implementation("sdpa"), if its class can')
+    return (f"{none}; softmax was called in {where}. If that is handwritten attention, softmax returns its "
+            "weights: hl.hook_calls(model, torch.softmax) captures them. A transformers model calls "
+            'scaled_dot_product_attention after model.set_attn_implementation("sdpa"), if its class supports it')
 
 # %% ../../../nbs/lib/features/heads/attending.ipynb #fa08e607
 def attention(
-    model: nn.Module, # The model; it is left as it was
+    model: nn.Module, # The model; it is left unchanged
     *args: Any, # The arguments of the model
     names: Any = "*", # The calling layers: names, patterns, types or functions as in `layers`; `""` is the model
     heads: Any = None, # Only these query heads: a number, slice, list or tensor
     queries: Any = None, # Only these queries, likewise; `-1` is the last
     **kwargs: Any, # The keyword arguments of the model
 ) -> AttentionWeights: # A dict of weights (batch, heads, queries, keys), by call name
-    "What a model attends to: the weights of every attention call in one pass."
+    "Return the weights of every attention call in one pass of a model."
     if not isinstance(model, nn.Module): raise TypeError(not_a_model(model))
     def run(m, inputs):
         group = AttentionGroup(m, names, heads, queries)

@@ -15,20 +15,20 @@ from torch import Tensor
 
 # %% ../../../nbs/lib/features/heads/logits.ipynb #deac48ad
 def chosen_positions(index, n: int, what: str) -> range | list[int]:
-    "The positions, from 0 to n-1, that `index` stands for; all of them for None."
+    "The positions from 0 to n-1 that `index` selects; all of them for None."
     if index is None: return range(n)
     if isinstance(index, slice): return range(n)[index]
     if isinstance(index, Tensor): index = index.tolist()
     index = list(index) if hasattr(index, "__iter__") else [index]
     if index and all(isinstance(i, bool) for i in index):
-        if len(index) != n: raise IndexError(f"{what}= has {len(index)} truth values, but there are {n} {what}")
+        if len(index) != n: raise IndexError(f"{what}= has {len(index)} booleans, but there are {n} {what}")
         return [i for i, wanted in enumerate(index) if wanted]
     try: return [range(n)[i] for i in index]
     except IndexError:
         wrong = next(i for i in index if not -n <= i < n)
         raise IndexError(f"{what}= asks for number {wrong}, but there are {n} {what}, counted from 0") from None
     except TypeError:
-        raise TypeError(f"{what}= takes a number, a slice, or a flat list or tensor of them, and got {index}") from None
+        raise TypeError(f"{what}= takes a number, a slice, or a flat list or tensor of numbers; got {index}") from None
 
 
 def take_positions(t: Tensor, dim: int, positions: range | list[int]) -> Tensor:
@@ -39,7 +39,7 @@ def take_positions(t: Tensor, dim: int, positions: range | list[int]) -> Tensor:
 
 # %% ../../../nbs/lib/features/heads/logits.ipynb #98bb08d8
 def _as_computed(t: Tensor) -> Tensor:
-    "`t` as torch's kernels compute with it: rounded as autocast says, and then in at least float32."
+    "`t` as torch's kernels use it: rounded to autocast's dtype, then in at least float32."
     kind = t.device.type
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind) and t.dtype != torch.float64:
         t = t.to(torch.get_autocast_dtype(kind))
@@ -48,7 +48,7 @@ def _as_computed(t: Tensor) -> Tensor:
 
 @contextmanager
 def detached_inputs(query: Tensor, key: Tensor, detach: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    "Query and key, hidden from function modes, without autocast, and with `detach` without a graph."
+    "Query and key, hidden from function modes, without autocast, and without a graph if `detach`."
     kind = query.device.type
     with torch._C.DisableTorchFunction(), torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
         q, k = _as_computed(query), _as_computed(key)
@@ -59,22 +59,22 @@ def detached_inputs(query: Tensor, key: Tensor, detach: bool) -> Iterator[tuple[
 def _diagonal(mask: Tensor | None, is_causal: bool) -> int | None:
     "Query i may see the keys up to i + this number; None if there is no such limit."
     if is_causal and mask is not None:
-        raise ValueError("a call of attention has a mask or is_causal=True, not both; torch refuses it too")
-    variant = getattr(mask, "variant", None)  # a CausalBias has one; to import its class takes torch seconds
+        raise ValueError("an attention call takes a mask or is_causal=True, not both; torch refuses it, too")
+    variant = getattr(mask, "variant", None)  # a CausalBias has one; importing its class takes seconds
     if variant is None and type(mask).__name__ == "CausalBias":
-        raise ValueError("this CausalBias is a copy made by torch, which does not know its triangle; pass the original")
+        raise ValueError("this CausalBias is a copy made by torch, which has lost its triangle; pass the original")
     if variant is None: return 0 if is_causal else None
     return mask.seq_len_kv - mask.seq_len_q if variant.name == "LOWER_RIGHT" else 0
 
 
 def _may_hide_all(mask: Tensor) -> bool:
-    "Is there a query, or could there be one, that may see no key? To look costs time, so only a CPU is asked."
+    "True if a query sees no key, or might not. The exact check takes time, so only CPU masks get it."
     if not mask.is_cpu or torch.compiler.is_compiling(): return True
     return not (mask if mask.dtype == torch.bool else mask > -math.inf).any(-1).all().item()
 
 
 def _of_heads(q: Tensor, k: Tensor, mask: Tensor | None, heads: range | list[int]) -> tuple:
-    "Query, key and mask of these heads. If all of them share one head of the key, it is not copied."
+    "Query, key, and mask of these heads. If all of them share one key head, it is not copied."
     if mask is not None and mask.dim() > 2 and mask.size(-3) > 1: mask = take_positions(mask, -3, heads)
     groups = q.size(-3)//k.size(-3)
     of_key = [head//groups for head in heads]
@@ -82,23 +82,23 @@ def _of_heads(q: Tensor, k: Tensor, mask: Tensor | None, heads: range | list[int
 
 
 def _of_queries(mask: Tensor | None, queries: range | list[int] | slice) -> Tensor | None:
-    "The mask of these queries. It may be one mask for all of them."
+    "The mask of these queries, or the one mask that all queries share."
     if mask is None or mask.dim() < 2 or mask.size(-2) == 1: return mask
     return mask[..., queries, :] if isinstance(queries, slice) else take_positions(mask, -2, queries)
 
 # %% ../../../nbs/lib/features/heads/logits.ipynb #e227c367
-AT_ONCE = {"cpu": 2**19, "other": 2**24}  # logits in a block: for a CPU what its cache holds
+AT_ONCE = {"cpu": 2**19, "other": 2**24}  # logits in a block: on a CPU, what its cache holds
 
 
 class Logits:
-    "The logits of one call of attention, for some of its heads and queries, in blocks of queries."
+    "The logits of one attention call, for some of its heads and queries, in blocks of queries."
     def __init__(self, query, key, attn_mask, is_causal, scale, enable_gqa, heads, queries, hidden=-math.inf):
         if min(query.dim(), key.dim()) < 2:
             shapes = f"{list(query.shape)} and {list(key.shape)}"
-            raise ValueError(f"query and key need two dimensions or more, and have the shapes {shapes}")
+            raise ValueError(f"query and key need at least two dimensions, but have shapes {shapes}")
         self.n_dims = max(query.dim(), key.dim())
         if self.n_dims == 2 and heads is not None:
-            raise ValueError(f"heads= needs a dimension of heads, and the query has the shape {list(query.shape)}")
+            raise ValueError(f"heads= needs a head dimension, but the query has shape {list(query.shape)}")
         self.hidden, self.diagonal = hidden, _diagonal(attn_mask, is_causal)
         mask = attn_mask if self.diagonal is None else None
         q, k = (t[(None,)*max(0, 4 - t.dim())] for t in (query, key))  # a batch of one, one head
@@ -116,7 +116,7 @@ class Logits:
         self.keys = k.reshape(n, self.n_keys, size)
 
     def blocks(self, whole: bool = False) -> Iterator[tuple[slice, Tensor]]:
-        "Places among the queries asked for, and their logits, without the keys that none of them may see."
+        "Slices of the requested queries and their logits, without keys that none of these queries can see."
         at_once = AT_ONCE["cpu" if self.q.is_cpu else "other"]
         step = max(1, len(self.rows) if whole else at_once//max(1, self.q.shape[:-2].numel()*self.n_keys))
         for start in range(0, len(self.rows), step):
@@ -128,7 +128,7 @@ class Logits:
         q, rows = self.grouped[:, :, block].flatten(1, 2), self.rows[block]
         logits = torch.bmm(q, self.keys[:, :n_keys].transpose(1, 2)).view(*self.q.shape[:-2], len(rows), n_keys)
         if self.diagonal is not None:
-            first = min(n_keys, max(0, min(rows) + self.diagonal + 1))  # the first key that one query may not see
+            first = min(n_keys, max(0, min(rows) + self.diagonal + 1))  # the first key that some query may not see
             last_seen = torch.tensor(list(rows), device=q.device)[:, None] + self.diagonal
             logits[..., first:].masked_fill_(torch.arange(first, n_keys, device=q.device) > last_seen, self.hidden)
         if self.mask is None: return logits

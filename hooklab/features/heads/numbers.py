@@ -17,14 +17,14 @@ from .logits import Logits, chosen_positions, detached_inputs
 # %% ../../../nbs/lib/features/heads/numbers.ipynb #4e381669
 @dataclass(frozen=True)
 class HeadNumbers:
-    "What each head of one attention call did, with one number for each query head."
+    "Statistics of one attention call, with one value per query head."
     entropy: Tensor # Mean entropy of the rows of weights, in nats
     largest_logit: Tensor # The largest visible logit, including scale and mask
     first_share: Tensor # Mean weight on the first key
     query_norm: Tensor # Mean norm of the queries
     key_norm: Tensor # Mean norm of all keys
-    queries: int # How many queries were measured
-    of_queries: int # How many queries there were
+    queries: int # Number of queries measured
+    of_queries: int # Number of queries in the call
 
     @property
     def sampled(self) -> bool:
@@ -46,19 +46,19 @@ LOWEST = -1e30
 
 
 class _Sums:
-    "Adds up the numbers of the heads, over blocks of logits."
+    "Sums up the heads' statistics over blocks of logits."
     def __init__(self, q: Tensor):
         self.entropy, self.first_share, self.rows = q.new_zeros(3, q.size(-3))
         self.largest = q.new_full((q.size(-3),), LOWEST)
 
     def add(self, logits: Tensor):
-        "Add a block of logits, which is overwritten."
+        "Add a block of logits, overwriting it."
         if not logits.numel(): return
         largest = logits.amax(-1, keepdim=True)
         weights = torch.softmax(logits.sub_(largest), -1)
         first_share, largest = weights[..., 0], largest.squeeze(-1)
         entropy = -(weights.amax(-1).log() + logits.mul_(weights).sum(-1))  # the largest logit is 0 by now
-        blind = largest < LOWEST/10  # such a row may see nothing
+        blind = largest < LOWEST/10  # such a row can't see any key
         def by_head(x): return x.masked_fill(blind, 0.).flatten(0, -3).sum((0, 2))
         self.entropy += by_head(entropy)
         self.first_share += by_head(first_share)
@@ -82,7 +82,7 @@ def head_numbers(
 ) -> HeadNumbers: # Detached from the graph
     "Entropy, largest logit, weight on the first key, and norms for each head, without storing the weights."
     if query.is_nested or key.is_nested:
-        raise TypeError("head_numbers takes no nested tensors; attention_weights gives the weights of their parts")
+        raise TypeError("head_numbers takes no nested tensors; attention_weights returns the weights of their parts")
     with detached_inputs(query, key, detach=True) as (q, k):
         if sample is not None:
             queries = chosen_positions(queries, q.size(-2), "queries")

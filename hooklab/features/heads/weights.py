@@ -28,8 +28,8 @@ def attention_weights(
     heads=None, # Only these query heads: a number, slice, list or tensor
     queries=None, # Only these queries, likewise
     detach: bool = True, # Detach the weights from the graph
-) -> Tensor | tuple: # (batch, heads, queries, keys), for nested tensors a tuple of such; float32 for half precision
-    "The weights of `scaled_dot_product_attention`. A query that may not see any key has zeros."
+) -> Tensor | tuple: # (batch, heads, queries, keys), a tuple of these for nested tensors; float32 for half precision
+    "The weights of `scaled_dot_product_attention`. A query that can't see any key gets zeros."
     if query.is_nested or key.is_nested:
         return tuple(attention_weights(q, k, None, None, 0., is_causal, scale, enable_gqa, heads=heads, queries=queries,
                                        detach=detach) for q, k in _parts(query, key, attn_mask))
@@ -50,7 +50,7 @@ def attention_weights(
 def _parts(query: Tensor, key: Tensor, mask: Tensor | None) -> list[tuple[Tensor, Tensor]]:
     "Query and key of each sequence in nested tensors."
     if query.is_nested and key.is_nested and mask is None: return list(zip(query.unbind(), key.unbind()))
-    raise TypeError("of nested tensors, the weights are worked out where both query and key are nested, without a mask")
+    raise TypeError("for nested tensors, both query and key must be nested, and there can be no mask")
 
 # %% ../../../nbs/lib/features/heads/weights.ipynb #86b928fd
 def flex_weights(
@@ -58,7 +58,7 @@ def flex_weights(
     key: Tensor,
     value: Tensor,
     score_mod: Callable,
-    block_mask: tuple, # As the operation gets it: the mask function is its last part
+    block_mask: tuple, # As passed to the operation: the mask function is its last item
     scale: float,
     *_,
     heads=None, # Only these query heads, as in `attention_weights`
@@ -73,4 +73,4 @@ def flex_weights(
         for _, values in logits.blocks(whole=True):  # a single block
             changed, seen = score_mod(values, *at), block_mask[-1](*at)
             return torch.ops.aten._safe_softmax(torch.where(seen, changed, -math.inf), -1)
-        return q.new_zeros(*logits.q.shape[:-1], logits.n_keys)  # of no query
+        return q.new_zeros(*logits.q.shape[:-1], logits.n_keys)  # without queries

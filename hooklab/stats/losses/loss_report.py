@@ -24,7 +24,7 @@ def median_over_steps(numbers: Tensor) -> Tensor: # Over the steps
 
 
 def loss_table(history: LossHistory) -> str:
-    "The fraction that each loss has of the pull at each layer, and the cosine between each two."
+    "The fraction of the pull at each layer that each loss has, and the cosine between each pair."
     norms = median_over_steps(history.norms())
     fractions = norms/norms.nansum(1, keepdim=True)
     cosines = [median_over_steps(history.cosines(one, other)) for one, other in history.pairs]
@@ -36,16 +36,16 @@ def loss_table(history: LossHistory) -> str:
     lines = ["  ".join([name.ljust(first), *(x.rjust(n) for x, n in zip(others, widths))]) for name, *others in cells]
     hidden = len(history.names) - MAX_LAYERS_SHOWN
     if hidden > 0:
-        lines.append(f"and {hidden:,} layers more; .rows() has all")
+        lines.append(f"and {hidden:,} more layers; .rows() has all")
     if history.reran:
-        lines.append("Layers that are checkpointed ran again once for each loss.")
+        lines.append("Checkpointed layers ran again once for each loss.")
     return "\n".join(lines)
 
 
 def as_percent(x: float) -> str:
     "Small fractions keep a digit."
     if x != x: return "-"
-    return f"{100*x:.0f} %" if x >= .095 or not x else f"{100*x:.1g} %"
+    return f"{100*x:.0f}%" if x >= .095 or not x else f"{100*x:.1g}%"
 
 
 def as_cosine(x: float) -> str:
@@ -78,7 +78,7 @@ def draw_pulls(ax: Any, history: LossHistory):
         there = np.flatnonzero(norms[:, j] > 0)
         ax.plot(norms[there, j], there, MARKERS[j % len(MARKERS)], color=color, ms=5, label=name)
     ax.set_xscale("log")
-    ax.set(xlabel="norm of the gradient (median)", title="How hard each loss pulls")
+    ax.set(xlabel="gradient norm (median)", title="How hard each loss pulls")
     label_rows(ax, history.names)
     ax.legend(frameon=False, fontsize="small")
 

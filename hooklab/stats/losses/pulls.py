@@ -65,15 +65,15 @@ def products_of(rows: list[Tensor], layers: list[list[Tensor]]) -> Tensor: # lay
     return torch.stack([part @ part.T for part in m.split(sizes, 1)])
 
 # %% ../../../nbs/lib/stats/losses/pulls.ipynb #0acd1f07
-DONATED = ("the backward pass of compiled code gives away its memory, so it can run only once; set "
-           "torch._functorch.config.donated_buffer = False before the model is compiled")
-REENTRANT = ("the gradient of a single loss does not come through a checkpoint with use_reentrant=True; call it with "
+DONATED = ("the backward pass of compiled code donates its buffers, so it can run only once; set "
+           "torch._functorch.config.donated_buffer = False before compiling the model")
+REENTRANT = ("the gradient of a single loss doesn't pass through a checkpoint with use_reentrant=True; use "
              "use_reentrant=False")
-SHARDED = ("parameters are split between processes where the losses are computed; with fully_shard, pass "
-           "reshard_after_forward=False while losses are compared")
-META = ("parameters are on the meta device, which has no numbers; those of offloaded layers are there between their "
+SHARDED = ("parameters are sharded when the losses are computed; with fully_shard, pass "
+           "reshard_after_forward=False to compare losses")
+META = ("parameters are on the meta device, which has no values; offloaded layers keep theirs there between "
         "calls")
-CANNOT_MEASURE = "compare_losses cannot measure here: "
+CANNOT_MEASURE = "compare_losses can't measure here: "
 
 
 def nodes_of(losses: Iterable[Tensor | float]) -> set[str]:

@@ -26,7 +26,7 @@ class BackwardPass:
         self.time = time
         self.order = []  # the numbers of optimizers, as gradients came to their parameters: those near the loss first
         self.fresh = set()  # those whose gradients had been cleared
-        self.holding = holding  # those that had gradients of earlier passes when it began
+        self.holding = holding  # those that had gradients of earlier passes when it started
         self.used = {}  # by optimizer: when it made its step, and all passes that were in its gradients
 
 # %% ../../../nbs/lib/stats/measure/backward-passes.ipynb #4416a4e6
@@ -107,7 +107,7 @@ class PassWatch:
         self.scaler = None # That of the loop
         self.sums: dict[int, AccumulatedGradient] = {} # By the number of the optimizer
         self.time = 0 # Passes and steps so far
-        self.task, self.now = -1, None # The number of the pass that goes on, as torch counts, and the pass
+        self.task, self.now = -1, None # The number of the pass that continues, as torch counts, and the pass
         self.mixed: dict[tuple[int, int], MixedFacts] = {} # By the numbers of both optimizers
         self.mixed_at: dict[tuple[int, int], int] = {} # When they were last seen so
 

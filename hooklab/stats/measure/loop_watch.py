@@ -69,7 +69,7 @@ class WatchGroup(Group):
         self.watch, self.depth = watch, {}
 
     def outermost(self, change: int) -> bool:
-        "A call of the model begins, or ends if `change` is -1. True if it is not inside another one."
+        "A call to the model starts, or ends if `change` is -1. True if it is not inside another one."
         thread = get_ident()
         before = self.depth.get(thread, 0)
         self.depth[thread] = max(before + change, 0)
@@ -226,7 +226,7 @@ class LoopWatch:
         self.log = RunLog() if log is None else log
         self.looks = InputsAndOutputs()
         self.loss_given = False
-        self.row = {}  # of the step that goes on
+        self.row = {}  # of the step that continues
         self.n = 0  # its number
         self.looking = True  # is it looked at?
         self.first_step = 0  # the number of the first step: not 0 in a run that is resumed
@@ -239,7 +239,7 @@ class LoopWatch:
         self.watched = LoopFacts(made=[0]*len(known))
         self.thrown_away = 0  # steps in which gradients were cleared before any step used them
         self.leads = None  # does the loss that the loop gives lead back to a parameter of the model?
-        self.begun = None  # whether the record was begun before
+        self.begun = None  # whether the record was started before
         self.passes = None  # what follows the backward passes, if the optimizers are known
         self.for_inputs = 0  # passes whose inputs need gradients, of the steps that are looked at
         self.schedules = self.copies = None  # if looking for them fails, the loop runs on
@@ -247,7 +247,7 @@ class LoopWatch:
         with suppress(Exception): self.copies = Copies(self.root, known)
 
     def put_on(self) -> Self:
-        "Begin to watch: last, once whoever made this holds it."
+        "Start to watch: last, once whoever made this holds it."
         try:
             if self.called:
                 self.listening = WatchGroup(self)

@@ -41,7 +41,7 @@ def why_left_out(name: str, value: Any, error: Exception, gradient: bool) -> str
     except Exception: found = value
     what = "the gradient of its output" if gradient else "its output"
     reason = (str(error) or "no reason given").splitlines()[0]
-    return printable(f"{name}: {what}, a {type(found).__name__}, cannot be measured and is left out of the statistics "
+    return printable(f"{name}: {what}, a {type(found).__name__}, can't be measured and is left out of the statistics "
                      f"({type(error).__name__}: {reason})")
 
 # %% ../../../nbs/lib/stats/measure/meter-groups.ipynb #a5511947
@@ -79,8 +79,8 @@ class Meter(GradientHook):
         self.note_part(x)
         is_summand = self.group.output_parts[self.name].is_summand
         if is_summand or (is_dtensor(x) and any(p.is_partial() for p in x.placements)):
-            raise TypeError("each process has a summand of it, whose numbers are not those of the sum; where the "
-                            "model is divided before the recording begins, the sum is measured")
+            raise TypeError("each process has only a summand of it, with different statistics than the sum; if you "
+                            "shard the model before recording starts, the sum is measured")
         return local_part(x)
 
     def note_part(self, output: Any):
@@ -91,7 +91,7 @@ class Meter(GradientHook):
         if x is not None: known[self.name] = self.group.parts.part(x, self.module)
 
     def _leave_out(self, value, call, error):
-        "The model goes on, whatever a layer returns. What cannot be measured is no call, and is reported once."
+        "The model continues, whatever a layer returns. What cannot be measured is no call, and is reported once."
         self.n_calls = call
         for place in self.places[call:call + 1]:
             place.column.zero_()
@@ -281,7 +281,7 @@ class MeterGroup(SwitchedGroup):
         meter.own.copy_(merge_tables(fused_stack([meter.own, column])))
 
     def take(self) -> Tensor | Stacks | None: # A column for each layer; None if no layer has run
-        "End the step, return its numbers or what has them later, and begin a new one."
+        "End the step, return its numbers or what has them later, and start a new one."
         if not self.on:
             if self.traced: self._forget_traced()  # compiled code does not know that nothing was wanted
             return None

@@ -69,7 +69,7 @@ def memory_of(optimizer: Any) -> float:
 
 # %% ../../../nbs/lib/stats/measure/other-optimizers.ipynb #4f613788
 class RecordStarts:
-    "How often a record was begun on one model, and with which optimizers."
+    "How often a record was started on one model, and with which optimizers."
     def __init__(self, model: nn.Module):
         self.model = weakref.ref(model)
         self.old = weakref.WeakSet()  # the optimizers so far
@@ -77,7 +77,7 @@ class RecordStarts:
         self.versions = None  # how often parameters and running statistics were written to when the record ended
 
     def begin(self, optimizers: list, log: Any, goes_on: bool):
-        "Called where a part of the run begins, with the log of the parts before."
+        "Called where a part of the run starts, with the log of the parts before."
         seen = self.seen
         if log is not None and seen.n: self.add(log, goes_on)
         new = [one for one in optimizers if one not in self.old]
@@ -107,14 +107,14 @@ class RecordStarts:
     def only_statistics_moved(self) -> bool:
         "Has the model been called in train mode since the record ended, and not been trained?"
         model, before = self.model(), self.versions
-        if model is None or before is None: return False  # this goes on
+        if model is None or before is None: return False  # this continues
         changed = {name for name, n in writes_to(model).items() if before.get(name) != n}
         trained = not changed.isdisjoint(name for name, _ in model.named_parameters())
         return not trained and any(name.endswith("num_batches_tracked") for name in changed)  # writes to means are not
 
 # %% ../../../nbs/lib/stats/measure/other-optimizers.ipynb #916d73ce
 def begin_record(stats: Any, model: nn.Module, optimizers: list, goes_on: bool) -> RecordStarts:
-    "Note that a record begins on this model."
+    "Note that a record starts on this model."
     if stats.begun is None or stats.begun.model() is not model: stats.begun = RecordStarts(model)
     stats.begun.begin(optimizers, stats.log, goes_on)
     return stats.begun

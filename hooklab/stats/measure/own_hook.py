@@ -23,7 +23,7 @@ from ..records.statistics import row_names
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5d6
 class OwnHook(Hook):
-    "Calls the function while the model trains, and remembers whether there is a new result."
+    "Calls the function while the model trains, and remembers whether it has a new result."
     fresh = False
 
     def __init__(self, name, m, group): self._join(name, m, group)
@@ -51,7 +51,7 @@ class OwnHook(Hook):
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #12efdad6
 class OwnHookGroup(SwitchedGroup, HookGroup):
-    "The hooks of one `ActivationStats`, in place of meters: they give a row of results, not a table of numbers."
+    "The hooks of one `ActivationStats`, in place of meters: they return a row of results, not a table of statistics."
     rows = ()
 
     def __init__(
@@ -68,7 +68,7 @@ class OwnHookGroup(SwitchedGroup, HookGroup):
         self.to_attach = [OwnHook(name, m, self) for name, m in layers.items()]
 
     def put_on(self) -> Self:
-        "Attach the hooks: last, once whoever made the group holds it."
+        "Attach the hooks, once the creator of the group has stored it."
         self.attach(self.to_attach)
         self.to_attach = []
         return self
@@ -80,16 +80,16 @@ class OwnHookGroup(SwitchedGroup, HookGroup):
 
     @property
     def pending(self) -> bool:
-        "True if the hook has been called in the current step."
+        "True if a hook was called in the current step."
         return any(h.fresh for h in self.hooks)
 
     @property
     def nothing(self) -> list:
-        "The row of a step in which no layer ran."
+        "The row for a step in which no layer ran."
         return [None]*len(self.hooks)
 
     def take(self) -> list | None: # None if no layer has run
-        "End the step: the last result of the hook for each layer, None for a layer that did not run."
+        "End the step: the last result of the hook for each layer, None for a layer that didn't run."
         row = [h.stored if h.fresh else None for h in self.hooks]
         ran = self.pending
         for h in self.hooks: h.fresh = False
@@ -97,7 +97,7 @@ class OwnHookGroup(SwitchedGroup, HookGroup):
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #a1c0e5c7
 def numbers_of_output(output: Any, with_hist: bool) -> dict[str, Any] | None: # None if there is no tensor in it
-    "What the default hook of `ActivationStats` returns: `mean`, `std`, `near_zero` and maybe `hist`."
+    "The result of the default hook of `ActivationStats`: `mean`, `std`, `near_zero`, and maybe `hist`."
     x = main_tensor(output)
     if x is None: return None
     history = History([""], row_names(False, with_hist))
@@ -118,7 +118,7 @@ def is_number(x: Any) -> bool:
 
 # %% ../../../nbs/lib/stats/measure/own-hook.ipynb #587931e1
 class HookHistory(History):
-    "The results of your own hook: `stats` has them unchanged, and their numbers can be read by name."
+    "The results of your own hook, unchanged in `stats`. You can read their numbers by name."
     def __init__(
         self,
         names: list[str], # The layers
@@ -129,7 +129,7 @@ class HookHistory(History):
 
     @property
     def stats(self) -> list[list[Any]]:
-        "One row for each recorded step: the result of the hook for each layer, None for a layer that did not run."
+        "One row for each recorded step: the result of the hook for each layer, None for a layer that didn't run."
         return [list(row) for row in self.kept]
 
     @property
@@ -159,9 +159,9 @@ class HookHistory(History):
 
     def values(
         self,
-        what: str, # The name of a number that the hook returned, or `hist`
-    ) -> Tensor: # layer, step, with NaN where there is none; for `hist` layer, bin, step
-        "The history of one number for all layers."
+        what: str, # The name of a returned number, or `hist`
+    ) -> Tensor: # layer, step, with NaN if missing; for `hist` layer, bin, step
+        "One number over time, for all layers."
         known = self.has_hist if what == "hist" else what in self.whats
         if self.kept and not known:
             raise LookupError(self._lacks(f"{what!r} was not recorded"))
@@ -182,7 +182,7 @@ class HookHistory(History):
     def measured(self) -> Tensor: return self._where(lambda given: given is not None) # When each layer ran
 
     def broken(self, what: str) -> Tensor: # layer, step
-        "For subclasses: where a number should be finite, and is not."
+        "For subclasses: where a number should be finite, but isn't."
         was_returned = self._where(lambda given: what in named_parts(given))
         return was_returned & ~self.values(what).isfinite()
 
@@ -191,13 +191,13 @@ class HookHistory(History):
         return torch.tensor(rows, dtype=torch.bool).reshape(len(self), len(self.names)).T
 
     def check_mergeable(self):
-        raise TypeError(self._lacks("there is nothing that could be merged"))
+        raise TypeError(self._lacks("there is nothing to merge"))
 
     def tables(self):
         why = self._lacks("there are no tables to save")
-        raise TypeError(f"{why}; torch.save(s.stats, path) keeps what it returned")
+        raise TypeError(f"{why}; torch.save(s.stats, path) saves its results")
 
     def _lacks(self, what):
-        names = printable(", ".join(self.whats)) or "no number with a name"
+        names = printable(", ".join(self.whats)) or "no named number"
         return (f"{what}: your hook returned {names}. diagnose(), report(), "
-                "save() and combine() need the numbers of an ActivationStats without a hook of its own")
+                "save() and combine() need the statistics of an ActivationStats without a custom hook")

@@ -28,8 +28,8 @@ class EarlierRecord:
         step: int | None = None, # The number of the step that comes next; by default the one after the last
     ):
         if stats.combined:
-            raise ValueError("this is the record of all processes together, and none of them can go on with it: resume "
-                             "in each process what that process has recorded")
+            raise ValueError("this is the combined record of all processes, which none of them can continue: in each "
+                             "process, resume the record of that process")
         self.histories, self.log, self.attention = stats.histories, stats.log, stats.attention
         self.facts, self.process, self.silence = stats.facts, stats.process, silence_of(stats)
         self.ended = stats.next_step
@@ -49,14 +49,14 @@ class EarlierRecord:
         for name, before in self.facts.layers.items():
             if name not in now or before.type == now[name].type: continue
             what = f"`{name}`" if name else "the model"
-            self.refuse(f"{what} was a {before.type} and is a {now[name].type}")
+            self.refuse(f"{what} was a {before.type}, but is a {now[name].type}")
         shapes = {name: list(p.shape) for name, p in unwrap(model).named_parameters()}
         before = {name: known.shape for name, known in self.facts.parameters.items()}
         for name, shape in (before or self.facts.shapes).items():
             if name not in shapes:
                 self.refuse(f"it has no parameter `{name}`")
             if shapes[name] != shape:
-                self.refuse(f"the shape of `{name}` was {shape} and is {shapes[name]}")
+                self.refuse(f"the shape of `{name}` was {shape}, but is {shapes[name]}")
         return {name: there[name] for name in names}
 
     def check(
@@ -68,11 +68,11 @@ class EarlierRecord:
         here = process and process[:2]
         there = self.process and self.process[:2]
         if here != there:
-            places = " and ".join(str(place or "a process that works alone") for place in (self.process, process))
-            raise ValueError(f"the record and this process are not of the same place: {places}")
+            places = " and ".join(str(place or "a single process") for place in (self.process, process))
+            raise ValueError(f"the record is from a different process than this one: {places}")
         for kind, history in self.histories.items():
             if kind not in new:
-                raise ValueError(f"the record has {kind}, which need the optimizer: give resume(model, optimizer=…)")
+                raise ValueError(f"the record has {kind}, which need the optimizer: use resume(model, optimizer=…)")
             if history.names != new[kind].names:
                 others = [name for name in new[kind].names if name not in history.names]
                 self.refuse(f"the {kind} of {first_few(others) or 'its layers, in this order,'} were not recorded")
@@ -110,4 +110,4 @@ class EarlierRecord:
                        outputs=[look for look in facts.outputs if look.step < self.step])
 
     def refuse(self, why: str):
-        raise ValueError(f"the record is of another model than this one: {why}")
+        raise ValueError(f"the record is from a different model: {why}")

@@ -91,7 +91,7 @@ class MemberFacts:
         self.foreign_got = set()  # ids of those that had one and are not the model's
         self.ever = set()  # names of parameters that an optimizer had
         self.frozen = {name for name, p in self.named.items() if not p.requires_grad}
-        self.at_rest = {}  # of those that are frozen now and keep a gradient: their length and its, when this began
+        self.at_rest = {}  # of those that are frozen now and keep a gradient: their length and its, when this started
 
     def look(self):
         "Note which parameters have a gradient now, and which the optimizer has."

@@ -16,11 +16,11 @@ from hooklab.hooks.putting_back import safe_exit
 from hooklab.hooks.select import unwrap
 
 # %% ../../../nbs/lib/stats/measure/running.ipynb #ae0ed36b
-RUNNING: WeakSet = WeakSet()  # every `ActivationStats` that has begun to record
+RUNNING: WeakSet = WeakSet()  # every `ActivationStats` that has started to record
 
 
 def records_of(model: nn.Module) -> list[Any]:
-    "The records of this model, of one that it is in, or of one in it, that go on now."
+    "The records of this model, of one that it is in, or of one in it, that continue now."
     model, found = unwrap(model), []
     for stats in [*RUNNING]:
         if stats.session is None: continue

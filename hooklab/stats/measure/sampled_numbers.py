@@ -229,7 +229,7 @@ def moments_of(x: Tensor, f: Factors) -> Tensor: # A row for each of the four, a
 
 
 def saturated_fraction(x: Tensor, f: Factors) -> Tensor: # A fraction for each layer
-    "The fraction of units with 90 % of their numbers at the ends of a tanh or a sigmoid; NaN if it is neither."
+    "The fraction of units with 90% of their numbers at the ends of a tanh or a sigmoid; NaN if it is neither."
     found = x.new_full((len(x),), torch.nan)
     if not f.bounded: return found
     x = x[f.bounded]
@@ -257,7 +257,7 @@ class Samples:
 
     @property
     def silence(self) -> tuple[Tensor, list[int]]: # The second: in how many steps each layer was looked at
-        "For how many steps each unit has been silent, so that a run that is resumed can go on with it."
+        "For how many steps each unit has been silent, so that a run that is resumed can continue with it."
         nothing = MAX_UNITS - self.silent.shape[1]
         return nn.functional.pad(self.silent, (0, nothing), value=math.inf), [slot.seen for slot in self.slots]
 

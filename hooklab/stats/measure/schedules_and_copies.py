@@ -129,7 +129,7 @@ def shapes_of(m: nn.Module) -> tuple:
 
 @torch.no_grad()
 def begins_equal(copy: nn.Module, model: nn.Module) -> bool:
-    "Do two models of the same shapes begin with nearly the same parameters?"
+    "Do two models of the same shapes start with nearly the same parameters?"
     near = []
     for a, b in zip(copy.parameters(), model.parameters()):
         distance = (a - b).norm()
@@ -138,7 +138,7 @@ def begins_equal(copy: nn.Module, model: nn.Module) -> bool:
 
 # %% ../../../nbs/lib/stats/measure/schedules-and-copies.ipynb #3d38d995
 class Copies:
-    "Parts of a model that nothing trains and that began as copies of trained parts."
+    "Parts of a model that nothing trains and that started as copies of trained parts."
     def __init__(self, model: nn.Module, optimizers: list):
         self.model = weakref.ref(model)
         self.found = {}  # of each by its name, that of the trained part, and what both were like at first

@@ -97,9 +97,9 @@ class Session:
         self.model, self.layers, self.wanted = model, layers, wanted
         self.optimizers, self.scaler, self.own = list(optimizers), scaler, own
         self.schedule = Schedule(wanted.turns)
-        self.scheduled = True  # does the step that goes on become a row?
+        self.scheduled = True  # does the step that continues become a row?
         self.first_step = 0  # from which a learner, which counts from zero, counts on
-        self.step = 0  # the number of the step of the loop that goes on
+        self.step = 0  # the number of the step of the loop that continues
         self.due = True  # is it recorded?
         self.ended = 0  # how many steps of the loop have ended
         self.was_due = False  # was any of them due?
@@ -170,7 +170,7 @@ class Session:
         if self.heads: self.heads.measures = measures
 
     def begin_step(self, records: Recorded, step: int):
-        "A step of a loop begins, and has this number."
+        "A step of a loop starts, and has this number."
         self.step = step
         self.due = self.wanted.is_due(step)
         self.switch(records, self.due)
@@ -178,12 +178,12 @@ class Session:
     def end_by_hand(self, records: Recorded, loss: Any):
         "The loop says that its step ends here."
         if self.end:
-            raise RuntimeError("with auto=True a step ends by itself, after that of the optimizer; leave out step(), "
-                               "or begin without auto")
+            raise RuntimeError("with auto=True, each step ends after the optimizer step; leave out step(), "
+                               "or start without auto")
         self.next_step(records, loss)
 
     def next_step(self, records: Recorded, loss: Any = None):
-        "A step of a loop ends, and the next one begins."
+        "A step of a loop ends, and the next one starts."
         self.ended += 1
         self.was_due = self.was_due or self.due
         self.end_step(records, self.step, self.due, loss)
@@ -238,7 +238,7 @@ class Session:
         if self.watch is not None: self.watch.go_on(log)
 
     def rest(self):
-        "Stay on the model, but measure nothing until the next step begins."
+        "Stay on the model, but measure nothing until the next step starts."
         for meters in self.meters.values():
             meters.switch(True)
             meters.on = False
@@ -255,22 +255,22 @@ class Session:
         "Why there are no rows."
         groups = self.meters.values()
         if self.ended and not self.was_due:
-            return f"with every={self.wanted.every}, none of the {self.ended} steps was due."
+            return f"with every={self.wanted.every}, none of the {self.ended} steps was measured."
         if not self.was_called and not self.has_fired:
             if may_pass_hooks(unwrap(self.model)):
-                return (f"the model was not seen: a {class_name(unwrap(self.model))} has a `__call__` of its own, "
-                        "which may go past its hooks.")
-            return "the model was not called. Was a copy of it trained, or another model?"
+                return (f"the model was not seen: a {class_name(unwrap(self.model))} has its own `__call__`, "
+                        "which may bypass its hooks.")
+            return "the model was not called. Did you train a copy, or another model?"
         if any(meters.pending for meters in groups):
             if not self.end:
-                return ("the model ran in train mode, and step() was not called after that. "
+                return ("the model ran in train mode, but step() was not called after that. "
                         "Call it at the end of each step of the loop.")
             missing = "the optimizer made no step" if self.scaler is None else "the scaler was not updated"
-            return f"the model ran in train mode, and {missing} after that. Is it the one that was given to on()?"
+            return f"the model ran in train mode, and {missing} after that. Is it the one passed to on()?"
         if any(meters.trained or (not meters.began and meters.root.training) for meters in groups):
             what = "number" if self.wanted.is_forward else "gradient"
-            return f"the model ran in train mode, and no {what} came out of the layers that were watched."
-        return ("the model was in eval mode whenever it was called, and only train mode is recorded. "
+            return f"the model ran in train mode, but the watched layers produced no {what}."
+        return ("the model was always in eval mode when called, and only train mode is recorded. "
                 "Call model.train() before the loop.")
 
 # %% ../../../nbs/lib/stats/measure/session.ipynb #6f0a2301
@@ -307,7 +307,7 @@ def new_records(session: Session) -> tuple[dict[str, History], AttentionHistory 
 
 
 def begin_records(stats: Recorded, session: Session):
-    "Give `stats` empty records of what the session measures, or let it go on with the earlier ones that it has."
+    "Give `stats` empty records of what the session measures, or let it continue with the earlier ones that it has."
     earlier = stats.earlier
     asked = stats.choice.modules is not None or bool(compiled_parts(session.model))
     for meters in session.meters.values(): meters.asked = asked

@@ -56,7 +56,7 @@ class Stack:
         self.copies = []  # pairs: a tensor of the batch, and the tensor that is copied to it before measuring
         self.sums = None  # of large tensors, of which the batch has samples
         self.pages = ()  # for each step that there is room for, where to copy the tensors
-        self.page = 0  # that of the step that goes on
+        self.page = 0  # that of the step that continues
         self.idle = {}  # by page that waits, the columns of layers that did not run
 
     def measure(self, table: Tensor):
@@ -118,7 +118,7 @@ def is_dense(shape: torch.Size, strides: tuple) -> bool:
     return True
 
 
-def blocks_of(n: int) -> tuple[int, int]: # Their distance, and where the first begins
+def blocks_of(n: int) -> tuple[int, int]: # Their distance, and where the first starts
     "Where to find the blocks among `n` numbers."
     step = (n//BLOCKS - 1) | 1
     rest = n - step*(BLOCKS - 1) - BLOCK
@@ -228,7 +228,7 @@ class Stacks:
             place.full = True
 
     def align(self):
-        "Have all stacks begin with their first page. Steps that wait are measured."
+        "Have all stacks start with their first page. Steps that wait are measured."
         self.ready += self.measured(self.page - self.first)
         self.n_pages = min([len(stack.pages) for stack in self.stacks if stack.call == 0], default=0)
         self.open(0)
@@ -295,7 +295,7 @@ class Stacks:
     def is_full(self) -> bool: return self.page >= self.n_pages # Is there no room for another step?
 
     def waiting(self, n: int) -> list[Tensor]:
-        "The tables of the first steps that wait. They may be asked for at any time, also while a step goes on."
+        "The tables of the first steps that wait. They may be asked for at any time, also while a step continues."
         ready, self.ready = self.ready[:n], self.ready[n:]
         return ready + self.measured(n - len(ready))
 
@@ -355,7 +355,7 @@ class LargeRows:
         self.found.setdefault(place.call, {})[place.index] = numbers
 
     def write(self, tables: list[Tensor]):
-        "Write everything into the tables, one for each call, and begin again."
+        "Write everything into the tables, one for each call, and start again."
         taken, self.found = self.found, {}  # threads may be measuring
         for call, found in taken.items():
             layers, numbers = zip(*[*found.items()])

@@ -132,7 +132,7 @@ class StepSpan:
         within: Callable | None = None, # The same before a step within a step
     ):
         self.before, self.after, self.within = before, after, within
-        self.inside = []  # the optimizers whose steps go on
+        self.inside = []  # the optimizers whose steps continue
         self.closed = False
         self.hooks = []
         for one in optimizer, *optimizers_in(optimizer):
@@ -140,7 +140,7 @@ class StepSpan:
             self.hooks.append(hook_on_steps(one, self.ends))
 
     def put_on(self) -> Self:
-        "Begin to listen: last, once whoever made this holds it."
+        "Start to listen: last, once whoever made this holds it."
         for hook in self.hooks: hook.put_on()
         return self
 
@@ -155,7 +155,7 @@ class StepSpan:
         if call is not None: call(optimizer, args, kwargs)
 
     def is_stale(self, optimizer) -> bool:
-        "Did an error end the step that seems to go on? A class calls the hooks as often as it overrides `step`."
+        "Did an error end the step that seems to continue? A class calls the hooks as often as it overrides `step`."
         n = sum(one is optimizer for one in self.inside)
         most = sum(getattr(vars(c).get("step"), "hooked", False) for c in type(optimizer).__mro__)
         return n > 0 and (self.closed or n >= most)
@@ -169,7 +169,7 @@ class StepSpan:
             self.after(optimizer, args, kwargs)
 
     def forget(self):
-        "The step of the loop has ended, so no step of an optimizer goes on."
+        "The step of the loop has ended, so no step of an optimizer continues."
         self.inside.clear()
 
     def remove(self):
@@ -192,7 +192,7 @@ class StepEnd:
         else: self.hooks = [StepSpan(optimizer, after=partial(self.made, optimizer)) for optimizer in optimizers]
 
     def put_on(self) -> Self:
-        "Begin to listen: last, once whoever made this holds it."
+        "Start to listen: last, once whoever made this holds it."
         for hook in self.hooks: hook.put_on()
         return self
 

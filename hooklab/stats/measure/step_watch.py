@@ -86,7 +86,7 @@ class StepWatch:
         self.probe = None
         self.norms = GradientNorms()
         self.seen = {}
-        self.looked = False  # at the gradients of the step that goes on?
+        self.looked = False  # at the gradients of the step that continues?
         self.unused = None  # a gradient that was there when a step of the loop ended without one of the optimizer
         self.arrived = None  # the gradient that was there when a backward pass of this step ended, and its version
         self.then = lambda: None  # called where a step uses gradients
@@ -94,7 +94,7 @@ class StepWatch:
         self.end = BackwardEnd(self.pass_ends) if scale else None
 
     def put_on(self):
-        "Begin to look: last, once whoever made this holds it."
+        "Start to look: last, once whoever made this holds it."
         self.span.put_on()
         if self.end: self.end.listen(self.params)
 
@@ -269,7 +269,7 @@ class StepWatches:
             for i, watch in enumerate(self.watches): watch.then = partial(self.passes.step, i, watch.optimizer)
 
     def put_on(self) -> Self:
-        "Begin to watch: last, once whoever made this holds it."
+        "Start to watch: last, once whoever made this holds it."
         try:
             for watch in self.watches: watch.put_on()
             add_listener(self)

@@ -148,7 +148,7 @@ class UpdateWatch:
             self.spans.append(span)
 
     def put_on(self) -> Self:
-        "Begin to compare: last, once whoever made this holds it."
+        "Start to compare: last, once whoever made this holds it."
         try:
             for span in self.spans: span.put_on()
         except BaseException:

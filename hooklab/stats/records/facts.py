@@ -175,7 +175,7 @@ class PassFacts:
 
 @dataclass
 class NewOptimizers:
-    "Optimizers that were made during the run, and not given at its begin."
+    "Optimizers that were made during the run, and not given at its start."
     n: Count = 0
     steps: Count = 0 # Which they made
     again: Count = 0 # Those of one that was new before the last
@@ -185,7 +185,7 @@ class NewOptimizers:
 
 @dataclass
 class BegunFacts:
-    "How often the record was begun on this model, and with which optimizers."
+    "How often the record was started on this model, and with which optimizers."
     n: Count = 1 # Parts of the run
     anew: Count = 0 # Those with a new optimizer that has no memory
     steps: Count = 0 # Optimizer steps in the parts before this one
@@ -201,7 +201,7 @@ class ScheduleFacts:
     calls: Count # While the run was recorded
     before: Count # Calls before that
     planned: Count | None # For how many calls it is made
-    base: float | None # The rate that it begins with
+    base: float | None # The rate that it starts with
     mode: str | None = None # Of one that waits for a plateau
     patience: Count = 0
     cooldown: Count = 0
@@ -210,7 +210,7 @@ class ScheduleFacts:
 
 @dataclass
 class CopyFacts:
-    "A part of the model that nothing trains and that began as a copy of a trained one."
+    "A part of the model that nothing trains and that started as a copy of a trained one."
     part: str # The trained one
     averaged: bool # Is it inside of torch's `AveragedModel`?
     moved: dict[str, bool] # By name of a parameter or running statistic: is its length another one?

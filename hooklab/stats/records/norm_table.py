@@ -16,20 +16,20 @@ from hooklab.stats.records.over_time import nearest_row
 from hooklab.stats.records.run_log import RunLog
 
 # %% ../../../nbs/lib/stats/records/norm-table.ipynb #6f0a1d04
-MAX_PARAMETERS_SHOWN = 40  # parameters that are printed
+MAX_PARAMETERS_SHOWN = 40  # parameters to print
 HEADINGS = "norm", "before clipping"
 
 
 class NormTable:
-    """The gradient norms of one step. `rows` has a dict for each parameter, largest norm first: `parameter`,
+    """The gradient norms in one step. `rows` has a dict for each parameter, largest norm first: `parameter`,
     `grad_norm`, `grad_norm_unclipped`."""
     def __init__(
         self,
-        step: int, # The number of the step
+        step: int, # The step number
         rows: list[dict[str, Any]], # As above
-        totals: tuple[float, float], # Of all gradients together: at the step, and before clipping
-        note: str = "", # Whose numbers they are, if not of the whole
-        is_estimate: bool = False, # Are those before clipping an estimate?
+        totals: tuple[float, float], # The total norms: at the step, and before clipping
+        note: str = "", # Which process or part they belong to, if not all
+        is_estimate: bool = False, # True if norms before clipping are estimates
     ):
         self.step, self.note, self.is_estimate = step, note, is_estimate
         self.grad_norm, self.grad_norm_unclipped = totals
@@ -37,7 +37,7 @@ class NormTable:
 
     @property
     def was_clipped(self) -> bool:
-        "Is the norm before clipping known, and another one?"
+        "True if the norm before clipping is known and different."
         now, before = self.grad_norm, self.grad_norm_unclipped
         return before == before and abs(before - now) > 1e-6*max(abs(before), abs(now))
 
@@ -59,7 +59,7 @@ class NormTable:
         return "\n".join(lines)
 
 
-def sort_key(x: float) -> float: # As rows are sorted: what is not finite is the largest, what is unknown the smallest
+def sort_key(x: float) -> float: # Non-finite norms sort as the largest, unknown norms as the smallest
     return -1. if math.isnan(x) else x
 
 
@@ -68,7 +68,7 @@ def norm_in_words(x: float, is_estimate: bool = False) -> str:
 
 # %% ../../../nbs/lib/stats/records/norm-table.ipynb #6f0a1d05
 NORM_NAMES = "grad_norm", "grad_norm_unclipped"
-HOW_TO_RECORD = ("gradient norms need the optimizer: begin with stats.on(model, optimizer=optimizer); in a trainer, "
+HOW_TO_RECORD = ("gradient norms need the optimizer: start with stats.on(model, optimizer=optimizer); in a trainer, "
                  "with stats.lightning(updates=True) or stats.transformers(updates=True); in fastai, with "
                  "ActivationStats.for_diagnosis()")
 
@@ -76,10 +76,10 @@ HOW_TO_RECORD = ("gradient norms need the optimizer: begin with stats.on(model, 
 def norm_table(
     updates: WeightHistory | None, # The rows of parameters
     log: RunLog | None, # What the loop did in each step
-    step: int, # Whose norms; a negative one counts from the last recorded step
+    step: int, # The step; a negative number counts from the last recorded one
     whence: str = "", # Which process recorded this, in words
 ) -> NormTable:
-    "The gradient norms of the recorded step that is nearest to `step`."
+    "The gradient norms of the recorded step nearest to `step`."
     if updates is None:
         raise LookupError(f"no gradient norms were recorded: {HOW_TO_RECORD}.")
     at = nearest_row(updates, step)
@@ -88,7 +88,7 @@ def norm_table(
     known = totals_in_log(log, number)
     if all(map(math.isnan, columns[0] + columns[1])) and "grad_norm" not in known:
         raise LookupError(f"no gradient norm is known in step {number}: the optimizer made no step, no parameter had a "
-                          "gradient, or this is the file of an earlier version, which did not measure them.")
+                          "gradient, or the file is from an earlier version that didn't measure them.")
     rows = [{"parameter": name, "grad_norm": now, "grad_norm_unclipped": before}
             for name, now, before in zip(updates.names, *columns)]
     totals = tuple(known.get(what, math.hypot(*column)) for what, column in zip(NORM_NAMES, columns))
@@ -97,7 +97,7 @@ def norm_table(
 
 
 def totals_in_log(log: RunLog | None, number: int) -> dict[str, float]:
-    "The totals of a step that the log has."
+    "The totals of a step in the log."
     if log is None or number not in log.steps: return {}
     row = log.table()[log.steps.index(number)].tolist()
     known = dict(zip(log.names, row))
@@ -105,9 +105,9 @@ def totals_in_log(log: RunLog | None, number: int) -> dict[str, float]:
 
 
 def note_on_process(updates: WeightHistory, whence: str) -> str:
-    "Whose norms they are."
+    "A note on which process the norms belong to."
     if not whence: return ""
     if not updates.cut: return f", of {whence}"
     n = len(updates.cut)
-    return (f", of {whence}.\nIt has a part of {n} of {len(updates.names)} parameters, and their norms are those of "
-            "these parts; combine() gives the norms of the whole")
+    return (f", of {whence}.\nIt has only part of {n} of {len(updates.names)} parameters, so these norms cover "
+            "only those parts; combine() returns the norms of whole parameters")

@@ -76,26 +76,26 @@ def remembered_findings(
 
 
 def rows_of_other_tools(earlier: dict[str, list], model: nn.Module, optimizers: list) -> dict[str, list]:
-    "What other tools said of a run that begins now, and of the part of it that was recorded before."
+    "What other tools said of a run that starts now, and of the part of it that was recorded before."
     before = remembered_findings(model, optimizers)
     return {**earlier, "preflight": before} if before else earlier
 
 # %% ../../../nbs/lib/stats/records/other-tools.ipynb #0d5e0008
 ADVICE = {
-    "layer": "Look at what this layer computes: a division, a logarithm, a root or an exponential of such an input. If "
-             "its input is large already, look at the layers before it and at the learning rate.",
-    "loss": "Look at what is computed behind the last layer: a root of 0, a logarithm of 0, a division, a power below "
-            "1. Write the loss with torch's own functions of logits, and add a small number under a root and before a "
-            "division.",
-    "data": "Look at the data: a missing value, a division by a standard deviation of zero, a logarithm.",
-    "parameters": "Look at the step before: its gradient, its learning rate, and who else writes to these parameters."}
+    "layer": "Look at what this layer computes: a division, logarithm, root, or exponential of such an input. If "
+             "its input is already large, check the layers before it and the learning rate.",
+    "loss": "Look at the code after the last layer: a root of 0, a logarithm of 0, a division, or a power below 1. "
+            "Use torch's own loss functions on logits, and add a small epsilon under a root and in a "
+            "denominator.",
+    "data": "Check the data: a missing value, a division by a standard deviation of zero, or a logarithm.",
+    "parameters": "Check the previous step: its gradient, its learning rate, and what else writes to these parameters."}
 
 
 def row_of_error(
     error: NonFiniteError, # What `find_nan` raised
     step: int, # The number of the step that it ended
 ) -> dict[str, Any]: # As `plain_rows` makes them
-    "The error of `find_nan` as a finding."
+    "The error from `find_nan` as a finding."
     head, *more = str(error).splitlines()
     how = [line.strip() for line in more if line.strip().startswith("in `")]
     layers = [error.layer] if error.layer not in ("", "(model)") else []

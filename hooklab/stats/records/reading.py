@@ -43,13 +43,13 @@ def rows_kind(x: Any, where: Any) -> str:
     "The names of the numbers in a table."
     if type(x) is list and are_known_rows(x) and with_later_rows(x) != UPDATE_ROWS:
         return ""
-    return f"{where} are numbers that this version of hooklab does not know"
+    return f"{where} are statistics that this version of hooklab doesn't know"
 
 
 def update_rows_kind(x: Any, where: Any) -> str:
     "The names of the numbers in a table of updates."
     is_one = type(x) is list and are_known_rows(x) and with_later_rows(x) == UPDATE_ROWS
-    return "" if is_one else f"{where} are numbers that this version of hooklab does not know"
+    return "" if is_one else f"{where} are statistics that this version of hooklab doesn't know"
 
 
 def histories_kind(x: Any, where: Any) -> str:
@@ -82,9 +82,9 @@ RECORDED = {"facts": histories_kind, "scaled": bool, "hist_sample": OneOf(SIZE, 
             "stage?": OneOf([SIZE], None), "combined?": bool, "attention?": ATTENTION, "losses?": LOSSES,
             "log_place?": PLACE, "looked?": [SIZE],
             "next_step?": range(2**53), "every?": OneOf(range(1, 2**48), None), "others?": {str: [finding_kind]}}
-RUN = FileKind("run that ActivationStats has saved", RECORDED, {"facts": dict},
-               "statistics that ActivationStats has saved", "record it again, or take another copy",
-               "give a file that the save() of an ActivationStats has written")
+RUN = FileKind("run saved by ActivationStats", RECORDED, {"facts": dict},
+               "statistics saved by ActivationStats", "record it again, or take another copy",
+               "pass a file written by the save() of an ActivationStats")
 
 # %% ../../../nbs/lib/stats/records/reading.ipynb #05484492
 def are_counts(x: Tensor, most: float) -> bool:

@@ -17,7 +17,7 @@ from .history import History
 from .statistics import JUDGED_STATISTICS
 
 # %% ../../../nbs/lib/stats/records/series.ipynb #3091e227
-MIN_STEPS = 5  # rows: what shows in fewer may be chance, or how a run begins
+MIN_STEPS = 5  # rows: what shows in fewer may be chance, or how a run starts
 MAJORITY = .9  # this fraction of the rows counts as all of them, apart from outliers
 
 

@@ -126,7 +126,7 @@ HEAD_ROWS = by_name(
     Statistic("key_norm", "the mean length of the keys", "heads", joined="mean"))
 
 # %% ../../../nbs/lib/stats/records/statistics.ipynb #51a7000b
-BINS, LOW, HIGH = 40, 0., 10.  # the histogram's bins, and where they begin and end
+BINS, LOW, HIGH = 40, 0., 10.  # the histogram's bins, and where they start and end
 BIN_ROWS = [f"bin{i}" for i in range(BINS)]
 
 

@@ -27,7 +27,7 @@ from .run_noise import ROUNDING_ERROR, Noise, Spread, finite_or_zero, noise_of, 
 from .run_verdict import RunRow, beyond_rounding, cause_of, comparison_rows, rows_without_partner
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #4bc0ee91
-VISIBLE_ERROR = .01  # where rounding is larger, small faults are not seen
+VISIBLE_ERROR = .01  # with larger rounding errors, small faults go unnoticed
 
 
 def in_four_digits(x: float) -> str: return f"{x:.4g}"
@@ -63,25 +63,25 @@ def table_lines(table: list[list[str]]) -> list[str]:
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #94072163
 class RunComparison:
-    "Where two training runs diverge, as found by `compare_runs`. It prints a verdict, then the rows that say most."
+    "Where two training runs diverge, as found by `compare_runs`. It prints a verdict, then the most informative rows."
     def __init__(
         self,
-        found: dict[str, Differences], # The differences, by what was compared
-        noise: Noise, # How much the runs may differ
-        alone: list[RunRow], # Rows about layers without a partner
-        inputs: dict[int, bool], # By step, whether inputs were the same, as far as both runs looked
-        odd: str = "", # What rounding does not explain, if they part nowhere
+        found: dict[str, Differences], # The differences, by quantity
+        noise: Noise, # How much the runs may differ without meaning
+        alone: list[RunRow], # Rows for layers that only one run has
+        inputs: dict[int, bool], # By step, whether inputs were the same, if both runs checked
+        odd: str = "", # What rounding doesn't explain, if the runs don't diverge
     ):
         self.found, self.noise, self.inputs, self._odd = found, noise, inputs, odd
         self.steps = noise.steps # The steps that were compared
         self._first = noise.first()
         rows = comparison_rows(found, noise, self._first)
-        self.first: RunRow | None = None # Where they diverge; None if they do not
+        self.first: RunRow | None = None # Where they diverge; None if they don't
         if self._first:
             what, where, _ = self._first
             of_this_kind = [row for row in rows if row.what == what]
             self.first = of_this_kind[where[0]]
-        self.rows: list[RunRow] = rows + alone # A row for each layer and each thing that was compared
+        self.rows: list[RunRow] = rows + alone # A row for each layer and each quantity
 
     @property
     def same(self) -> bool:
@@ -98,7 +98,7 @@ class RunComparison:
 
     @property
     def _parted(self) -> list[RunRow]:
-        "The rows that diverge: the first one on top, then the others in order of time."
+        "The rows that diverge: the first one on top, then the others by step."
         if not self.first: return []
         order = [*self.found]
         rows = [row for row in self.rows if row.step is not None and row is not self.first]
@@ -122,15 +122,15 @@ class RunComparison:
         layers = {row.layer for row in self.rows if not row.kind.startswith("only in")}
         of = f"in {count_of(len(self.steps), 'step')} of {count_of(len(layers), 'layer')}"
         if isinstance(self.noise, Spread):
-            return f"They differ by no more than the other runs do from each other, {of}."
+            return f"They differ by no more than the other runs differ from each other, {of}."
         differs = any(d.error.any() for d in self.found.values())
-        if not differs: return f"They are equal bit by bit {of}."
+        if not differs: return f"They are equal bit for bit {of}."
         what, drift = self._drift()
         size = (f"{of}: by {in_digits(drift[0])} in step {self.steps[0]} and {in_digits(drift[-1])} in step "
-                f"{self.steps[-1]} in the middle layer's {what}.")
-        if not self._odd: return f"They began equal, and differ by no more than rounding {size}"
-        return (f"They began equal, and differ by less than noise may be {size} But {self._odd}, so it cannot be told "
-                "whether they differ by more than rounding: give others=[…], runs that are known to be the same.")
+                f"{self.steps[-1]} in the median layer's {what}.")
+        if not self._odd: return f"They start equal, and differ by no more than rounding {size}"
+        return (f"They start equal, and differ by less than the limit for noise {size} But {self._odd}, so they may "
+                "differ by more than rounding. To find out, pass others=[…], runs that are known to be the same.")
 
     def _drift(self):
         what = "output" if "output" in self.found else next(iter(self.found))
@@ -139,10 +139,10 @@ class RunComparison:
     def _parting(self):
         row, (_, where, t) = self.first, self._first
         if isinstance(self.noise, Spread):
-            began = "They differ by more than the other runs do from each other, first"
-        elif t: began = "They began equal, and part"
+            began = "They differ by more than the other runs differ from each other, first"
+        elif t: began = "They start equal, and diverge"
         elif self.began_equal:
-            began = "They began with equal weights, and part"
+            began = "They start with equal weights, and diverge"
         else: began = "They differ from the start,"
         at = f"at step {row.step}"
         if t and self.steps[t - 1] != row.step - 1:
@@ -151,7 +151,7 @@ class RunComparison:
         size = ""
         if row.number != "count":
             sign = ESTIMATE*row.estimated
-            size = (f": {row.number} {sign}{in_four_digits(row.a)} against {sign}{in_four_digits(row.b)}, "
+            size = (f": {row.number} {sign}{in_four_digits(row.a)} vs. {sign}{in_four_digits(row.b)}, "
                     f"an error of {short_text(row.error)} where noise explains {short_text(row.noise)}")
         also = f" (and {len(where) - 1} more)" if len(where) > 1 else ""
         cause = cause_of(row, self.found, where, t, self.inputs)
@@ -172,19 +172,19 @@ class RunComparison:
         if not unlike: return
         names = [f"the {what} of {name}" for what, rows in unlike.items()
                  for name, is_unlike in zip(self.found[what].names, rows.tolist()) if is_unlike]
-        yield (f"Not everything of {first_few(names, 3)} was compared: a run has estimates there, and the other one "
-               "not, or of other parts.")
+        yield (f"{first_few(names, 3)}: only partly compared, because a run has estimates there, and the other has "
+               "none, or estimates of other parts.")
 
     def _blind(self):
         if isinstance(self.noise, Spread) or not self.same: return
         drift = self._drift()[1]
         late = [step for step, error in zip(self.steps, drift.tolist()) if error > VISIBLE_ERROR]
         if late:
-            yield (f"From step {late[0]} on rounding has driven them apart by {VISIBLE_ERROR:.0%}, so small faults "
-                   "would not be seen; give others=[…].")
+            yield (f"From step {late[0]} on, rounding alone makes them differ by {VISIBLE_ERROR:.0%}, so small faults "
+                   "would go unnoticed; pass others=[…].")
 
     def _shown(self) -> tuple[list[RunRow], str]:
-        "The rows to print, and what to say about the rest."
+        "The rows to print, and a note about the rest."
         rows = self._parted
         if not rows:
             known = [row for row in self.rows if row.error == row.error]
@@ -214,7 +214,7 @@ class RunComparison:
         self,
         ax: Any = None, # The axes to draw on
     ) -> Any: # The axes
-        "Plot the error at each step for the layers that diverge first, with the noise of the first of them."
+        "Plot the error at each step for the layers that diverge first, with the noise of the first one."
         ax = axes_for(ax, (8, 3.4))
         rows = self._shown()[0][:5]
         errors = [self.noise.distance(row.what)[self._index(row)] for row in rows]
@@ -246,16 +246,16 @@ class RunComparison:
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #9ab128d3
 def read_run(run: Recorded | str | Path, name: str) -> Recorded:
-    "The records of a run, from a file if it is a path; an error if there is nothing in them to compare."
+    "The records of a run, from a file if it is a path; an error if they contain nothing to compare."
     if isinstance(run, str | Path): run = read_records(run)
     if not isinstance(run, Recorded):
-        raise TypeError(printable(f"{name} is a {type(run).__name__}; compare_runs reads what an ActivationStats has "
-                                  "recorded, or the file that its save() wrote"))
+        raise TypeError(printable(f"{name} is a {type(run).__name__}; compare_runs needs an ActivationStats with a "
+                                  "recorded run, or a file from its save()"))
     why = run._why_nothing_to_read()
     if why:
         raise ValueError(printable(f"{name} has nothing to compare: {why}"))
     if any(isinstance(history, HookHistory) for history in run.histories.values()):
-        raise TypeError(f"{name} was recorded by a hook of your own; compare_runs needs what ActivationStats measures")
+        raise TypeError(f"{name} was recorded by a custom hook; compare_runs needs the statistics of ActivationStats")
     return run
 
 
@@ -265,26 +265,26 @@ def common_steps(runs: dict[str, Recorded]) -> list[int]:
     steps = set.intersection(*recorded)
     if steps: return sorted(steps)
     which = "; ".join(f"{name}: {first_few([*map(str, run.steps)])}" for name, run in runs.items())
-    raise ValueError(f"no step was recorded in all runs, so there is nothing to compare ({which}). Record them with "
-                     "the same every=")
+    raise ValueError(f"no step was recorded in all runs, so there is nothing to compare ({which}). Use the same "
+                     "every= for all runs")
 
 
 def nothing_in_common(a: Recorded, b: Recorded) -> str:
     kinds = [" and ".join(run.histories) for run in (a, b)]
     common = a.histories.keys() & b.histories.keys()
     if not common:
-        return f"nothing was recorded of both runs: {kinds[0]} of a, and {kinds[1]} of b"
-    return printable(f"the runs have no layer in common, and layers are paired by name; a has {first_few(a.names)}, "
+        return f"the runs recorded different things: {kinds[0]} in a, {kinds[1]} in b"
+    return printable(f"the runs have no layer names in common; a has {first_few(a.names)}, "
                      f"b has {first_few(b.names)}")
 
 # %% ../../../nbs/lib/stats/runs/comparing-runs.ipynb #9bcd79b6
 def compare_runs(
-    reference: Recorded | str | Path, # An `ActivationStats`, or a file that its `save` wrote
-    candidate: Recorded | str | Path, # The run that is compared with it
+    reference: Recorded | str | Path, # An `ActivationStats`, or a file from its `save`
+    candidate: Recorded | str | Path, # The run to compare with it
     *,
-    others: Sequence[Recorded | str | Path] = (), # More runs known to be fine: how much they differ counts as noise
+    others: Sequence[Recorded | str | Path] = (), # More runs known to be fine; their differences count as noise
 ) -> RunComparison: # Print it, plot it, or read `same`, `first`, `rows`
-    "Find where two recorded training runs diverge by more than noise: the first step, the layer, and in what."
+    "Find where two recorded training runs diverge by more than noise: the first step, layer, and quantity."
     if isinstance(others, Recorded | str | Path):
         others = [others]
     runs = {"a": read_run(reference, "a"), "b": read_run(candidate, "b")}

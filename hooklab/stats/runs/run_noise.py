@@ -93,7 +93,7 @@ OTHERS_FACTOR = 10
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #0f05286c
 class Rounding(Noise):
-    "Finds where runs that began equal part by more than rounding explains."
+    "Finds where runs that started equal part by more than rounding explains."
     def distance(self, what: str) -> Tensor:
         return self.found[what].error
 
@@ -212,7 +212,7 @@ def spread_of(pairs: Tensor) -> Tensor: # layer, step
 
 # %% ../../../nbs/lib/stats/runs/run-noise.ipynb #642c24a5
 class Spread(Noise):
-    "Finds where a run leaves the others, which did not begin equal."
+    "Finds where a run leaves the others, which did not start equal."
     def __init__(self, found: dict[str, Differences]):
         super().__init__(found)
         n = len(next(iter(found.values())).others)

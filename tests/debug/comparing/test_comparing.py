@@ -443,7 +443,7 @@ def test_call_that_runs_a_part():
 def test_it_prints():
     a, x = small()
     c = compare(a, worse(a), x)
-    with pytest.raises(AssertionError, match=r"part first in blocks\.1\.up"): assert c.same, c
+    with pytest.raises(AssertionError, match=r"first diverge in blocks\.1\.up"): assert c.same, c
     assert c.first.a == "blocks.1.up" and c.first.what and str(c.first.what) in str(c)
     assert "<table" in c._repr_html_() and "blocks.1.up" in c._repr_html_()
     same = compare(a, copy.deepcopy(a), x)

@@ -729,7 +729,7 @@ def kinds(tmp_path):
     ("stats", "model", "the reference is a recorded training run, and the candidate is a model")])
 def test_two_kinds_are_named(kinds, a, b, said):
     with pytest.raises(TypeError) as refused: hl.compare(kinds[a], kinds[b])
-    like = "compare takes two of a kind, or a record of one pass and a model"
+    like = "compare takes two of the same kind, or a record of one pass and a model"
     assert str(refused.value) == f"{said.format_map(kinds)}: {like}"
 
 

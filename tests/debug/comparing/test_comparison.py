@@ -20,14 +20,14 @@ def faulty(n=20, at=9):
 
 def test_in_words():
     text = str(faulty()).split("\n\n")[0].splitlines()
-    assert text == ["They part first in layers.9 (Linear).",
+    assert text == ["They first diverge in layers.9 (Linear).",
                     "Given the same inputs, its results differ by 0.2 (relative); rounding explains 1.0e-07.",
                     "What differs: weight is transposed.", "A proof.", "A note."]
 
 
 def test_asserted():
     c = faulty()
-    with pytest.raises(AssertionError, match=r"part first in layers\.9"): assert c.same, c
+    with pytest.raises(AssertionError, match=r"first diverge in layers\.9"): assert c.same, c
     assert c.first is c["layers.9"] is c.faults[0]
     with pytest.raises(LookupError, match=r"nope.*layers\.0"): c["nope"]
 
@@ -38,7 +38,7 @@ def test_without_a_fault():
     assert c.same and c.first is None and str(c).startswith(said)
     c = Comparison([row("a"), row("b", "noise", 3e-7, layer="GELU"), row("", "backward noise", 1e-8)])
     first = str(c).splitlines()[0]
-    assert first == ("The same, but for rounding: the outputs differ by at most 3.0e-07 (relative). "
+    assert first == ("The same, apart from rounding: the outputs differ by at most 3.0e-07 (relative). "
                      "Equal bit for bit: 1 of 3.")
     assert str(Comparison([])) == "There was nothing to compare."
 
@@ -46,7 +46,7 @@ def test_without_a_fault():
 def test_gradients():
     c = Comparison([row("a"), row("a", "backward fault", .5, .5), row("b", "backward fault", .1, .1, call=1)])
     text = str(c)
-    said = "In the backward pass they part first in a.\nGiven the same gradients, its gradients differ by 0.5"
+    said = "In the backward pass they first diverge in a.\nGiven the same gradients, its gradients differ by 0.5"
     assert text.startswith(said)
     assert "Also at fault: b (call 1)." in text and re.search(r"layer +call +error", text)
 
@@ -58,7 +58,7 @@ def test_partners():
     assert re.search(r"reference +candidate +error", text) and re.search(r"b +- +only in a", text)
     assert c["x"] is c["a"] and c["y"].name == "y"
     fault = Comparison([row("a", "fault", 1., 1., b="x")])
-    assert str(fault).startswith("They part first in a, which is x in the candidate.")
+    assert str(fault).startswith("They first diverge in a, which is x in the candidate.")
 
 
 def test_the_table_shows_what_is_near():
@@ -77,7 +77,7 @@ def test_numbers_that_are_not_finite():
 
 def test_html():
     html = faulty()._repr_html_()
-    assert html.startswith("<p><strong>They part first in layers.9 (Linear).</strong>")
+    assert html.startswith("<p><strong>They first diverge in layers.9 (Linear).</strong>")
     assert html.count("font-weight:bold") == 1
     assert "<table" in html and "more</td>" in html
     assert "&lt;b&gt;" in Comparison([row("<b>")])._repr_html_()

@@ -46,7 +46,7 @@ def test_the_model_of_then_is_the_same(path, waves, tmp_path):
         c = hl.compare(*pair)
         assert c.same, c
     assert hl.compare(path, waves, X, shift=SHIFT).same
-    with pytest.raises(ValueError, match="record of other inputs"): hl.compare(path, waves, X + 1, shift=SHIFT)
+    with pytest.raises(ValueError, match="record of different inputs"): hl.compare(path, waves, X + 1, shift=SHIFT)
 
 
 @kinds

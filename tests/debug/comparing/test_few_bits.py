@@ -370,7 +370,7 @@ def test_an_overflow_inside_a_layer():
     with torch.no_grad(): model.stem.weight *= 1000
     c = compare(model, copy.deepcopy(model).half(), torch.randn(3, 8))
     assert [row.name for row in c.faults] == ["norm"], c
-    inside = "what it returns is in range, but a number inside it is above 65,504, the largest number of float16"
+    inside = "its output is in range, but a value inside it is above 65,504, the largest number of float16"
     assert str(c).startswith(f"The candidate overflows in norm (Scores): {inside}.")
 
 
@@ -388,7 +388,7 @@ def test_a_fault_before_an_overflow_is_named_first():
     with torch.no_grad(): wrong.blocks[0].up.weight[0] *= -1
     c = compare(model, wrong, x)
     assert [row.name for row in c.faults] == ["blocks.0.up", "blocks.2.down"] and c.faults[1].overflow == "candidate"
-    assert str(c).startswith("They part first in blocks.0.up")
+    assert str(c).startswith("They first diverge in blocks.0.up")
 
 
 def test_a_fault_in_what_a_layer_makes_of_too_large_numbers():

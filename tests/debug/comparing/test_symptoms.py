@@ -40,7 +40,7 @@ FAULTS = {
     "only 2 of 8 channels differ: [0, 3]": (A, changed(A, (..., [0, 3]), numbers(4, 6, 2))),
     "rounded to float16": (A, A.half().double()),
     "rounded to bfloat16": (A, A.bfloat16().double()),
-    "1 of 192 numbers are finite in one model only": (A, changed(A, (0, 0, 0), float("inf"))),
+    "1 of 192 values are finite in one model only": (A, changed(A, (0, 0, 0), float("inf"))),
 }
 
 
@@ -78,7 +78,7 @@ def with_weight(change):
 torch.manual_seed(0)
 LINEAR = nn.Linear(6, 6)
 PARAMETERS = {
-    "weight differs in 1 of 36 numbers, by up to 0.5 at [2, 3]": lambda b: b.weight[2, 3].add_(.5),
+    "weight differs in 1 of 36 values, by up to 0.5 at [2, 3]": lambda b: b.weight[2, 3].add_(.5),
     "bias differs by up to": lambda b: b.bias.add_(.5),
     "weight is transposed": lambda b: b.weight.copy_(b.weight.T.clone()),
     "weight is rounded to bfloat16": lambda b: b.weight.copy_(b.weight.bfloat16().float()),

@@ -48,8 +48,8 @@ def test_a_nan_from_before_the_watch_is_no_fault_of_a_layer(x, found):
     with pytest.warns(hl.HookWarning) as said, find_nan(model, found.append):
         for _ in range(2): model(x).sum().backward()
     assert not found and [str(w.message) for w in said] == [
-        "find_nan: the `.grad` of 0.weight, 0.bias, 1.weight, 1.bias held NaN before this watch, and what is added to "
-        "it stays NaN: call zero_grad() first"]
+        "find_nan: the `.grad` of 0.weight, 0.bias, 1.weight, 1.bias already held NaN before this watch, so it "
+        "stays NaN whatever is added: call zero_grad() first"]
 
 
 def test_a_gradient_that_is_not_added_to_is_not_looked_at(x, found):
@@ -65,7 +65,7 @@ def test_a_gradient_that_is_not_added_to_is_not_looked_at(x, found):
 
 def test_what_another_pass_put_into_grad_is_reported_as_that(x, found):
     model = net()
-    with pytest.warns(hl.HookWarning, match="the `.grad` of 1.bias held NaN before pass 2,"), \
+    with pytest.warns(hl.HookWarning, match="the `.grad` of 1.bias already held NaN before pass 2,"), \
             find_nan(model, found.append):
         model(x).sum().backward()
         model[1].bias.grad.fill_(nan)
@@ -303,7 +303,7 @@ def test_a_loss_that_is_not_finite_is_the_loss(f, what, x, found):
     model = net(Do(f), nn.Linear(4, 4), Do(f))
     with find_nan(model, found.append): BAD_LOSSES[what](model, x).backward()
     assert told(found) == [("loss", "", "backward")]
-    assert "in the gradient that the loss gave to the gradient of " in str(found[0])
+    assert "in the gradient that the loss passed to the gradient of " in str(found[0])
     assert "no layer made it" in str(found[0])
 
 
@@ -315,7 +315,7 @@ def test_the_loss_after_an_inner_step_is_the_loss(x, found):
         fast = {name: p - .1*g for (name, p), g in zip(old.items(), gs)}
         (functional_call(model, fast, (x.detach(),))*0).sqrt().sum().backward()
     assert told(found) == [("loss", "", "backward")]
-    assert "gave to the output of (model)" in str(found[0])
+    assert "passed to the output of (model)" in str(found[0])
 
 
 # where it cannot be known

@@ -134,7 +134,7 @@ def test_a_layer_that_attends_twice_and_one_that_is_shared():
 def test_what_comes_back_is_a_dict_that_knows_layers():
     weights = hl.attention(gpt(), torch.randn(2, 7, 16))
     assert isinstance(weights, dict) and weights["1.attn"] is weights["1.attn/scaled_dot_product_attention#0"]
-    with pytest.raises(LookupError, match="no attention 'attn' in this pass; there is 0.attn"): weights["attn"]
+    with pytest.raises(LookupError, match="no attention call 'attn' in this pass; there is 0.attn"): weights["attn"]
     assert repr(weights).splitlines()[1:] == [f"{name}  2×4×7×7" for name in weights]
     assert "nothing" not in repr(weights) and "0 calls" in repr(type(weights)())
 
@@ -149,8 +149,8 @@ def test_plot():
     assert len(axes) == 1 and axes[0].get_title() == "head 2"
     last = hl.attention(gpt(), torch.randn(2, 3, 16), heads=slice(2, 4), queries=-1)
     axes = last.plot("1.attn", tokens=["the", "cat", "sat"])
-    assert [ax.get_title() for ax in axes] == ["1 of 2 that were asked for", "2 of 2 that were asked for"]
-    assert axes[0].get_ylabel() == "queries that were asked for" and len(axes[0].get_xticklabels()) == 3
+    assert [ax.get_title() for ax in axes] == ["1 of 2 requested", "2 of 2 requested"]
+    assert axes[0].get_ylabel() == "requested queries" and len(axes[0].get_xticklabels()) == 3
     with pytest.raises(LookupError, match="no attention"): weights.plot("7")
     plt.close("all")
 
@@ -282,11 +282,12 @@ def test_no_attention_is_an_error_that_says_what_was_called():
 
 def test_layers_without_attention_are_an_error_that_names_those_with_it():
     model, x = gpt(), torch.randn(1, 5, 16)
-    with pytest.raises(LookupError, match="'0' picks call no attention; the layers that do are 0.attn, 1.attn, 2.attn"):
+    refusal = "no layer selected by names='0' calls attention; the layers that do are 0.attn, 1.attn, 2.attn"
+    with pytest.raises(LookupError, match=refusal):
         hl.attention(model, x, names="0")
-    with pytest.raises(LookupError, match="fits 'nothing'"): hl.attention(model, x, names="nothing")
+    with pytest.raises(LookupError, match="matches 'nothing'"): hl.attention(model, x, names="nothing")
     with pytest.raises(IndexError, match="there are 4 heads") as caught: hl.attention(model, x, heads=7)
-    assert "0.attn/scaled_dot_product_attention#0, which was given" in caught.value.__notes__[0]
+    assert "0.attn/scaled_dot_product_attention#0, called with" in caught.value.__notes__[0]
     assert not len(hl.hooks_on(model)) and not _get_current_function_mode_stack()
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"): hl.attention(model, torch.randn(1, 5, 3))
     assert not len(hl.hooks_on(model)) and not _get_current_function_mode_stack()

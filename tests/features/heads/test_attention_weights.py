@@ -211,7 +211,7 @@ def test_nested_tensors_give_the_weights_of_each_part():
     ws = attention_weights(q, q, q, is_causal=True)
     assert [tuple(w.shape) for w in ws] == [(2, 3, 3), (2, 5, 5)]
     for w, part in zip(ws, parts): close(w, by_hand(part.transpose(0, 1), part.transpose(0, 1), is_causal=True).float())
-    with pytest.raises(TypeError, match="without a mask"): attention_weights(q, q, q, torch.ones(1))
+    with pytest.raises(TypeError, match="there can be no mask"): attention_weights(q, q, q, torch.ones(1))
     with pytest.raises(TypeError, match="nested"): head_numbers(q, q)
 
 
@@ -220,13 +220,13 @@ def test_what_cannot_be_meant_is_refused():
     for error, message, options in [
         (IndexError, "asks for number 3, but there are 3 heads", dict(heads=[0, 3])),
         (IndexError, "asks for number -5, but there are 4 queries", dict(queries=-5)),
-        (IndexError, "has 2 truth values, but there are 3 heads", dict(heads=[True, False])),
+        (IndexError, "has 2 booleans, but there are 3 heads", dict(heads=[True, False])),
         (TypeError, "takes a number", dict(heads=torch.ones(2, 2).long())),
         (TypeError, "takes a number", dict(queries=1.5)),
         (ValueError, "not both", dict(is_causal=True, attn_mask=torch.ones(4, 4).bool())),
     ]:
         with pytest.raises(error, match=message): attention_weights(q, k, v, **options)
-    with pytest.raises(ValueError, match="dimension of heads"): attention_weights(q[0, 0], k[0, 0], heads=0)
+    with pytest.raises(ValueError, match="head dimension"): attention_weights(q[0, 0], k[0, 0], heads=0)
     with pytest.raises(ValueError, match="two dimensions"): attention_weights(q[0, 0, 0], k[0, 0])
     assert attention_weights(q, k, v, heads=[]).shape == (2, 0, 4, 4)
     assert attention_weights(q, k, v, queries=[]).shape == (2, 3, 0, 4)

@@ -187,7 +187,7 @@ def test_gradients_are_asked_for_only_in_a_step_that_is_due(monkeypatch):
     with hl.compare_losses(model, every=4) as parts: train(model, parts)
     assert len(asked) == 2*3
     train(model, parts)  # outside of the `with`
-    with pytest.warns(hl.HookWarning, match="while gradients are recorded"), hl.compare_losses(model, every=1) as parts:
+    with pytest.warns(hl.HookWarning, match="with gradients enabled"), hl.compare_losses(model, every=1) as parts:
         with torch.no_grad(): parts(**losses_of(model, *batch()))
     assert len(asked) == 2*3 and parts.calls == 0
 
@@ -264,7 +264,7 @@ def test_losses_that_slow_each_other_are_a_note():
     some = (-.36 + .1*torch.randn(24, generator=g)).tolist()
     (finding,) = findings_in(history_of(some))
     assert (finding.what, finding.sure, finding.layers) == ("losses fight", "note", ["a", "b"])
-    assert "of what its own gradient would do" in finding.evidence and "6" in finding.evidence
+    assert "as a step along its own gradient would" in finding.evidence and "6" in finding.evidence
     some[3] = some[9] = .3  # batches differ
     assert [one.sure for one in findings_in(history_of(some))] == ["note"]
     by_chance = [x*(-1)**i for i, x in enumerate(some)]
@@ -303,7 +303,7 @@ def test_a_loss_that_outweighs_another_is_told_and_weight_decay_is_none():
     still = torch.optim.SGD(model.parameters(), lr=0.)
     with hl.compare_losses(model, every=2) as parts: train(model, parts, 20, weighted, still)
     finding = layers_by_name(parts.findings())["loss outweighs"]
-    assert finding.losses == ("ce", "mse") and finding.sure == "likely" and "mse has no say" in finding.evidence
+    assert finding.losses == ("ce", "mse") and finding.sure == "likely" and "mse hardly counts" in finding.evidence
     model = Heads()
     with hl.compare_losses(model, every=2) as parts: train(model, parts, 20, decayed)
     assert layers_by_name(parts.findings())["loss outweighs"].sure == "note"
@@ -311,7 +311,7 @@ def test_a_loss_that_outweighs_another_is_told_and_weight_decay_is_none():
 
 @pytest.mark.parametrize("dead, says", [
     (lambda loss: loss.detach(), "it requires no gradient"), (lambda loss: loss.item(), "it requires no gradient"),
-    (lambda loss: loss.detach()*nn.Parameter(torch.ones(())), "no trained parameters of this model")])
+    (lambda loss: loss.detach()*nn.Parameter(torch.ones(())), "aren't trainable parameters of this model")])
 def test_a_loss_without_a_gradient_is_told(dead, says):
     model = Heads()
     losses = losses_of(model, *batch())
@@ -367,11 +367,11 @@ def test_bad_losses_get_one_sentence():
     model = Heads()
     losses = losses_of(model, *batch())
     with hl.compare_losses(model) as parts:
-        with pytest.raises(ValueError, match=r"ce has the shape \(6,\), and a loss is one number: give its mean"):
+        with pytest.raises(ValueError, match=r"ce has shape \(6,\), but a loss is one number: pass its mean"):
             parts(ce=torch.ones(6, requires_grad=True))
-        with pytest.raises(TypeError, match="ce is a list, and a loss is a tensor of one number"): parts(ce=[1.])
-        with pytest.raises(TypeError, match="give each loss a name"): parts(losses["ce"])
-        with pytest.raises(TypeError, match="give each loss a name"): parts()
+        with pytest.raises(TypeError, match="ce is a list; a loss must be a one-element tensor"): parts(ce=[1.])
+        with pytest.raises(TypeError, match="pass each loss by name"): parts(losses["ce"])
+        with pytest.raises(TypeError, match="pass each loss by name"): parts()
         with pytest.raises(TypeError, match="multiple values for keyword argument 'ce'"):
             parts(ce=losses["ce"], **losses)
         parts(**losses)
@@ -380,11 +380,11 @@ def test_bad_losses_get_one_sentence():
 
 
 def test_nothing_to_compare_is_said():
-    with pytest.warns(hl.HookWarning, match="gradients are recorded; write loss = parts"):
+    with pytest.warns(hl.HookWarning, match="gradients enabled; write loss = parts"):
         with hl.compare_losses(Heads()): pass
-    with pytest.warns(hl.HookWarning, match="Was a copy of it called, or another model"):
+    with pytest.warns(hl.HookWarning, match="Did you call a copy, or another model"):
         with hl.compare_losses(Heads()) as parts: parts(**losses_of(Heads(), *batch()))
-    assert "none of the losses reaches a parameter" in repr(parts)
+    assert "none of the losses reaches a trainable parameter" in repr(parts)
 
 
 def test_a_graph_that_cannot_be_asked_says_what_to_set(monkeypatch):

@@ -445,9 +445,9 @@ def test_a_record_without_an_optimizer_says_how_to_get_norms():
     with hl.ActivationStats().on(model) as stats:
         loss_of(model, 0).backward()
         stats.step()
-    with pytest.raises(LookupError, match=r"need the optimizer: begin with stats.on\(model, optimizer=optimizer\)"):
+    with pytest.raises(LookupError, match=r"need the optimizer: start with stats.on\(model, optimizer=optimizer\)"):
         stats.grad_norms()
-    with pytest.raises(LookupError, match="nothing has been watched yet"): hl.ActivationStats().grad_norms()
+    with pytest.raises(LookupError, match="nothing has been recorded yet"): hl.ActivationStats().grad_norms()
 
 
 def test_an_optimizer_that_is_replaced_has_no_norms():

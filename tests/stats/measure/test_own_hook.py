@@ -298,10 +298,10 @@ def test_what_needs_other_numbers_says_so(make, tmp_path):
         model(torch.ones(1, 1))
         s.step()
     for f in (s.plot, lambda: s.stats_tensor, s.dead_chart, lambda: s.hist(0), lambda: s.color_dim(0), lambda: hl.diagnose(s), lambda: s.report(tmp_path/"run.html")):
-        with pytest.raises(LookupError, match=r"was not recorded: your hook returned max, inputs\. .*without a hook of its own") as error: f()
+        with pytest.raises(LookupError, match=r"was not recorded: your hook returned max, inputs\. .*without a custom hook") as error: f()
         assert "\n" not in str(error.value)
     for f in (lambda: s.save(tmp_path/"run.safetensors"), s.combine):
-        with pytest.raises(TypeError, match=r"^there .*: your hook returned max, inputs\. .*without a hook of its own"): f()
+        with pytest.raises(TypeError, match=r"^there .*: your hook returned max, inputs\. .*without a custom hook"): f()
     assert not list(tmp_path.iterdir())
 
 
@@ -309,7 +309,7 @@ def test_what_needs_other_numbers_says_so(make, tmp_path):
 @pytest.mark.parametrize("option", [{"grads": True}, {"counts": True}, {"hist_sample": 10}], ids=str)
 def test_options_without_a_meaning_are_refused(make, option):
     model = net()
-    with pytest.raises(TypeError, match=f"hook of its own.* {next(iter(option))}= .*is_forward=False"): make(**option).on(model)
+    with pytest.raises(TypeError, match=f"custom hook.* {next(iter(option))}= .*is_forward=False"): make(**option).on(model)
     assert not hooks_on(model)
 
 

@@ -79,7 +79,7 @@ def test_no_column_is_lost(checkpoint, saved, whole, tmp_path):
 def test_steps_that_nobody_recorded_are_named(whole, tmp_path):
     s = resumed(tmp_path/"run.safetensors", 52, 44)
     assert s.steps == [*range(44), *range(52, STEPS)]
-    assert s.missing[0].startswith("steps 44 to 51: what was recorded ends before step 44")
+    assert s.missing[0].startswith("steps 44 to 51: the record ends before step 44")
     assert s.history.values("dead_units")[3, -1] == whole.history.values("dead_units")[3, -1] > 0
     assert set(s.missing) <= set(hl.diagnose(s).unknown)
     assert "steps 44 to 51" in s.report(tmp_path/"run.html").read_text()

@@ -242,8 +242,8 @@ def test_thinned_keeps_what_stands_out():
 
 
 def test_why_there_is_nothing_is_said():
-    assert words(runs["never_ran, 3 layers"].plot()) == ["There is no standard deviation of the output: nothing of this ran."]
-    assert words(runs["single_numbers, 3 layers"].plot()) == ["There is no standard deviation of the output: it takes more than one number."]
+    assert words(runs["never_ran, 3 layers"].plot()) == ["There is no standard deviation of the output: none of these layers ran."]
+    assert words(runs["single_numbers, 3 layers"].plot()) == ["There is no standard deviation of the output: it needs more than one value."]
     assert words(runs["no steps"].plot()) == ["No activations were recorded yet."]
 
 
@@ -349,7 +349,8 @@ def test_live_figure_shows_a_run_that_fails(notebook):
 def test_what_cannot_be_drawn_does_not_stop_the_training(notebook, monkeypatch):
     def fails(stats): raise MemoryError("no room")
     monkeypatch.setattr(hooklab.stats.live, "overview_as_png", fails)
-    with pytest.warns(UserWarning, match="given up: MemoryError: no room") as said: s = run(record=hl.ActivationStats().live(every_seconds=0))
+    with pytest.warns(UserWarning, match="couldn't be drawn and won't be updated: MemoryError: no room") as said:
+        s = run(record=hl.ActivationStats().live(every_seconds=0))
     assert len(s.stats) == 6 and len(said) == 1
 
 

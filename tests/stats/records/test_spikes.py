@@ -93,7 +93,7 @@ def test_a_norm_that_is_tiny_beside_earlier_ones_is_no_spike():
 def test_a_jump_that_stays_is_one_spike_and_usual_later():
     losses = [x*(10 if i >= 100 else 1) for i, x in enumerate(noise(300))]
     (spike,) = log_of(losses).spikes()
-    assert spike.step == 100 and spike.back is None and "did not come back" in str(spike)
+    assert spike.step == 100 and spike.back is None and "didn't return" in str(spike)
     losses[250] *= 20
     assert steps_of(log_of(losses)) == [100, 250]
 
@@ -110,7 +110,7 @@ def test_the_first_of_the_two_is_named():
     losses[61] *= 30
     (spike,) = log_of(losses, norms).spikes()
     assert (spike.step, spike.first, spike.back) == (60, "norm", 62)
-    assert "; the norm is first" in str(spike) and "after 2 steps" in str(spike)
+    assert "; the norm jumps first" in str(spike) and "after 2 steps" in str(spike)
 
 
 def test_a_norm_that_is_too_large_for_its_loss():
@@ -240,7 +240,7 @@ def test_a_rate_that_leaps_is_named():
             stats.step(loss)
     (found,) = [finding for finding in hl.diagnose(stats) if finding.what == "spike"]
     assert "In step 61 the loss jumps" in found.evidence
-    assert found.advice == "The learning rate was 0.5 in step 60, and is usually 0.001: look at the schedule."
+    assert found.advice == "The learning rate was 0.5 in step 60, and is usually 0.001: check the schedule."
 
 
 def test_a_record_without_losses_and_norms_says_what_is_missing():
@@ -249,7 +249,7 @@ def test_a_record_without_losses_and_norms_says_what_is_missing():
         for _ in range(2):
             model(torch.randn(3, 64))
             stats.step()
-    with pytest.raises(LookupError, match=r"none were recorded: give the loss to step\(loss\), or the optimizer to"):
+    with pytest.raises(LookupError, match=r"none were recorded: pass the loss to step\(loss\), or the optimizer to"):
         stats.spikes()
     assert hl.diagnose(stats) is not None and stats.history.plot()
     plt.close("all")

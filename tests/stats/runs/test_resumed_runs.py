@@ -91,7 +91,7 @@ def resumed(make, path, checkpoint, saved, change="", late=0, **options):
 def test_a_run_that_was_resumed_is_the_same(make, checkpoint, saved, tmp_path):
     a, b = whole(make), resumed(make, tmp_path/"run.safetensors", checkpoint, saved)
     c = compare_runs(a, b)
-    assert c.same and "equal bit by bit" in c.verdict, c
+    assert c.same and "equal bit for bit" in c.verdict, c
     assert {row.estimated for row in c.rows} == {True, False}
 
 
@@ -122,7 +122,7 @@ def test_who_looks_at_the_loss_knows_that_the_data_are_the_same():
 
 
 @pytest.mark.parametrize("known, said", [
-    (None, "look at the data and the loss: whether the inputs of step 20 were the same was not recorded"),
+    (None, "look at the data and the loss: the record doesn't show if the inputs of step 20 were the same"),
     (True, "look at the loss."), (False, "look at the data: the inputs of step 20 differ")])
 def test_what_is_said_of_the_loss(known, said):
     "Gradients of the last layer part; outputs differ by a little, as by rounding."
@@ -131,7 +131,7 @@ def test_what_is_said_of_the_loss(known, said):
     c.inputs.clear()
     if known is not None: c.inputs[20] = known
     assert c.first.what == "gradient" and c.first.step == 20 and said in c.verdict, c
-    assert "but for what noise explains" in c.verdict
+    assert "within noise" in c.verdict
 
 
 class Shaken(nn.ReLU):
@@ -151,7 +151,7 @@ def test_noise_in_each_step_is_not_called_rounding(by):
     training.model[3].by = by
     with training.record() as s: training.steps(s, 0, STEPS)
     c = compare_runs(a, s)
-    assert not c.same or "cannot be told" in c.verdict and "no more than rounding" not in c.verdict, c
+    assert not c.same or "may differ by more than rounding" in c.verdict and "no more than rounding" not in c.verdict, c
 
 
 def test_runs_with_other_threads_differ_by_rounding():
@@ -160,4 +160,4 @@ def test_runs_with_other_threads_differ_by_rounding():
     a, training = whole(with_norms), Reordered(with_norms)
     with training.record() as s: training.steps(s, 0, STEPS)
     c = compare_runs(a, s)
-    assert c.same and "no more than rounding" in c.verdict and "cannot be told" not in c.verdict, c
+    assert c.same and "no more than rounding" in c.verdict and "may differ by more than rounding" not in c.verdict, c
