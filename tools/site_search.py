@@ -21,14 +21,15 @@ ENDS = {"p", "div", "li", "tr", "dd", "dt", "pre", "figure", "figcaption", "summ
 SYNONYMS, CHINESE = (Path(__file__).with_name(f"search_{name}.txt") for name in ("synonyms", "chinese"))
 SHOWN = 444  # how much of a section's text is kept to be shown; of pages for contributors, which come last, nothing
 WORD = re.compile(r"\b(?!__)[^\W\d]\w*|\d+[^\W\d]\w*")  # __init__ stands in all code
+CONTRACTION = re.compile(r"(?<!\bca)n[’']t\b|(?<=[^\W\d_])[’'](?:t|s|re|ve|ll|d|m)\b", re.I)
 DEFINED = re.compile(r"^ *(?:async )?(?:def|class) (\w+)", re.M)
 SENTENCE = re.compile(r"\n|(?<=[.!?…])(?<!e\.g\.)(?<!i\.e\.) +(?=[^\sa-z])")  # where one ends
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # the words in a name: in FeatureExtractor, hook_outputs, ReLU6
 # words that say nothing about a page
-STOP = frozenset("""a about also am an and any are as at be been but by can could did do does doesn don for from get
+STOP = frozenset("""a about also am an and any are as at be been but by can could did do does for from get
 has have how if in into is isn it its just like me must my no not of off on or our per please should so such than
 that the their them then there these they thing this those to up us using via was way we were what when where which
-who whose why will with would you your""".split())
+who whose why will with wo would you your""".split())
 # words of a question that say little about what is asked for
 WEAK = frozenset("""after before cannot cause causes class code create error errors every example exception find first
 function get give go good happen help inside keep know let look made make need new one produce produces program python
@@ -85,7 +86,7 @@ def leads_on(link: Tag) -> bool:
 def words(text: str) -> list[str]:
     "The words of a text as they are indexed: small letters, names also in parts."
     found = []
-    for word in WORD.findall(text):
+    for word in WORD.findall(CONTRACTION.sub("", text)):
         whole = word.strip("_").lower()
         parts = [part.lower() for part in PART.findall(word)]
         found += [w for w in [whole, *(parts if len(parts) > 1 else [])] if len(w) > 1 and w not in STOP]

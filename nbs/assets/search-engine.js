@@ -2,10 +2,12 @@
 // The index is what tools/site_search.py writes. Nothing here touches the page.
 (() => {
   const WORD = /[\p{L}_][\p{L}\p{N}_]*|\p{N}+[\p{L}_][\p{L}\p{N}_]*/gu;
+  const CONTRACTION = /(?<!\bca)n[’']t\b|(?<=\p{L})[’'](?:t|s|re|ve|ll|d|m)\b/giu;
   const PART = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+/g;   // the words in a name
   const HAN = /\p{Script=Han}+/gu;                 // Chinese, which is written without spaces
   const SENTENCE = /\n| (?=… )|(?<=[.!?…][”’)]?) +(?=[^\s\p{Ll}])/u;   // where one ends in the text of a section
   const OPENING = /^\s*(how (do|can|should) (i|we|you)|how to|i want to)\s+(?=\S+\s+\S+\s+\S)/i;   // says that it is a question, not which
+  const INVERTED = /^(\s*why \w+?)(?:n[’']t| not|not)\s+((?:(?:my|the|a)\s+)?\S+)\s+(?=\S)/i;   // "why isn't my hook called"
   const SIGNATURE = /^(class|def) \w+\(/;          // says less than the sentence below it
   const IRREGULAR = {
     frozen: "freeze", froze: "freeze", explosion: "explode", died: "die", dying: "die", ran: "run", lost: "lose",
@@ -18,7 +20,7 @@
   const ENDINGS = ["ization", "ation", "ating", "ated", "ator", "ate", "ively", "ion", "ing", "ive", "ed", "ly"];
   // What a page of a kind is worth when it answers as well as another: readers want to be taught or helped first.
   const KINDS = { lesson: 1, howto: 1, home: .95, reference: .92, explain: .88, list: .7, other: .75, gallery: .5, inside: .45 };
-  const LONG = { "appendix-": .88, glossary: .85, references: .75, changelog: .7 };   // they have a word about everything
+  const LONG = { glossary: .85, references: .75, changelog: .7 };   // they have a word about everything
   const WEAK = .35;       // of what a question may be made of whatever it asks
   const MEMBER = .5;      // a class has members of many names
   const EXERCISE = .8;    // of the sections of a lesson, one that explains is shown before one that asks
@@ -71,7 +73,8 @@
     return row[b.length];
   };
 
-  const tokens = (text) => text.match(WORD) || [];
+  const uncontracted = (text) => text.replace(CONTRACTION, (end) => end.endsWith("t") ? " not" : "");
+  const tokens = (text) => uncontracted(text).match(WORD) || [];
   const wordsOf = (text) => tokens(text.replace(HAN, " $& "));   // "loss不下降" is two words
   const isHan = (word) => /^\p{Script=Han}/u.test(word);
   const bare = (word) => word.replace(/^_+|_+$/g, "").toLowerCase();
@@ -330,7 +333,6 @@
         return [...best.values()].reduce((sum, v) => sum + v, 0);
       };
       const [, title, , description] = pages[p], marks = new Set(worth.keys());
-      const all = way.words.reduce((sum, word) => sum + matches(word).rarity*.88, 0);
       const look = (section) => {
         const [, , heading, text] = sections[section] || [p, "", "", ""];
         const prose = text.split(SENTENCE).filter((sentence) => tokens(sentence).length && !SIGNATURE.test(sentence));
@@ -346,14 +348,15 @@
         .reduce((best, other) => good(other) > good(best) ? other : best);
       let found = bestFrom(.75);
       if (!found.visible) found = [bestFrom(.4)].find((other) => other.visible) || found;
-      if (!symbol && value(title) > .99*all && found.visible < .99*all) found = look(-1);   // the whole page is about it
+      const named = value(sections[found.section]?.[2] || "");   // a heading that says it is better than a description
+      if (!symbol && value(`${title} ${named ? "" : description}`) >= found.visible) found = look(-1);   // the whole page is about it
       if (found.visible || value(title)) return { ...found, mentions: [] };
       const here = words.filter((w) => matches(w).has(p)), rare = here.filter((w) => !matches(w).common);
       return { ...found, mentions: [...new Map((rare.length ? rare : here).map((w) => [stem(w), w])).values()] };
     };
 
     return (text) => {
-      const question = understood(text.replace(OPENING, "")), result = new Map();
+      const question = understood(text.replace(OPENING, "").replace(INVERTED, "$1 $2 not ")), result = new Map();
       if (!question.words.length) return { hits: [], changed: [], inChinese: isHan(text.trim()) };
       for (const way of ways(question)) {
         const asked = new Set(way.spoken.map(stem));

@@ -305,6 +305,22 @@ def test_other_ways_to_type_it_find_the_same(ask, typed, same):
     assert {*pages_of(answers[typed], 3)} & {*pages_of(answers[same], 3)}, answers
 
 
+@pytest.mark.parametrize("typed, page", [
+    ("why doesn't my loss decrease?", "howto/my-model-does-not-train"),
+    ("loss isn’t going down", "howto/my-model-does-not-train"),
+    ("why won't my model train", "howto/my-model-does-not-train"),
+    ("why isn't my hook called", "lessons/appendix-traps"),
+    ("can't load weights", "howto/were-my-weights-loaded")])
+def test_a_contraction_is_the_words_that_it_stands_for(ask, typed, page):
+    "Else “isn’t” would be found in each heading that has one, and “doesn’t my loss” would not be “my loss does not”."
+    assert page in pages_of(ask(typed)[typed], 1)
+
+
+def test_a_section_that_shows_no_more_than_the_title_is_not_jumped_to(ask):
+    for typed in ("get intermediate layer output", "get activations of layer"):
+        assert ask(typed)[typed]["hits"][0] == "howto/get-the-output-of-a-layer.html"
+
+
 @pytest.mark.parametrize("name, place", [
     ("hook_outputs", "lib/hooks/hook.html#hook_outputs"), ("hook outputs", "lib/hooks/hook.html#hook_outputs"),
     ("FeatureExtractor", "lib/features/extractor.html#featureextractor"),
