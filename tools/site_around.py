@@ -103,8 +103,8 @@ def write_sitemap(docs: Path, facts: dict):
     "Lists the pages for search engines."
     if not (address := facts.get("address", "").rstrip("/")): return
     names = sorted(file.relative_to(docs).as_posix() for file in docs.rglob("*.html"))
-    names = [name for name in names if not name.startswith("source/")]  # who looks for code has the repository
-    urls = "\n".join(f"<url><loc>{address}/{quote(name)}</loc></url>" for name in names if name != "404.html")
+    urls = "\n".join(f"<url><loc>{address}/{quote(name)}</loc></url>" for name in names
+                     if name != "404.html" and not name.startswith("source/"))  # who looks for code has the repository
     head = '<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
     (docs/"sitemap.xml").write_text(f"{head}\n{urls}\n</urlset>\n", encoding="utf-8")
 

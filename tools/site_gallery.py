@@ -81,12 +81,17 @@ def hang_gallery(soup: BeautifulSoup, docs: Path, lessons: dict[Path, "Report"])
     soup.main.append(new("script", src="assets/gallery.js"))  # a filter
 
 
+def opening(caption: str) -> str:
+    "A caption up to its first mark, but for commas of a list: the rest is where the link leads."
+    found = re.match(r"(?:\S+ ){3,}?\S+?(?=[:;.!?…](?: |$)|, (?!.*, (?:and|or) )| \()", caption)
+    return found[0] if found else caption
+
+
 def hung(figure: dict, page: str, lesson: str = "") -> Tag:
     "The picture of a figure with its caption, and the lesson where that is not said above it."
     place, caption = Tag(name="a", attrs={"href": f"{page}#{figure['id']}"}), Tag(name="span")
     source = f"{page.rpartition('/')[0]}/{figure['image']['src']}"
     place.append(Tag(name="img", attrs=figure["image"] | {"src": source, "class": []}, can_be_empty_element=True))
-    first = re.split(r"(?<=[.!?…]) ", figure["caption"])[0]  # the rest is where the link leads
-    caption.append(with_code((f"{lesson} · " if lesson else "") + first))
+    caption.append(with_code((f"{lesson} · " if lesson else "") + opening(figure["caption"])))
     place.append(caption)
     return place

@@ -15,9 +15,9 @@ def write_lists(nbs: Path, to: Path, nav: Navigation, names: dict[str, list[tupl
         file = f"{section.index}.qmd"
         if not (nbs/file).exists(): continue
         up = "../"*section.index.count("/")
-        listing = titles if section.index == INSIDE else page_list
-        parts = [listing([page for page in section.entries if isinstance(page, Page)], up, names)]
-        parts += [f"{heading(part, up, nav)}\n\n{listing([*part.pages()], up, names)}"
+        more = section.index != INSIDE  # those who change hooklab look for a title, and the rest is on its page
+        parts = [page_list([page for page in section.entries if isinstance(page, Page)], up, names, more)]
+        parts += [f"{heading(part, up, nav)}\n\n{page_list([*part.pages()], up, names, more)}"
                   for part in section.entries if isinstance(part, Part)]
         (to / file).write_text(
             (nbs / file).read_text(encoding="utf-8").replace(PLACE, "\n\n".join(parts) + "\n"), encoding="utf-8"
@@ -30,27 +30,14 @@ def heading(part: Part, up: str, nav: Navigation) -> str:
     return f"## [{part.text}]({up}{part.index}.ipynb)\n\n{nav.by_name[part.index].about}"
 
 
-def titles(pages: list[Page], up: str, names: dict) -> str:
-    "The titles alone: those who change hooklab look for one, and what a module does is on its page."
-    links = (f"- [{title(page)}]({address(page, up)})" for page in pages)
-    return "\n".join(["::: {.page-list}", *links, ":::"]) if pages else ""
-
-
-def page_list(pages: list[Page], up: str, names: dict) -> str:
-    "A line for each page: its title, what it is about, the names that it documents."
-    items = (item(page, up, names.get(page.name, [])) for page in pages)
+def page_list(pages: list[Page], up: str, names: dict, more: bool) -> str:
+    "A line for each page with its title and, if there is to be more, what it is about and the names that it documents."
+    items = (item(page, up, names.get(page.name, []), more) for page in pages)
     return "\n".join(["::: {.page-list}", *items, ":::"]) if pages else ""
 
 
-def title(page: Page) -> str: return re.sub(r"[\[\]]", "", page.title)
-
-
-def address(page: Page, up: str) -> str: return f"{up}{page.name}{page.suffix}"
-
-
-def item(page: Page, up: str, names: list[tuple[str, str]]) -> str:
-    number = f"{page.number} " if page.number else ""
+def item(page: Page, up: str, names: list[tuple[str, str]], more: bool) -> str:
+    number, title = f"{page.number} " if page.number else "", re.sub(r"[\[\]]", "", page.title)
     documented = ", ".join(f"[`{name}`]({up}{place})" for name, place in names)
-    below = [f"\n    {text}\n" for text in (page.about, documented) if text]
-    lines = [f"- [{number}{title(page)}]({address(page, up)})", *below]
-    return "\n".join(lines)
+    below = [f"\n    {text}\n" for text in (page.about, documented) if more and text]
+    return "\n".join([f"- [{number}{title}]({up}{page.name}{page.suffix})", *below])

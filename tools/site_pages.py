@@ -369,12 +369,17 @@ def wrapped_sentences(output: str) -> str:
 
 
 def breakable(line: str) -> str:
-    "Lets a call that is longer than a phone is wide go on below after a dot, a comma, a bracket or an equals sign."
+    "Lets code without a space that is wider than a phone go on below after a dot, comma, bracket or equals sign."
     text = unescape(re.sub("<[^>]*>", "", line))
-    if not re.search(r"\S{26}", text): return line
+    long = {i for run in re.finditer(r"\S{26,}", text) for i in range(*run.span())}
+    at = 0
     def between(part):
-        return part[0] if part[0][0] in "<&" else BREAKS.sub(r"\g<0><wbr>", part[0])
-    return re.sub(r"<[^>]*>|&\w+;|[^<&]+", between, line)
+        nonlocal at
+        if part[0][0] == "<": return part[0]
+        start, at = at, at + len(unescape(part[0]))
+        if part[0][0] == "&": return part[0]
+        return BREAKS.sub(lambda mark: f"{mark[0]}<wbr>" if start + mark.end() in long else mark[0], part[0])
+    return re.sub(r"<[^>]*>|&\w+;|[^<&]+", between, line) if long else line
 
 
 def boxes_of_lines(code: str) -> str:

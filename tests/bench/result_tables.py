@@ -21,6 +21,9 @@ def first_looks() -> dict[str, dict]:
     return {name: look["figures"] for name, look in looks.items()}
 
 
+def title_of(name: str) -> str: return name.replace("_", " ")
+
+
 def rate(percent: float) -> str: return f"{percent:.{0 if percent >= 9.95 or not percent else 1}f}%"
 
 
