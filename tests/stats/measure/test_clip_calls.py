@@ -279,6 +279,7 @@ def test_no_gradients_at_all():
 def test_accelerate(by):
     "Its calls lead to torch's, also where it gathers several batches."
     accelerate = pytest.importorskip("accelerate")
+    accelerate.state.GradientState._reset_state()  # an interrupted Trainer leaves its loader there
     accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
     model = net()
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), .05))
