@@ -121,7 +121,7 @@ def answer(case: dict, top: str, nav: Navigation) -> str:
     source = f"Reported in {case['year']}: {where}, rewritten as a small program."
     if "#" not in case["source"]: source = f"It trains the way a public project does: {where}."
     lesson = nav.by_name[case["lesson"]]
-    learn = f'<p>A lesson that prepares for it: <a href="{top}{lesson.name}.html">{text_of(lesson.title)}</a></p>'
+    learn = f'<p>A lesson that prepares you for it: <a href="{top}{lesson.name}.html">{text_of(lesson.title)}</a></p>'
     return (f'<details id="solution"><summary><h2>The answer</h2></summary><p class="right"><b>{text_of(right)}</b></p>'
             f"<p>{text_of(case['why'])}</p>{errors(case)}{repair(case)}{decided(case)}{before_and_after(case)}{tools(case)}"
             f"<p>{source}</p>{learn}</details>")
@@ -239,7 +239,7 @@ def put(page: Path, mark: str, text: str, before: bool = False):
 
 def prepared_for(cases: list[dict]) -> str:
     links = ", ".join(f'<a href="../cases/{address(case)}.html">{escape(case["title"])}</a>' for case in cases)
-    return f'<p class="cases"><small>Real bugs that this lesson prepares for: {links}</small></p>'
+    return f'<p class="cases"><small>Real bugs that this lesson prepares you for: {links}</small></p>'
 
 
 def write_cases(docs: Path, folder: Path, nav: Navigation):

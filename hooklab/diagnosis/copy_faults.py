@@ -93,7 +93,7 @@ def second_steps(run: Run) -> Iterator[Finding]:
     for i, seen in run.facts.passes.of.items():
         if seen.again < MIN_STEPS or seen.again < LOST_FRACTION*seen.steps or int(i) >= len(run.optimizers): continue
         kind = run.optimizers[int(i)].type
-        twice.append(f"of {seen.steps} steps of the {kind}, {seen.again} repeated the one before")
+        twice.append(f"of {kind}'s {seen.steps} steps, {seen.again} repeated the one before")
     if not twice: return
     behind = " If the scaler skips a step because of Inf, the second call still makes it." if run.scaled else ""
     found = " and ".join(twice)

@@ -141,7 +141,7 @@ def diagnose_heads(history: AttentionHistory) -> Diagnosis:
 # %% ../../nbs/lib/diagnosis/diagnosing.ipynb #98c5211d
 def diagnose(
     stats: Recorded | AttentionHistory, # An `ActivationStats`, during or after the run, or read from a file
-    preflight: Any = None, # What `preflight` returned; by default the last one for this model, which `on` picks up
+    preflight: Any = None, # What `preflight` returned; by default the latest result for this model, which `on` picks up
 ) -> Diagnosis: # The findings; print it, or show it in a notebook
     "Find what is wrong with a training run from its recorded statistics."
     if isinstance(stats, AttentionHistory):

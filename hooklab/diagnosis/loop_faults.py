@@ -230,7 +230,7 @@ def not_of_the_model(run: Run) -> Iterator[Finding]:
         n_steps = len(without_nan(run.log_values("no_gradients")))
         if not o.n_idle or n_steps < MIN_OPTIMIZER_STEPS: continue
         yield Finding("other parameters in the optimizer", "certain",
-                      f"{o.n_foreign} of the {o.n} parameters of the {o.type} aren't in this model, and "
+                      f"{o.n_foreign} of {o.type}'s {o.n} parameters aren't in this model, and "
                       f"{o.n_idle} of them never got a gradient.", steps=run.log_span())
 
 # %% ../../nbs/lib/diagnosis/loop-faults.ipynb #02b7e780

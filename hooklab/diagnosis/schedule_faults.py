@@ -333,7 +333,7 @@ MIN_OPTIMIZERS = 4  # optimizers: gradual unfreezing may use two or three
 
 @rule(
     Kind("optimizer made anew", page="beside", rank=55, lesson="09-update-ratio",
-         symptom="The loss is uneven and worse than it could be: the optimizer keeps starting over.",
+         symptom="The loss is erratic and worse than it could be: the optimizer keeps starting over.",
          look_first="whether the optimizer is created inside the loop",
          advice="Create the optimizer once, before the loop, and pass it to the function that trains an epoch. To "
                 "change the rate, change `lr` in its param_groups."), needs="layers")

@@ -122,7 +122,7 @@ def _maker(answer):
     x = torch.rand(3, 4)
     name = _name(answer, _Bad(-1.), x)
     require(name != "last",
-            "An input of `last` is Inf, so it is not the maker: all inputs must be finite, not only free of NaN.")
+            "An input of `last` is Inf, so it isn't the source: all inputs must be finite, not only free of NaN.")
     require(name != "middle", "`middle` is only the container; the guilty layer in it finishes first.")
     require(name != "first", "`first` is fine. In a loop, is `name` looked up when the hook is called? Then bind it "
                              "with `name=name` in the arguments.")
@@ -139,7 +139,7 @@ def _maker(answer):
     require(not name, f"Here something bad arose between the layers, but your function accuses {name!r}.")
     _is_found(answer)
     require_cleanup(answer, lambda: answer(Then(torch.tanh, first=nn.Linear(4, 4), bad=Then(fails)), torch.rand(3, 4)))
-    return "makers are told from carriers"
+    return "sources are told from carriers"
 
 # %% ../../nbs/lib/exercises/lesson-10.ipynb #9cf71bb6
 def _safe_root(x): return torch.where(x > 0, x.sqrt(), 0.)  # passes on 0 times infinity, NaN, and the root Inf

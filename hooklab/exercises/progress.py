@@ -25,7 +25,7 @@ from ..hooks.files import write_file
 
 # %% ../../nbs/lib/exercises/progress.ipynb #234d2874
 TRACKS = {  # title: its lesson numbers, in order
-    "Begin": ["01", "02", "03", "04"], "Fix: what goes wrong": ["05", "06", "07", "08", "09", "10", "21", "18", "22"],
+    "Start": ["01", "02", "03", "04"], "Fix: what goes wrong": ["05", "06", "07", "08", "09", "10", "21", "18", "22"],
     "Read: what it knows": ["11", "12", "13", "14", "16", "19", "20"], "Engine: how hooks work": ["15", "17"],
 }
 
@@ -324,7 +324,7 @@ START = """# Where to begin
 The lessons are notebooks to run and write in. Each has an experiment, questions to guess at before you see what
 happens, and exercises that check themselves.
 
-- **Begin** with 01 to 04, in this order: what a hook is, and how to use one.
+- **Start** with 01 to 04, in this order: what a hook is, and how to use one.
 - Then **fix** networks that don't learn, **read** what a network knows, or look at the **engine**: how torch calls
   hooks, and what it costs. You may stop after any of them.
 - At the end of *fix*, the [clinic](clinic.ipynb) has plenty of broken training runs, and the

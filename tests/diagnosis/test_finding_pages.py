@@ -68,7 +68,7 @@ def test_a_section_says_what_the_table_says(repo, page):
         assert f"Look first at: {about.look_first}. " in text and f"(../../lessons/{about.lesson}.ipynb)" in text, what
         assert (repo/f"nbs/lessons/{about.lesson}.ipynb").exists(), what
         if what in NO_LONGER_LOOKED_FOR: continue
-        causes = re.search(r"\| often it is \| what helps \|\n\|---\|---\|\n((?:\|.+\|\n)+)", text + "\n")
+        causes = re.search(r"\| common cause \| what helps \|\n\|---\|---\|\n((?:\|.+\|\n)+)", text + "\n")
         assert causes and len(causes[1].splitlines()) >= 2, what
 
 
