@@ -349,7 +349,8 @@
       let found = bestFrom(.75);
       if (!found.visible) found = [bestFrom(.4)].find((other) => other.visible) || found;
       const named = value(sections[found.section]?.[2] || "");   // a heading that says it is better than a description
-      if (!symbol && value(`${title} ${named ? "" : description}`) >= found.visible) found = look(-1);   // the whole page is about it
+      const about = value(`${title} ${named ? "" : description}`);
+      if (!symbol && about && about >= found.visible) found = look(-1);   // the whole page is about it
       if (found.visible || value(title)) return { ...found, mentions: [] };
       const here = words.filter((w) => matches(w).has(p)), rare = here.filter((w) => !matches(w).common);
       return { ...found, mentions: [...new Map((rare.length ? rare : here).map((w) => [stem(w), w])).values()] };

@@ -321,6 +321,12 @@ def test_a_section_that_shows_no_more_than_the_title_is_not_jumped_to(ask):
         assert ask(typed)[typed]["hits"][0] == "howto/get-the-output-of-a-layer.html"
 
 
+def test_a_word_that_only_code_has_leads_to_the_section_with_the_code(ask):
+    answers = ask("weakref", "randperm", "linspace")
+    found = {hit["href"] for answer in answers.values() for hit in answer["why"] if hit["mentions"]}
+    assert len(found) > 8 and all("#" in href for href in found), found
+
+
 @pytest.mark.parametrize("name, place", [
     ("hook_outputs", "lib/hooks/hook.html#hook_outputs"), ("hook outputs", "lib/hooks/hook.html#hook_outputs"),
     ("FeatureExtractor", "lib/features/extractor.html#featureextractor"),
