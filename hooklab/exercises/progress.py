@@ -21,7 +21,7 @@ from typing import Any
 
 from .folder import lesson_files, read_lesson
 from .notebooks import Prediction, lesson_exercises, lesson_predictions, lesson_readings, without_links
-from ..hooks.files import write_file
+from ..hooks.files import lock, write_file
 
 # %% ../../nbs/lib/exercises/progress.ipynb #234d2874
 TRACKS = {  # title: its lesson numbers, in order
@@ -93,18 +93,24 @@ def reset(folder: Path) -> Path: # The old file's new path
     return old
 
 
-def read_tries(path: Path) -> list[dict[str, Any]]:
-    "The tries in a file, in order."
+def tries_in(content: bytes, path: Path) -> list[dict[str, Any]]:
     found, broken = [], 0
-    for line in path.read_bytes().splitlines():
+    for line in content.splitlines():
         try: row = json.loads(line)
         except ValueError: row = None
         if isinstance(row, dict) and isinstance(row.get("what"), str) and isinstance(row.get("at"), (int, float)):
             found.append(row)
         elif line.strip() and not (isinstance(row, dict) and "hooklab" in row): broken += 1  # except the header
     left_out = "1 line of {} cannot be read and is" if broken == 1 else f"{broken} lines of {{}} cannot be read and are"
-    if broken: warnings.warn(f"{left_out.format(path)} left out.", stacklevel=2)
+    if broken: warnings.warn(f"{left_out.format(path)} left out.", stacklevel=3)
     return found
+
+
+def read_tries(path: Path) -> list[dict[str, Any]]:
+    "The tries in a file, in order."
+    with path.open("rb") as file:
+        lock(file)  # else another notebook may have written half a line
+        return tries_in(file.read(), path)
 
 # %% ../../nbs/lib/exercises/progress.ipynb #72224758
 @cache
@@ -123,16 +129,16 @@ def note(what: str, right: bool, **more: Any) -> list[dict] | None: # All tries;
     path = progress_file()
     if path is None: return None
     try:
-        found = read_tries(path)
-        before = [row for row in found if row["what"] == what]
-        now = int(time.time())
-        row = {"what": what, "right": bool(right), "try": len(before) + 1,
-               "minutes": round((now - before[0]["at"])/60, 1) if before else 0, "at": now, **more}
-        line = json.dumps(row) + "\n"
-        if not path.read_bytes().endswith(b"\n"): line = "\n" + line  # the last line was cut off
-        file = os.open(path, os.O_WRONLY | os.O_APPEND)
-        try: os.write(file, line.encode())
-        finally: os.close(file)
+        with open(os.open(path, os.O_RDWR | os.O_APPEND), "r+b") as file:
+            lock(file)
+            content = file.read()
+            found = tries_in(content, path)
+            before = [row for row in found if row["what"] == what]
+            now = int(time.time())
+            row = {"what": what, "right": bool(right), "try": len(before) + 1,
+                   "minutes": round((now - before[0]["at"])/60, 1) if before else 0, "at": now, **more}
+            if not content.endswith(b"\n"): file.write(b"\n")  # the last line was cut off
+            file.write(json.dumps(row).encode() + b"\n")
         return [*found, row]
     except OSError as error:
         warnings.warn(f"Progress is not kept: {error}.", stacklevel=2)

@@ -33,8 +33,10 @@ def _short(name: str) -> str:
     return name if len(os.fsencode(name)) <= 200 else hashlib.sha256(os.fsencode(name)).hexdigest()
 
 
-def _lock(f: BinaryIO, wait: bool):
-    if fcntl: fcntl.flock(f, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+def lock(f: BinaryIO):
+    "Lock an open file until it's closed, after waiting for whoever has locked it. Some disks have no locks."
+    if fcntl:
+        with suppress(OSError): fcntl.flock(f, fcntl.LOCK_EX)
 
 
 def remove_unfinished(folder: Path, name: str | None = None):
@@ -45,7 +47,7 @@ def remove_unfinished(folder: Path, name: str | None = None):
         with suppress(OSError):
             if not entry.is_file(follow_symlinks=False): continue
             with open(entry.path, "rb") as f:
-                _lock(f, wait=False)
+                if fcntl: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(entry.path)
 
 
@@ -57,7 +59,7 @@ def _begin(target: Path, begun: list[Path]) -> BinaryIO:
         except FileExistsError:  # of a process with the same number, on another machine
             begun.pop()
             continue
-        with suppress(OSError): _lock(f, wait=True)  # some disks have no locks; what is left there stays
+        lock(f)
         if begun[-1].exists(): return f
         f.close()  # another writer took it for a leftover before it was locked
 

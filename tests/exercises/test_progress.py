@@ -1,9 +1,11 @@
 "What is kept in a learner's folder: tries and guesses, and nothing elsewhere."
+import fcntl
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 import warnings
 
 import pytest
@@ -165,9 +167,28 @@ def test_file_that_cannot_be_written_costs_a_warning(folder, monkeypatch, capsys
 def test_two_notebooks_at_once(folder):
     program = "from hooklab.exercises.progress import note\nfor k in range(150): note('01a', k % 2 == 0, filler='x'*50)"
     environ = os.environ | {"PYTHONPATH": str(REPO)}
-    both = [subprocess.Popen([sys.executable, "-c", program], env=environ) for _ in range(2)]
+    command = [sys.executable, "-W", "error::UserWarning", "-c", program]
+    both = [subprocess.Popen(command, env=environ) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
     assert len(rows(folder)) == 300
+
+
+@pytest.mark.parametrize("read", [lambda folder: read_tries(folder/FILE), lambda folder: note("01b", True)],
+                         ids=["read", "note"])
+def test_line_that_another_notebook_is_writing_is_waited_for(folder, read):
+    found = []
+    with (folder/FILE).open("ab", buffering=0) as file, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(b'{"what": "01a", ')
+        reader = threading.Thread(target=lambda: found.extend(read(folder)))
+        reader.start()
+        reader.join(0.3)
+        assert reader.is_alive() and not found
+        file.write(b'"at": 1, "right": true}\n')
+        file.close()
+        reader.join()
+    assert found[0]["what"] == "01a" and len(rows(folder)) == len(found)
 
 
 def test_reset_keeps_the_old_file(folder):
