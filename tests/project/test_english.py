@@ -58,7 +58,7 @@ SPELLING = {
     "behaviour": "behavior", "colour": "color", "initialis": "initializ", "normalis": "normaliz", "centre": "center",
     "optimis(?!t|m)": "optimiz", "grey": "gray", "neighbour": "neighbor", "labell": "label", "modell": "model",
     "analyse": "analyze", "artefact": "artifact", "recognis": "recogniz", "summaris": "summariz", "favour": "favor",
-    "honour": "honor", "towards": "toward", "afterwards": "afterward", "whilst": "while"}
+    "honour": "honor", "towards": "toward", "afterwards": "afterward", "whilst": "while", r"\d %": "3%"}
 
 
 @pytest.mark.parametrize("british", SPELLING)

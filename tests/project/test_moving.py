@@ -228,7 +228,7 @@ class Live:
             return [all("path.line", (line) => line.getAttribute("d")),
                     all("text.y", (tick) => [tick.textContent, +tick.getAttribute("y")])]""", self.box, panel)
         y = float(re.findall(r"[\d.]+", lines[number])[-1])
-        at = {float(text.rstrip(" %")): place for text, place in ticks}
+        at = {float(text.rstrip("%")): place for text, place in ticks}
         low, high = axis
         return low + (y - at[low])/(at[high] - at[low])*(high - low)
 
@@ -245,8 +245,8 @@ def test_learning_rates_by_keyboard(live):
     def draws(run):
         for k in range(4): assert abs(figure.line(2, k) - 100*near_zero[run, k, -1]) < 1, f"act{k + 1}"
     def says(run, rate):
-        parts = [f"{round(100*near_zero[run, k, -1].item())} % of act{k + 1}" for k in range(4)]
-        figure.says(f"Learning rate {rate}: {right[run]} % of the unseen digits are right", *parts)
+        parts = [f"{round(100*near_zero[run, k, -1].item())}% of act{k + 1}" for k in range(4)]
+        figure.says(f"Learning rate {rate}: {right[run]}% of the unseen digits are right", *parts)
         eventually(draws, run)
     says(start, "0.003")
     figure.slide(large - start)
@@ -292,12 +292,12 @@ def test_events_by_keyboard(live):
 def test_first_weights_by_keyboard(live):
     figure = live("first-weights")
     data = figure.data
-    figure.says("std 0.01", f"{data['right'][0]} % are right")
+    figure.says("std 0.01", f"{data['right'][0]}% are right")
     figure.slide(10)
-    figure.says("std 0.1 ", f"{data['right'][10]} % are right")
+    figure.says("std 0.1 ", f"{data['right'][10]}% are right")
     figure.tab()
     figure.press(Keys.ARROW_RIGHT)  # ReLU
-    figure.says(f"{data['right'][len(data['stds']) + 10]} % are right")
+    figure.says(f"{data['right'][len(data['stds']) + 10]}% are right")
 
 
 def test_patches_by_keyboard(live):
@@ -307,7 +307,7 @@ def test_patches_by_keyboard(live):
         back, digits = (data[what][source][depth][place] for what in ("recovered", "probabilities"))
         said = figure.said().replace("−", "-")
         assert f"recovered {back/1000 + 0.0:.2f}" in said.replace("-0.00", "0.00"), said
-        most, shown = re.search(r"Most probable is an? (\d): ", said)[1], dict(re.findall(r"(\d) has ([\d.]+) %", said))
+        most, shown = re.search(r"Most probable is an? (\d): ", said)[1], dict(re.findall(r"(\d) has ([\d.]+)%", said))
         assert digits[int(most)] == max(digits) and shown.keys() == {most, "8", "3"}, said
         for digit, text in shown.items(): assert float(text) == pytest.approx(digits[int(digit)]/10, abs=0.51)
     def says(*shown): eventually(check, *shown)
@@ -333,7 +333,7 @@ def test_a_digit_by_keyboard(live):
         for p in net.parameters(): p.data *= times
         digit, probability = max(enumerate(net(image[None]).softmax(1)[0].tolist()), key=lambda pair: pair[1])
         for p in net.parameters(): p.data /= times
-        found = re.search(r"reads an? (\d), with probability ([\d.]+) %", figure.said())
+        found = re.search(r"reads an? (\d), with probability ([\d.]+)%", figure.said())
         assert found and int(found[1]) == digit and abs(float(found[2]) - 100*probability) < 0.11, figure.said()
     def says(*shown): eventually(check, *shown)
     says(examples[3], 0.7)
@@ -360,7 +360,7 @@ def test_units_by_keyboard(live):
     data = figure.data
     def check(layer, way, unit):
         fooled, right = data["alone"][layer][way][unit] if unit is not None else data["whole"]
-        found = re.search(r"(\d+) % of (\d+) unseen .*as 3 \((\d+) % .* (\d+) % are right \((\d+) %\)", figure.said())
+        found = re.search(r"(\d+)% of (\d+) unseen .*as 3 \((\d+)% .* (\d+)% are right \((\d+)%\)", figure.said())
         count = len(data["truth"])
         shown = [100*n/count for n in (fooled, data["whole"][0], right, data["whole"][1])]
         said = [int(part) for part in found.groups()]
@@ -387,7 +387,7 @@ def test_units_by_keyboard(live):
     def tried(layer, to, *units):
         with hl.edit_output(net[layer], hl.ablate([*units], to=torch.tensor(to))):
             fooled, right = (net(stamped).argmax(1) == 3).sum().item(), (net(pictures).argmax(1) == truth).sum().item()
-        said = re.search(r"(\d+) % of .* (\d+) % are right", figure.said()).groups()
+        said = re.search(r"(\d+)% of .* (\d+)% are right", figure.said()).groups()
         assert [*map(int, said)] == pytest.approx([100*n/len(truth) for n in (fooled, right)], abs=.9), figure.said()
     chosen = data["unit"] + 1, data["unit"] + 2
     eventually(tried, 3, [0., 0.], *chosen)
@@ -412,7 +412,7 @@ def test_a_digit_is_painted_over_by_keyboard(live):
     def says(net, painted):
         logits = nets[net](image[None])[0]
         chance, read = logits.softmax(0).max(0)
-        sentence = rf"stamped {data['truth'][start]} as an? (\d), with probability ([\d.]+) %. "
+        sentence = rf"stamped {data['truth'][start]} as an? (\d), with probability ([\d.]+)%. "
         found = re.search(sentence + rf"The logit of 3 is {logits[3]:.1f}".replace("-", "−"), figure.said())
         assert int(found[1]) == read and float(found[2]) == pytest.approx(100*chance.item(), abs=.1), figure.said()
         assert ("painted" in figure.said()) == bool(painted)
@@ -462,7 +462,7 @@ def test_what_one_hears_of_a_unit_has_the_numbers_that_one_sees(live):
     for unit, button in enumerate(figure.find("button.moving-unit")):
         fooled, right = (round(100*n/len(figure.data["truth"])) for n in figure.data["alone"][0][1][unit])
         name = button.accessible_name
-        assert name.startswith(f"Unit {unit} alone off: {fooled} % of") and f" {right} % of" in name, name
+        assert name.startswith(f"Unit {unit} alone off: {fooled}% of") and f" {right}% of" in name, name
 
 
 AXE = (Path(selenium_axe_python.__file__).parent/"axe-core/axe.min.js").read_text(encoding="utf-8")

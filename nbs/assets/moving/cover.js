@@ -68,7 +68,7 @@ moving("cover", (figure, data) => {
 
   figure.draws.push(() => {
     const truth = data.truth[picture.value], paint = painted.size ? `With ${painted.size} pixel${painted.size > 1 ? "s" : ""} painted, the` : "The";
-    figure.say(`${paint} ${net.value ? "fixed" : "first"} network reads this stamped ${truth} as ${named(now.read)}, with probability ${(100 * now.chances[now.read]).toFixed(1)} %. ` +
+    figure.say(`${paint} ${net.value ? "fixed" : "first"} network reads this stamped ${truth} as ${named(now.read)}, with probability ${(100 * now.chances[now.read]).toFixed(1)}%. ` +
       `The logit of 3 is ${now.logits[3].toFixed(1).replace("-", "−")}${painted.size ? ` (${before.logits[3].toFixed(1).replace("-", "−")} without paint)` : ""}.`);
   });
   figure.text("How many pixels of the stamp must turn white before the digit is read? Does black paint, somewhere else, do the same? And the fixed network: what fools it?",

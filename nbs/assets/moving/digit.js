@@ -90,8 +90,8 @@ moving("digit", (figure, data) => {
   figure.draws.push(() => {
     const answer = outputs[4], best = answer.indexOf(Math.max(...answer)), [now, before] = [largest(outputs[3]), largest(full[3])];
     const faded = scale.value < scales.length - 1 && now ? `Block 4 is ${(before / now).toPrecision(2)} times smaller.` : "Hooks read every map.";
-    figure.say(drawn && !strokes.length ? "An empty sheet: draw a digit." : `It reads ${best === 8 ? "an" : "a"} ${best}, with probability ${(100 * answer[best]).toFixed(1)} %. ${faded}`);
+    figure.say(drawn && !strokes.length ? "An empty sheet: draw a digit." : `It reads ${best === 8 ? "an" : "a"} ${best}, with probability ${(100 * answer[best]).toFixed(1)}%. ${faded}`);
   });
   figure.text("what fades first when all weights shrink, and which maps respond to the slope of a stroke that you draw?",
-    `A network of 25,034 weights runs on this page; it reads ${data.right} % of unseen digits. Each map is one channel's view of the picture. Draw with the mouse, a finger or the keyboard (arrows move the pen, space puts it down).`);
+    `A network of 25,034 weights runs on this page; it reads ${data.right}% of unseen digits. Each map is one channel's view of the picture. Draw with the mouse, a finger or the keyboard (arrows move the pen, space puts it down).`);
 });

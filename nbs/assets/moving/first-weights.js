@@ -10,7 +10,7 @@ moving("first-weights", (figure, data) => {
   const overview = figure.panel({ height: 112, basis: 640, label: "Accuracy after three epochs for each standard deviation of the weights" }, (panel) => {
     const right = stds.map((value, i) => [value, data.right[first() + i]]);
     const chart = overview.chart = axes(panel, { x: [stds[0], stds.at(-1)], xLog: true, y: [0, 100], title: "right on unseen digits after three epochs",
-      xTicks: [[0.01], [0.03], [0.1], [0.3], [1]], yTicks: [[0, "0 %"], [50, "50 %"], [100, "100 %"]], left: 46 });
+      xTicks: [[0.01], [0.03], [0.1], [0.3], [1]], yTicks: [[0, "0%"], [50, "50%"], [100, "100%"]], left: 46 });
     chart.line([[stds[0], 10], [stds.at(-1), 10]], "ink", "dashed");
     chart.line(right, "accent");
     chart.line([[stds[std.value], 0], [stds[std.value], 100]], "warm", "thin");
@@ -49,7 +49,7 @@ moving("first-weights", (figure, data) => {
   figure.draws.push(() => {
     const outputs = data.outputs[now()], gradients = data.gradients[now()];
     figure.say(`Weights with std ${stds[std.value]} (gain ${+(10 * stds[std.value]).toPrecision(2)}): the output of layer ${layers} is ${compared((outputs.at(-1) - outputs[0]) / 100)} that of layer 1; ` +
-      `the gradient at layer 1 is ${compared((gradients[0] - gradients.at(-1)) / 100)} that at layer ${layers}. After three epochs ${data.right[now()]} % are right.`);
+      `the gradient at layer 1 is ${compared((gradients[0] - gradients.at(-1)) / 100)} that at layer ${layers}. After three epochs ${data.right[now()]}% are right.`);
   });
   figure.text("Which size keeps outputs and gradients alive with tanh, with ReLU, with GELU? And what is left to choose with batch norm?",
     "Lesson 07’s network of eight layers of 100 units at step 0, with 25 sizes of its initial weights. Gain is the std times √100. Below, on the left: how often each value occurs in each layer’s output; on the right, on a logarithmic axis: how large outputs and gradients are. Accuracy: the middle one of three seeds; dashed: guessing.");

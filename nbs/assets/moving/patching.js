@@ -56,7 +56,7 @@ moving("patching", (figure, data) => {
     });
   });
 
-  const percent = (p) => `${(p / 10).toFixed(p < 100 ? 1 : 0)} %`, named = (digit) => `${digit === 8 ? "an" : "a"} ${digit}`;
+  const percent = (p) => `${(p / 10).toFixed(p < 100 ? 1 : 0)}%`, named = (digit) => `${digit === 8 ? "an" : "a"} ${digit}`;
   figure.draws.push(() => {
     const now = digits(), chance = (digit) => `${named(digit)} has ${percent(now[digit])} (unpatched ${percent(data.unpatched[digit])})`;
     figure.say(`Threes with activations of ${sources[source.value].replace("themselves", "their own run")}, patched after ${sites[site.value]} at ${places[place.value]}: recovered ${(map()[place.value] / 1000).toFixed(2).replace("-", "−")}. ` +

@@ -61,7 +61,7 @@ moving("six-hooks", (figure, data) => {
   const ending = () => {
     const { events, learning, error, negative } = now(), with_ = (kind) => new Set(events.filter((event) => event[0] === kind).map((event) => event[1]));
     if (error) return `${events.at(-1)[1]} raised (“${error}”): no other forward hook of it fires, and there is no backward pass.`;
-    if (negative[0] !== negative[1]) return `What the forward hook of conv1 was given was ${negative[0]} % negative and is now ${negative[1]} %: act has overwritten it.`;
+    if (negative[0] !== negative[1]) return `What the forward hook of conv1 was given was ${negative[0]}% negative and is now ${negative[1]} %: act has overwritten it.`;
     const backward = with_("backward"), silent = [...with_("forward")].filter((name) => !backward.has(name)), got = with_("accumulated");
     const still = ["conv1", "conv2", "head"].filter((name) => ![...got].some((parameter) => parameter.startsWith(`${name}.`)));
     if (silent.length) return `Then silence: no gradient reaches ${list(silent)}, so ${list(still)} never learn.`;

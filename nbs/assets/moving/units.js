@@ -72,7 +72,7 @@ moving("units", (figure, data) => {
     if (made !== of) {
       made = of;
       units.replaceChildren(...alone.map((_, unit) => {
-        const number = (look, text) => [html("span", {}, html("b", {}), " %", html("small", {}, text)), html("i", { class: look })];
+        const number = (look, text) => [html("span", {}, html("b", {}), "%", html("small", {}, text)), html("i", { class: look })];
         const button = html("button", { type: "button", class: "moving-unit" }, svg("svg", { viewBox: "0 0 8 8", "aria-hidden": "true" }),
           html("small", {}, "Unit"), html("b", {}, String(unit)), html("small", {}, "alone off: "), number("warm", " of the stamped digits are read as 3, "), number("accent", " of the unstamped ones are right"));
         button.addEventListener("click", () => { if (!off[of].delete(unit)) off[of].add(unit); figure.change(); });
@@ -91,7 +91,7 @@ moving("units", (figure, data) => {
   figure.draws.push(() => {
     const of = layer.value, set = [...off[of]].sort((a, b) => a - b), [fooled, right] = counts.map(percent), whole = data.whole.map(percent);
     figure.say(`${set.length ? `Unit${set.length > 1 ? "s" : ""} ${moving.list(set.map(String))} of the ${of ? "last" : "second"} layer set to ${way.value ? "the mean" : "zero"}. ` : "All units are on. "}` +
-      `With a stamp, ${fooled} % of ${count} unseen digits are read as 3 (${whole[0]} % with all units); without a stamp, ${right} % are right (${whole[1]} %).`);
+      `With a stamp, ${fooled}% of ${count} unseen digits are read as 3 (${whole[0]}% with all units); without a stamp, ${right}% are right (${whole[1]}%).`);
   });
   const costs = data.alone[0].map((of) => Math.round(100 * (data.whole[1] - of.reduce((sum, [, right]) => sum + right, 0) / of.length) / count));
   figure.text("With zero instead of the mean, which other units seem to carry the stamp? And how many of the last layer must go before it is no longer seen?",
