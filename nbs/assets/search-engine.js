@@ -371,7 +371,7 @@
       }
       const best = Math.max(...[...result.values()].map((hit) => hit.value));
       const close = [...result.values()].filter((hit) => hit.value > .3*best);
-      for (const i of symbolAt.get(question.words.join("_")) || []) {   // a name of the library, as it is
+      for (const i of symbolAt.get(question.spoken.join("_")) || []) {   // a name of the library, and nothing else
         const hit = result.get(pageOf[i]);
         if (hit && !hit.symbol) Object.assign(hit, { value: hit.value + .6*worthOf[hit.p], section: i, symbol: true });
       }

@@ -207,6 +207,15 @@ def test_the_output_of_a_layer_is_found_however_one_asks(ask, query):
     assert pages_of(ask(query)[query], 1) == ["howto/get-the-output-of-a-layer"]
 
 
+@pytest.mark.parametrize(("query", "page"), [
+    ("what is a hook", "lessons/01-why-hooks"), ("what are hooks?", "lessons/01-why-hooks"),
+    ("first lesson", "lessons/01-why-hooks"), ("where do I start", "lessons/01-why-hooks"),
+    ("how do I install hooklab", "index"), ("pip install", "index"),
+    ("what is ActivationStats", "lib/stats/activation-stats")])
+def test_who_is_new_finds_where_to_start(ask, query, page):
+    assert pages_of(ask(query)[query], 1) == [page]
+
+
 def test_each_hit_shows_why(ask, browser):
     "A word that was found is marked in what is shown of the page, or it is named."
     ask("hook")
